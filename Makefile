@@ -1,0 +1,70 @@
+# Everything happens in .venv; a stamp per lock file says that it is up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo check quick test tools bench gpu fmt docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gpu-memory-watchdog needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: requirements/run.txt requirements/build.txt pyproject.toml $(VENV)/.created
+	$(PIP) install --require-hashes -r requirements/build.txt -r requirements/run.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+setup: $(VENV)/.run ## set up .venv with gpu-watchdog and what it needs at run time
+
+setup-dev: $(VENV)/.dev ## the same, with what the tests need
+
+demo: setup ## a simulated shared card with three tenants, in the terminal
+	@$(BIN)/gpu-watchdog demo
+
+check: setup-dev
+	@$(BIN)/ruff format --check --quiet . || { echo "formatting differs: make fmt"; exit 1; }
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
+
+quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
+	$(BIN)/pytest -q -m "not slow and not node and not gpu"
+
+test: setup-dev tools check ## every check and every test; needs root, cgroups and a C compiler for all of them
+	HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10
+
+tools:
+	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
+
+bench: setup-dev tools ## speed, memory and driver calls, as ratios against the bare driver calls in the same run
+	$(BIN)/python -m bench
+
+gpu: setup-dev ## the tests that need a real NVIDIA GPU
+	$(BIN)/pytest -q -m gpu tests/gpu
+
+fmt: setup-dev ## format the code
+	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
+	$(BIN)/python -m tests.tools.policy_reference
+	$(BIN)/python -m tests.deploy.manifest
+	$(BIN)/python -m tests.docs.readme
+
+lock: setup-dev ## compile requirements/*.txt anew from pyproject.toml
+	$(BIN)/python -m tests.tools.lock
+
+clean: ## remove .venv and build/
+	rm -rf $(VENV) build

@@ -1,0 +1,1 @@
+"""Worlds, tables and laws."""

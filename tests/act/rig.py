@@ -1,0 +1,94 @@
+"""A container of real processes, found by their session, and a record that remembers."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.worlds import Gi, at, container, planned, pod, policy, process, rule, snapshot, use
+from watchdog.core.errors import RecordError
+from watchdog.core.model import Now, Pod, ProcessKey
+from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.policy import Step
+from watchdog.node.members import hold
+from watchdog.node.pidfd import Handle
+from watchdog.node.procfs import Procfs
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"
+POLITE = "import time; print(flush=True); time.sleep(300)"
+
+
+@dataclass
+class MemoryRecord:
+    """A record that can be told to fail."""
+
+    broken: bool = False
+    lines: list[tuple[str, ...]] = field(default_factory=list)
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+        """Remember an intention."""
+        if self.broken:
+            raise RecordError("no space left")
+        self.lines.append(("intend", *(str(key.pid) for key in targets)))
+        return 7
+
+    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Remember a signal."""
+        self.lines.append((signal, *(str(key.pid) for key in sorted(keys))))
+
+    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+        """Remember an end."""
+        self.lines.append(("end", result.value))
+
+    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Remember a release."""
+        self.lines.append(("released", str(release_s)))
+
+
+@dataclass
+class Group:
+    """Processes that stand for a container; they are what `members` finds, each held by a real pidfd."""
+
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    searches: int = 0
+
+    def start(self, code: str = POLITE) -> subprocess.Popen[bytes]:
+        """Start one."""
+        made = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+        self.started.append(made)
+        assert made.stdout is not None
+        made.stdout.readline()
+        return made
+
+    def members(self, _pod: Pod, _containers: frozenset[str]) -> list[Handle]:
+        """Those that live."""
+        self.searches += 1
+        found = []
+        for each in self.started:
+            try:
+                handle = hold(Procfs(), each.pid, lambda _: True)
+            except ProcessLookupError:
+                continue
+            if handle is not None:
+                found.append(handle)
+        return found
+
+    def key(self, process_: subprocess.Popen[bytes]) -> ProcessKey:
+        """The identity of one."""
+        return ProcessKey(pid=process_.pid, start_ticks=Procfs().stat(process_.pid).start_ticks)
+
+    def close(self) -> None:
+        """End them."""
+        for each in self.started:
+            each.kill()
+            each.communicate()
+
+
+def due(step: Step, *targets: ProcessKey) -> PlanEntry:
+    """A plan entry that is due now, on these processes."""
+    seen = snapshot([use(key.pid, 2 * Gi) for key in targets], [process(key.pid, "a/main", key=key) for key in targets])
+    (entry,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step))).actions
+    return entry
+
+
+__all__ = ["STUBBORN", "Group", "MemoryRecord", "at", "due"]

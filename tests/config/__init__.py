@@ -1,0 +1,1 @@
+"""The policy file: read, checked, compiled, printed."""

@@ -1,0 +1,229 @@
+"""Valid policies: every key means what the file says, and what is said back reads as the same policy."""
+
+import hashlib
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from watchdog.config.declaration_schema import Table
+from watchdog.config.keys import fields_of, walk
+from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.core.policy import (
+    NO_ALLOWANCE,
+    Allowance,
+    Declaration,
+    Do,
+    JournalLimits,
+    Mark,
+    Match,
+    Policy,
+    Protect,
+    Rule,
+    Safety,
+    Step,
+    Unless,
+)
+
+ROOT: Final = Path(__file__).parents[2]
+WHOLE: Final = Path(__file__).with_name("whole.toml")
+MI: Final = 2**20
+GI: Final = 2**30
+SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
+
+
+def parse(text: str) -> Policy:
+    """The policy of a text."""
+    return parse_policy(text, "policy.toml")
+
+
+def test_the_shipped_example_observes_without_a_warning() -> None:
+    """Who installs the product and changes nothing gets a policy that is valid, understood whole, and kills nobody."""
+    policy = load_policy(ROOT / "config" / "policy.toml")
+    assert policy.warnings == ()
+    assert policy.later == ()
+    assert policy.mode == "observe"
+    assert policy.declarations
+    assert any(step.do.is_force for rule in policy.rules for step in rule.steps)
+
+
+def test_the_shipped_example_enforces_once_it_is_told_to() -> None:
+    """The one change that its comments promise is enough: nothing in it keeps `run` observing."""
+    text = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8")
+    policy = parse(text.replace('\nmode = "observe"', '\nmode = "enforce"'))
+    assert (policy.mode, policy.later, policy.warnings) == ("enforce", (), ())
+
+
+def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
+    """Who takes the comment signs away from a setting of the example gets that setting, and no mistake."""
+    lines = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8").split("\n")
+    keys = "resource unit shares node_labels mode active node namespace owner owner_backoff breaker free_below amount"
+    marks = ("[", "reserve =", *(f"{key} =" for key in keys.split()))
+    policy = parse(
+        "\n".join(line[2:] if line.startswith("# ") and line[2:].startswith(marks) else line for line in lines)
+    )
+    assert policy.later == (
+        *("declaration[3].unit", "declaration[3].shares", "rule[0].mode", "rule[0].active"),
+        *("brakes", "pressure", "capacity"),
+    )
+
+
+def test_the_built_in_policy_only_observes() -> None:
+    """`scan` without a policy sees what would follow for well-known resources, and there is nothing to warn of."""
+    policy = built_in_policy()
+    assert (policy.mode, policy.source, policy.warnings, policy.later) == ("observe", "built-in policy", (), ())
+    assert {declaration.key: (declaration.unit, declaration.per) for declaration in policy.declarations} == {
+        "veriff.com/gpu-memory": (1, "total"),
+        "nvidia.com/gpumem": (MI, "gpu"),
+        "volcano.sh/vgpu-memory": (MI, "gpu"),
+        "volcano.sh/gpu-mem.128Mi": (128 * MI, "total"),
+        "tencent.com/vcuda-memory": (256 * MI, "total"),
+        "tke.cloud.tencent.com/qgpu-memory": (GI, "total"),
+        "elasticgpu.io/gpu-memory": (MI, "total"),
+        "koordinator.sh/gpu-memory": (1, "total"),
+    }
+    assert all(declaration.kind == "resource" for declaration in policy.declarations)
+    (rule,) = policy.rules
+    assert (rule.name, rule.match, rule.default) == ("everything", Match(), None)
+    assert rule.steps == (
+        Step(above=Mark(share=Fraction(1)), for_s=30.0, do=Do.WARN),
+        Step(above=Mark(share=Fraction(11, 10)), for_s=10.0, do=Do.KILL),
+    )
+
+
+def test_every_key_is_compiled() -> None:
+    """Each value of a file stands in the compiled policy, in bytes, seconds and exact fractions."""
+    policy = load_policy(WHOLE)
+    assert policy.mode == "enforce"
+    assert (policy.interval_s, policy.stale_after_s, policy.release_timeout_s) == (2.0, 120.0, 45.0)
+    assert policy.allowance == Allowance(per_context=256 * MI, max_contexts=8, percent=Fraction(25, 1000))
+    assert policy.declarations == (
+        Declaration(
+            kind="resource",
+            key="example.com/gpu-memory",
+            unit=MI,
+            per="gpu",
+            node_labels={"example.com/pool": "gpu-*"},
+            unless=Unless(resource="example.com/cores", at_least=100),
+            limit_annotation="example.com/limit",
+            allowance=Allowance(per_context=MI, max_contexts=7, percent=Fraction(5, 100)),
+        ),
+        Declaration(kind="annotation", key="example.com/{container}.gpu-memory", unit=1),
+        Declaration(
+            kind="label",
+            key="gpu-*",
+            unit="share",
+            shares="label:nvidia.com/gpu.replicas",
+            allowance=NO_ALLOWANCE,
+        ),
+    )
+    assert policy.protect == Protect(
+        namespaces=("gpu-operator",),
+        pods=("*/dcgm-exporter-*", "trainer"),
+        priority_at_least=1_000_000_000,
+        annotation="example.com/spare",
+    )
+    assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * MI)
+    assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
+    assert policy.contact == "GPU team"
+
+
+def test_every_key_of_a_rule_is_compiled() -> None:
+    """A rule, its match and its ladder arrive as written, in their order."""
+    assert load_policy(WHOLE).rules == (
+        Rule(
+            name="notebooks",
+            match=Match(
+                namespaces=("jupyter-*",),
+                pods=("nb-?",),
+                labels={"tier": "dev"},
+                owner_kinds=("StatefulSet",),
+                namespace_labels={"team": "a"},
+                node_labels={"pool": "gpu"},
+            ),
+            account="container",
+            default=4 * GI,
+            mode="observe",
+            active="Mon-Fri 08:00-18:00 Europe/Berlin",
+            steps=(
+                Step(above=Mark(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
+                Step(above=Mark(plus=512 * MI), for_s=10.0, do=Do.KILL, scope="pod", grace_s=5.0, under_pressure=True),
+                Step(above=Mark(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0),
+            ),
+        ),
+    )
+
+
+def test_the_whole_policy_has_every_key_of_the_schema() -> None:
+    """The tests of the compiled policy leave no key out: a new one must be put into whole.toml."""
+    document = tomllib.loads(WHOLE.read_text(encoding="utf-8"))
+    for location, table in walk():
+        missing = set(fields_of(table)) - keys_at([document], [part for part in location if isinstance(part, str)])
+        assert not missing, (location, missing)
+
+
+def keys_at(tables: list[dict[str, Any]], names: list[str]) -> set[str]:
+    """All keys of the tables under these names, through lists of tables too."""
+    for name in names:
+        inner = [table[name] for table in tables if name in table]
+        tables = [item for value in inner for item in (value if isinstance(value, list) else [value])]
+    return {key for table in tables for key in table}
+
+
+def test_every_table_of_the_schema_is_reached() -> None:
+    """The walk over the schema, on which the reference and the hints stand, finds every table, each key described."""
+    assert {table for _, table in walk()} == set(Table.__subclasses__())
+    assert all(field.description for _, table in walk() for field in table.model_fields.values())
+
+
+def test_defaults() -> None:
+    """A file that says almost nothing gets the defaults of the compiled policy."""
+    text = 'mode = "observe"\n'
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    warning = "there is no [[rule]]: every pod is measured and left alone"
+    assert parse(text) == Policy(sha256=digest, source="policy.toml", warnings=(warning,))
+
+
+def test_the_digest_is_that_of_the_files_bytes(tmp_path: Path) -> None:
+    """The digest in metrics and journal is what `sha256sum` says of the file, comments and line ends included."""
+    path = tmp_path / "policy.toml"
+    data = "# \u00e4\r\nversion = 1\r\n".encode()
+    path.write_bytes(data)
+    policy = load_policy(path)
+    assert policy.sha256 == hashlib.sha256(data).hexdigest()
+    assert policy.source == str(path)
+
+
+@pytest.mark.parametrize(
+    ("own", "allowance"),
+    [
+        ("", None),
+        ("allowance = {}", Allowance(per_context=GI, max_contexts=3, percent=Fraction(1, 10))),
+        ('allowance = { percent = "5%" }', Allowance(per_context=GI, max_contexts=3, percent=Fraction(1, 20))),
+        ('allowance = { per_context = "0" }', Allowance(per_context=0, max_contexts=3, percent=Fraction(1, 10))),
+        ("allowance = { max_contexts = 0 }", Allowance(per_context=GI, max_contexts=0, percent=Fraction(1, 10))),
+    ],
+)
+def test_own_allowance_takes_what_it_leaves_out_from_the_common_one(own: str, allowance: Allowance | None) -> None:
+    """Point 12: a declaration can bring its own allowance; a key that it leaves out is that of `[allowance]`."""
+    common = '[allowance]\nper_context = "1Gi"\nmax_contexts = 3\npercent = "10%"\n'
+    (declaration,) = parse(f"{SOURCE}{own}\n{common}").declarations
+    assert declaration.allowance == allowance
+
+
+@pytest.mark.parametrize(
+    ("unit", "own", "allowance"),
+    [
+        ('"mig"', "", NO_ALLOWANCE),
+        ('"share"\nshares = 4', "", NO_ALLOWANCE),
+        ('"mig"', 'allowance = { percent = "1%" }', Allowance(per_context=0, max_contexts=4, percent=Fraction(1, 100))),
+        ('"share"\nshares = 4', 'allowance = { per_context = "1Mi" }', Allowance(per_context=MI, percent=Fraction(0))),
+        ('"percent"', "", None),
+    ],
+)
+def test_a_part_of_a_card_has_no_allowance_of_itself(unit: str, own: str, allowance: Allowance | None) -> None:
+    """Point 12: `share` and `mig` have no allowance unless they bring one."""
+    (declaration,) = parse(f'[[declaration]]\nresource = "example.com/gpu"\nunit = {unit}\n{own}\n').declarations
+    assert declaration.allowance == allowance

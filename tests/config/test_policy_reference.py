@@ -1,0 +1,80 @@
+"""The policy reference says what the schema checks, and its numbers are right."""
+
+import re
+import subprocess
+import sys
+from textwrap import dedent
+from typing import Final
+
+import pytest
+
+from tests.tools.policy_reference import EXAMPLE, REFERENCE, ROOT, policy_reference
+from watchdog.config.keys import fields_of, walk
+from watchdog.config.load import parse_policy
+from watchdog.config.problems import PolicyError
+from watchdog.core.policy import Allowance
+from watchdog.core.units import format_bytes, parse_quantity
+
+GI: Final = 2**30
+
+
+def hundredths(amount: float) -> str:
+    """Gibibytes with two digits, as the example has them."""
+    return f"{amount / GI:.2f}Gi"
+
+
+def test_the_committed_reference_is_what_the_schema_gives() -> None:
+    """A key that is added, a range or a default that changes, changes the reference in the same commit."""
+    committed = REFERENCE.read_text(encoding="utf-8")
+    assert committed == policy_reference(), "write it anew with: python -m tests.tools.policy_reference"
+
+
+def test_the_tool_says_that_the_reference_is_up_to_date() -> None:
+    """The tool runs as the documentation of the project says, from the root of a checkout."""
+    command = [sys.executable, "-m", "tests.tools.policy_reference", "--check"]
+    assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 0
+
+
+def test_every_key_stands_in_the_reference() -> None:
+    """No key of any table is left out."""
+    text = policy_reference()
+    for location, table in walk():
+        keys = [key for key in fields_of(table) if location or f"[{key}]" not in text]
+        for key in keys:
+            assert f"\n| `{key}` | " in text, (location, key)
+
+
+def test_the_worked_example_is_a_policy_without_warnings() -> None:
+    """What an operator copies from the page is valid as it stands, and enforces."""
+    policy = parse_policy(dedent(EXAMPLE), "example")
+    assert (policy.mode, policy.warnings) == ("enforce", ())
+    assert len(policy.rules[0].steps) == 3
+
+
+def test_the_numbers_of_the_worked_example() -> None:
+    """Allowed and marks in the text are what the code makes of the declaration: 8Gi, two processes, one GPU."""
+    policy = parse_policy(dedent(EXAMPLE), "example")
+    allowed = policy.allowance.allowed(8 * GI, 2)
+    text = policy_reference()
+    assert f"allowed = 8Gi x 1.02 + 2 x 512Mi = {hundredths(allowed)}" in text
+    for step in policy.rules[0].steps:
+        assert f"above {step.above} ({hundredths(step.above.height(allowed, step.do))})" in text
+    default = Allowance().allowed(parse_quantity("4Gi"), 1)
+    assert f"4Gi x 1.02 + 512Mi = {hundredths(default)}" in text
+    assert allowed > 9 * GI
+    assert format_bytes(9 * GI) == "9Gi"
+
+
+def test_the_policies_within_the_text_are_refused_as_it_says() -> None:
+    """The error lines that the page shows are those that `check` prints."""
+    broken = '[[rule]]\nname = "r"\nmatch = {}\n' + "".join(
+        f'[[rule.step]]\nabove = "{above}"\nfor = "0s"\ndo = "{do}"\n{rest}'
+        for above, do, rest in (
+            ("100%", "warn", ""),
+            ("90%", "kill", 'gracee = "1s"\n'),
+        )
+    )
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(broken, "policy.toml")
+    shown = re.findall(r"^    (policy\.toml: .*)$", policy_reference(), re.MULTILINE)
+    assert shown == str(caught.value).split("\n")

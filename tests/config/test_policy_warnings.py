@@ -1,0 +1,191 @@
+"""What a policy is warned of: settings of a later version, and what is hardly meant; and marks that fall."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.config.toml_text import to_toml
+from watchdog.config.checks import is_surely_below
+from watchdog.config.keys import fields_of, walk
+from watchdog.config.later import LATER, WARNING
+from watchdog.config.load import load_policy, parse_policy
+from watchdog.core.policy import Mark, Policy
+
+WHOLE: Final = Path(__file__).with_name("whole.toml")
+GI: Final = 2**30
+RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
+SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
+
+
+def parse(text: str) -> Policy:
+    """The policy of a text."""
+    return parse_policy(text, "policy.toml")
+
+
+def step(rest: str) -> str:
+    """A policy of one rule with one step."""
+    return f"{SOURCE}{RULE}[[rule.step]]\n{rest}\n"
+
+
+def rule(name: str, match: str) -> str:
+    """A rule without steps."""
+    return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('[[declaration]]\nannotation = "{container}.gpu"\nunit = "1"\n', "declaration[0].annotation"),
+        ('[[declaration]]\nlabel = "{container}.gpu"\nunit = "1"\n', "declaration[0].label"),
+        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "percent"\n', "declaration[0].unit"),
+        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "fraction"\n', "declaration[0].unit"),
+        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "mig"\n', "declaration[0].unit"),
+        (f'{SOURCE}limit_annotation = "a.b/limit"\n', "declaration[0].limit_annotation"),
+        ('[[rule]]\nname = "r"\nmatch = { owner_kinds = ["Job"] }\n', "rule[0].match.owner_kinds"),
+        ('[[rule]]\nname = "r"\nmatch = { namespace_labels = { a = "b" } }\n', "rule[0].match.namespace_labels"),
+        (f'{RULE}mode = "observe"\n', "rule[0].mode"),
+        (f'{RULE}active = "Mon-Fri 08:00-18:00 UTC"\n', "rule[0].active"),
+        (step('above = "1Gi"\nfor = "2s"\ndo = "warn"\nunder_pressure = true'), "rule[0].step[0].under_pressure"),
+        ('[brakes]\nnode = "1 per 1m"\n', "brakes"),
+        ('[pressure]\nfree_below = "5%"\n', "pressure"),
+        ('[capacity]\nresource = "a.b/gpu"\n', "capacity"),
+        ("[events]\nobserve = true\n", "events.observe"),
+    ],
+)
+def test_settings_of_later_versions_are_named(text: str, path: str) -> None:
+    """A setting that is read and not followed is in `later`, with a warning, so that `run` only observes."""
+    policy = parse(text)
+    assert policy.later == (path,)
+    assert f"{path}: {WARNING}" in policy.warnings
+
+
+def test_shares_are_named_with_their_unit() -> None:
+    """The unit `share` is two settings of a later version, and both are named."""
+    policy = parse('[[declaration]]\nresource = "a.b/gpu"\nunit = "share"\nshares = 4\n')
+    assert policy.later == ("declaration[0].unit", "declaration[0].shares")
+
+
+def test_every_row_of_the_later_table_is_a_key_of_the_schema() -> None:
+    """No row of the table is misspelt: it would let `run` enforce what it does not follow."""
+    tables = {tuple(part for part in location if isinstance(part, str)): table for location, table in walk()}
+    for setting in LATER:
+        names = tuple(part for part in setting.place if part != "*")
+        assert names[-1] in fields_of(tables[names[:-1]]), setting
+    assert len(load_policy(WHOLE).later) == len(LATER) - 1  # `label` has no {container} there
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{SOURCE}limit_annotation = ""\n',
+        f"{RULE}account = 'pod'\n",
+        "[brakes]\n[pressure]\n",
+        "[events]\nobserve = false\n",
+        '[[rule]]\nname = "r"\nmatch = { namespaces = ["a"] }\nstep = []\n',
+        step('above = "1Gi"\nfor = "2s"\ndo = "kill"\nunder_pressure = false'),
+        '[[declaration]]\nannotation = "gpu-memory"\nunit = "1Mi"\nper = "gpu"\nnode_labels = { a = "b" }\n',
+    ],
+)
+def test_settings_that_say_nothing_are_not_of_a_later_version(text: str) -> None:
+    """An empty or switched-off setting does not keep `run` observing."""
+    assert parse(text).later == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (SOURCE, "there is no [[rule]]: every pod is measured and left alone"),
+        (RULE, "there is no [[declaration]] and no default: every pod is undeclared and left alone"),
+        (f'{SOURCE}[[rule]]\nname = "r"\n', "rule[0]: has no match, so it is for every pod"),
+        (SOURCE + RULE + rule("s", '{ pods = ["a"] }'), "rule[1]: can never be used: rule[0]"),
+        (SOURCE + rule("a", '{ namespaces = ["*"], pods = ["b", "*"] }') + RULE, "rule[1]: can never be used: rule[0]"),
+        (SOURCE + rule("a", '{ pods = ["b"] }') + rule("b", '{ pods = ["b"] }'), "rule[1]: can never be used: rule[0]"),
+        (step('above = "100%"\nfor = "500ms"\ndo = "warn"'), "rule[0].step[0].for: 500ms is shorter than interval, 1s"),
+        (
+            step('above = "110"\nfor = "2s"\ndo = "kill"'),
+            'rule[0].step[0].above: 110 is 110 bytes; for mebibytes write "110Mi"',
+        ),
+        (step('above = "+512"\nfor = "2s"\ndo = "kill"'), "rule[0].step[0].above: +512 is 512 bytes"),
+        (f'{SOURCE}{RULE}default = "4"\n', "rule[0].default: is 4 bytes"),
+        ('[allowance]\nper_context = "512"\n', "allowance.per_context: is 512 bytes"),
+        (f'{SOURCE}allowance = {{ per_context = "9" }}\n', "declaration[0].allowance.per_context: is 9 bytes"),
+        ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
+        ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: protects nobody"),
+        ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
+        ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),
+        (
+            step('above = "100%"\nfor = "2s"\ndo = "kill"\nunder_pressure = true'),
+            "a step has under_pressure = true, and there is no [pressure]",
+        ),
+    ],
+)
+def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
+    """A policy that is valid and probably not what its writer wants says so."""
+    assert any(found.startswith(warning) for found in parse(text).warnings), parse(text).warnings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        step('above = "100%"\nfor = "0s"\ndo = "warn"'),
+        step('above = "100%"\nfor = "1s"\ndo = "kill"'),
+        step('above = "0%"\nfor = "1s"\ndo = "warn"'),
+        step('above = "+0"\nfor = "1s"\ndo = "kill"'),
+        f'{RULE}default = "0"\n',
+        SOURCE + rule("a", '{ pods = ["b"] }') + RULE,
+        SOURCE + rule("a", '{ node_labels = { a = "*" } }') + RULE,
+        f'{SOURCE}{RULE}[allowance]\nper_context = "0"\n[protect]\npriority_at_least = 2000000000\n',
+    ],
+)
+def test_what_is_meant_is_not_warned_of(text: str) -> None:
+    """A rule without force, a mark at allowed, a catch-all at the end: no warning."""
+    assert parse(text).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("mark", "earlier", "below"),
+    [
+        (Mark(share=Fraction(1)), Mark(share=Fraction(11, 10)), True),
+        (Mark(share=Fraction(11, 10)), Mark(share=Fraction(11, 10)), False),
+        (Mark(plus=1), Mark(plus=2), True),
+        (Mark(plus=2), Mark(plus=1), False),
+        (Mark(amount=1), Mark(amount=2), True),
+        (Mark(amount=0), Mark(amount=0), False),
+        (Mark(share=Fraction(99, 100)), Mark(plus=0), True),
+        (Mark(share=Fraction(1)), Mark(plus=GI), False),
+        (Mark(plus=0), Mark(share=Fraction(101, 100)), True),
+        (Mark(plus=0), Mark(share=Fraction(1)), False),
+        (Mark(plus=1), Mark(share=Fraction(100)), False),
+        (Mark(amount=1), Mark(share=Fraction(100)), False),
+        (Mark(amount=1), Mark(plus=GI), False),
+        (Mark(share=Fraction(1, 100)), Mark(amount=GI), False),
+        (Mark(plus=0), Mark(amount=GI), False),
+    ],
+)
+def test_marks_of_different_kinds_fall_only_where_that_is_sure(mark: Mark, earlier: Mark, *, below: bool) -> None:
+    """Point 17: marks that fall are refused; what depends on the pod's allowed amount is let through."""
+    assert is_surely_below(mark, earlier) is below
+
+
+def test_a_ladder_of_mixed_marks_is_accepted() -> None:
+    """A warning at 100%, a kill 512Mi above allowed and another at 20Gi make a ladder that no check can order."""
+    ladder = [
+        {"above": "100%", "for": "30s", "do": "warn"},
+        {"above": "+512Mi", "for": "10s", "do": "kill"},
+        {"above": "20Gi", "for": "5s", "do": "kill"},
+        {"above": "110%", "for": "1s", "do": "kill"},
+        {"above": "+1Gi", "for": "0s", "do": "kill"},
+    ]
+    document = {"rule": [{"name": "r", "match": {}, "default": "1Gi", "step": ladder}]}
+    assert len(parse(to_toml(document)).rules[0].steps) == 5
+
+
+def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
+    """Point 8: steps under pressure compare with the request, so their marks need not rise above the others'."""
+    ladder: list[dict[str, object]] = [
+        {"above": "150%", "for": "0s", "do": "kill"},
+        {"above": "100%", "for": "0s", "do": "kill", "under_pressure": True},
+    ]
+    assert len(parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]})).rules[0].steps) == 2

@@ -1,0 +1,203 @@
+"""What is written of a policy: it reads back as the same policy, and people find every value in it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.config.toml_text import to_toml
+from watchdog.config.amounts import format_mark, parse_mark
+from watchdog.config.fields import Kind
+from watchdog.config.keys import fields_of, kind_of, walk
+from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.config.render import policy_document, render_policy
+from watchdog.core.policy import (
+    Allowance,
+    Declaration,
+    Do,
+    JournalLimits,
+    Mark,
+    Match,
+    Policy,
+    Protect,
+    Rule,
+    Safety,
+    Step,
+    Unless,
+)
+from watchdog.core.units import parse_duration
+
+WHOLE: Final = Path(__file__).with_name("whole.toml")
+AMOUNTS = st.integers(0, 2**60)
+NAMES = st.lists(st.from_regex(r"[a-z*?][a-z0-9.*?-]{0,9}", fullmatch=True), max_size=3).map(tuple)
+LABELS = st.dictionaries(st.sampled_from(["a", "example.com/b.c", "tier"]), st.sampled_from(["", "x*", "Y_1"]))
+
+
+def seconds(low_ms: int, high_ms: int) -> st.SearchStrategy[float]:
+    """Durations in whole milliseconds."""
+    return st.integers(low_ms, high_ms).map(lambda milliseconds: milliseconds / 1000)
+
+
+def shares(low: int, high: int) -> st.SearchStrategy[Fraction]:
+    """Shares of a whole, in millionths of a percent."""
+    return st.integers(low * 10**6, high * 10**6).map(lambda number: Fraction(number, 10**8))
+
+
+ALLOWANCES = st.builds(Allowance, per_context=AMOUNTS, max_contexts=st.integers(0, 100_000), percent=shares(0, 100))
+MARKS: Final[list[st.SearchStrategy[Mark]]] = [
+    st.builds(Mark, share=shares(100, 999_999)),
+    st.builds(Mark, plus=AMOUNTS),
+    st.builds(Mark, amount=AMOUNTS),
+]
+
+
+def make_step(above: Mark, for_s: float, do: Do, times: tuple[float, float], scope: Any) -> Step:
+    """A step that has only what goes with what it does: the rest has its default."""
+    if do is Do.WARN:
+        return Step(above=above, for_s=for_s, do=do, repeat_s=times[0])
+    if do is Do.EVICT:
+        return Step(above=above, for_s=for_s, do=do, grace_s=times[1])
+    return Step(above=above, for_s=for_s, do=do, grace_s=times[1], scope=scope)
+
+
+def height(step: Step) -> Fraction:
+    """What orders marks of one kind."""
+    return Fraction(step.above.share or step.above.plus or step.above.amount or 0)
+
+
+def ladders(marks: st.SearchStrategy[Mark]) -> st.SearchStrategy[tuple[Step, ...]]:
+    """Steps whose marks rise, no two alike."""
+    step = st.builds(
+        make_step,
+        above=marks,
+        for_s=seconds(0, 30 * 86_400_000),
+        do=st.sampled_from(Do),
+        times=st.tuples(seconds(1000, 30 * 86_400_000), seconds(1000, 86_400_000)),
+        scope=st.sampled_from(["process", "container", "pod"]),
+    )
+    by_signature: Callable[[Step], object] = lambda step: step.signature  # noqa: E731 - typed for the checker
+    return st.lists(step, max_size=4, unique_by=by_signature).map(lambda steps: tuple(sorted(steps, key=height)))
+
+
+RULES = st.builds(
+    Rule,
+    name=st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min_size=1, max_size=63),
+    match=st.builds(Match, namespaces=NAMES, pods=NAMES, labels=LABELS, node_labels=LABELS),
+    account=st.sampled_from(["pod", "container"]),
+    default=st.none() | AMOUNTS,
+    steps=st.sampled_from(MARKS).flatmap(ladders),
+)
+DECLARATIONS = st.builds(
+    Declaration,
+    kind=st.just("resource"),
+    key=st.from_regex(r"example\.com/[a-z*?]{1,9}", fullmatch=True),
+    unit=st.integers(1, 2**60),
+    per=st.sampled_from(["total", "gpu"]),
+    node_labels=LABELS,
+    unless=st.none() | st.builds(Unless, resource=st.just("example.com/cores"), at_least=st.integers(1, 10**15)),
+    allowance=st.none() | ALLOWANCES,
+)
+POLICIES = st.builds(
+    Policy,
+    sha256=st.just(""),
+    source=st.just("generated"),
+    mode=st.sampled_from(["observe", "enforce"]),
+    interval_s=seconds(1000, 300_000),
+    stale_after_s=seconds(1000, 86_400_000),
+    release_timeout_s=seconds(1000, 3_600_000),
+    declarations=st.lists(DECLARATIONS, max_size=3, unique_by=lambda declaration: declaration.key).map(tuple),
+    allowance=ALLOWANCES,
+    rules=st.lists(RULES, max_size=3, unique_by=lambda rule: rule.name).map(tuple),
+    protect=st.builds(Protect, namespaces=NAMES, pods=NAMES, priority_at_least=st.integers(-(2**31), 2**31 - 1)),
+    journal=st.builds(JournalLimits, max_age_s=seconds(1000, 10**11), max_size=st.integers(2**18, 2**40)),
+    safety=st.builds(Safety, foreign_pid_namespace=st.booleans(), signal_without_pidfd=st.booleans()),
+    contact=st.sampled_from(["", "GPU team", 'A "quoted" \\ name', "\U0001f600"]),
+)
+
+
+@given(POLICIES)
+def test_a_policy_that_is_written_reads_back_the_same(policy: Policy) -> None:
+    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    text = to_toml(policy_document(policy))
+    assert replace(parse_policy(text, "generated"), sha256="", warnings=()) == policy
+
+
+@given(st.one_of(*MARKS, st.builds(Mark, share=shares(0, 100))))
+def test_a_mark_that_is_written_reads_back_the_same(mark: Mark) -> None:
+    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    assert parse_mark(format_mark(mark)) == mark
+
+
+def test_every_default_that_is_written_reads_back_the_same() -> None:
+    """Law 9: what the reference shows as a key's default is what the key has if it is given that text."""
+    seen = 0
+    for location, table in walk():
+        for key, field in fields_of(table).items():
+            kind: Kind[Any] | None = kind_of(field)
+            if kind is not None and not field.is_required() and field.default not in (None, [], {}):
+                assert kind.read(kind.write(field.default)) == field.default, (location, key)
+                seen += 1
+    assert seen > 25
+
+
+def test_a_whole_policy_that_is_written_reads_back_as_far_as_it_is_compiled() -> None:
+    """The document of a policy with every key has all of it but the settings that are not compiled yet."""
+    policy = load_policy(WHOLE)
+    again = parse_policy(to_toml(policy_document(policy)), policy.source)
+    assert replace(again, sha256=policy.sha256, later=policy.later, warnings=policy.warnings) == policy
+
+
+def test_a_document_is_plain_json() -> None:
+    """A policy's document can be written as JSON and read again without loss."""
+    document = policy_document(load_policy(WHOLE))
+    assert json.loads(json.dumps(document)) == document
+
+
+@given(POLICIES)
+def test_the_ladder_stands_in_the_text_as_the_policy_has_it(policy: Policy) -> None:
+    """Law 9: the marks and durations of the table that `check` prints parse back, in the order of the steps."""
+    rows = [line.split("  ") for line in render_policy(policy).split("\n") if line.startswith("    ")]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    steps = [(parse_mark(row[0]), parse_duration(row[1])) for row in cells if len(row) == 3 and row[0] != "above"]
+    assert steps == [(step.above, step.for_s) for rule in policy.rules for step in rule.steps]
+
+
+def test_the_text_of_a_whole_policy_names_every_value() -> None:
+    """An operator who reads what `check` prints finds each effective value, and what is not followed."""
+    text = render_policy(load_policy(WHOLE))
+    for words in (
+        "Mode enforce: acts",
+        "listed every 2s at least; no force on a pod list older than 2m; release timeout 45s",
+        "resource example.com/gpu-memory: unit 1Mi, for each GPU, on nodes with example.com/pool=gpu-*, unless ",
+        ", unless example.com/cores is 100 or more, limit in annotation example.com/limit, own allowance 5%",
+        "own allowance 5% of declared + 1Mi for each of at most 7 contexts",
+        "label gpu-*: unit share, for all GPUs together, shares label:nvidia.com/gpu.replicas, own allowance none",
+        "Allowance: 2.5% of declared + 256Mi for each of at most 8 contexts",
+        "notebooks: namespace jupyter-*; pod nb-?; owned by StatefulSet; labels tier=dev; namespace labels",
+        "namespace labels team=a; node labels pool=gpu",
+        "account container (each container by itself); where nothing is declared: default 4Gi",
+        "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
+        "    above   for  do\n    90%     30s  warn, again every 2h\n",
+        "    +512Mi  10s  kill all containers of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",
+        "    20Gi    0s   evict with grace 1m\n",
+        "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
+        "Journal: at most 7d and 64Mi",
+        "Contact named in Events: GPU team",
+        "Less safe, allowed all the same: foreign_pid_namespace, signal_without_pidfd",
+        "Not followed by this version, so that `run` only observes: declaration[1].annotation, declaration[2].unit",
+    ):
+        assert words in text, (words, text)
+
+
+def test_the_text_of_a_policy_that_says_little() -> None:
+    """Where nothing is set, the text says what follows from that."""
+    text = render_policy(parse_policy('[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n', "policy.toml"))
+    for words in ("No declarations.", "r: every pod", "nothing is allowed (default 0)", "no steps: measured only"):
+        assert words in text
+    assert "where nothing is declared: left alone" in render_policy(built_in_policy())
+    assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n", "policy.toml"))

@@ -1,0 +1,177 @@
+"""How an account stands: used, allowed and verdict."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.worlds import (
+    MEMORY,
+    VERIFF,
+    Gi,
+    Mi,
+    assessed,
+    container,
+    gpu,
+    owner,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
+from watchdog.core.assess import rule_of
+from watchdog.core.findings import Verdict
+from watchdog.core.model import UNREADABLE, Node
+from watchdog.core.policy import Allowance, Do, Mark, Match
+
+DECLARES = pod("a", container(declared="4Gi"))
+
+
+def test_every_process_of_a_pod_counts_for_its_account() -> None:
+    """Point 9: also those of containers that declare nothing, of unknown ones, and on every GPU."""
+    several = pod("a", container("main", "4Gi"), container("side"))
+    seen = snapshot(
+        [use(1, Gi, 0), use(1, 2 * Gi, 1), use(2, 3 * Gi), use(3, 4 * Gi)],
+        [process(1, "a/main"), process(2, "a/side"), process(3, "a/new")],
+        gpus=[gpu(0), gpu(1)],
+    )
+    (got,) = assessed(seen, [several], policy())
+    assert (got.used, got.used_at_least) == (10 * Gi, 10 * Gi)
+
+
+def test_in_container_accounts_an_unknown_container_stands_by_itself() -> None:
+    """Point 9: bytes of an unknown container stand in the account `container: ""`, without budget or default."""
+    several = pod("a", container("main", "4Gi"))
+    seen = snapshot([use(1, Gi), use(2, 70 * Gi)], [process(1, "a/main"), process(2, "a/new")])
+    got = assessed(seen, [several], policy(rule(step(), account="container", default=1)))
+    assert [(each.account.container, each.used, each.verdict) for each in got] == [
+        ("", 70 * Gi, Verdict.UNDECLARED),
+        ("main", Gi, Verdict.WITHIN),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "used", "at_least", "verdict"),
+    [
+        ((1 * Gi, None), None, 1 * Gi, Verdict.UNKNOWN),
+        ((5 * Gi, None), None, 5 * Gi, Verdict.OVER),
+        ((4 * Gi, 0), 4 * Gi, 4 * Gi, Verdict.WITHIN),
+        ((4 * Gi, 1), 4 * Gi + 1, 4 * Gi + 1, Verdict.OVER),
+        ((None, None), None, 0, Verdict.UNKNOWN),
+    ],
+)
+def test_unknown_bytes_are_neither_zero_nor_use(
+    numbers: tuple[int | None, int | None], used: int | None, at_least: int, verdict: Verdict
+) -> None:
+    """Points 10 and 13: `used` is null if a part is unknown; over, strictly, is decided by what is known."""
+    (got,) = assessed(snapshot([use(i, n) for i, n in enumerate(numbers, 5)]), [DECLARES], policy())
+    assert (got.used, got.used_at_least, got.verdict) == (used, at_least, verdict)
+
+
+def test_who_was_not_seen_is_unknown_where_not_everything_was_seen() -> None:
+    """Points 10 and 16: a blind driver, a GPU never listed, a GPU not listed now: no `within` on that."""
+    dark = gpu(1, listed=False)
+    unreadable = process(9, place=UNREADABLE)
+    for seen in [
+        snapshot(blind=True),
+        snapshot(gpus=[gpu(0), dark], unseen=frozenset({"GPU-1"})),
+        snapshot(gpus=[gpu(0), dark]),
+        snapshot([use(9, 5)], [unreadable]),
+    ]:
+        (got,) = assessed(seen, [DECLARES], policy())
+        assert (got.used, got.verdict) == (None, Verdict.UNKNOWN)
+
+
+def test_a_lost_gpu_leaves_those_alone_that_run_elsewhere() -> None:
+    """One GPU that can't be listed does not make a pod unknown that was never seen on it and is seen on another."""
+    seen = snapshot([use(1, Gi, 0)], gpus=[gpu(0), gpu(1, listed=False, up=False)])
+    (got,) = assessed(seen, [DECLARES], policy())
+    assert (got.used, got.verdict) == (Gi, Verdict.WITHIN)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "percent", "allowed"),
+    [
+        (1, "0.02", 4 * Gi + 85899345 + 512 * Mi),
+        (4, "0", 4 * Gi + 4 * 512 * Mi),
+        (9, "0", 4 * Gi + 4 * 512 * Mi),
+        (0, "0.02", 4 * Gi + 85899345),
+    ],
+)
+def test_allowed_is_declared_and_what_the_driver_takes(contexts: int, percent: str, allowed: int) -> None:
+    """Point 12: floor(declared x (1 + percent)) + per_context x contexts, at most max_contexts of them."""
+    under = policy(allowance=Allowance(percent=Fraction(percent)))
+    (got,) = assessed(snapshot([use(i, 1) for i in range(5, 5 + contexts)]), [DECLARES], under)
+    assert got.allowed == allowed
+
+
+def test_a_context_is_a_process_on_a_gpu() -> None:
+    """Point 12: one process on two GPUs holds two contexts."""
+    under = policy(allowance=Allowance(percent=Fraction(0)))
+    (got,) = assessed(snapshot([use(5, 1, 0), use(5, 1, 1)], gpus=[gpu(0), gpu(1)]), [DECLARES], under)
+    assert got.allowed == 5 * Gi
+
+
+def test_a_declaration_can_bring_its_own_allowance() -> None:
+    """Point 12: the declaration's allowance takes the place of the policy's."""
+    own = replace(VERIFF, allowance=Allowance(per_context=Mi, max_contexts=2, percent=Fraction(1, 2)))
+    (got,) = assessed(snapshot([use(5, 1)]), [DECLARES], policy(declarations=(own,), allowance=Allowance()))
+    assert got.allowed == 6 * Gi + Mi
+
+
+@pytest.mark.parametrize(
+    ("mark", "do", "height"),
+    [
+        (Mark(share=Fraction(1)), Do.WARN, 1000),
+        (Mark(share=Fraction(1, 2)), Do.WARN, 500),
+        (Mark(share=Fraction(1, 2)), Do.KILL, 1000),
+        (Mark(share=Fraction(11, 10)), Do.KILL, 1100),
+        (Mark(plus=5), Do.KILL, 1005),
+        (Mark(amount=2000), Do.KILL, 2000),
+        (Mark(amount=20), Do.EVICT, 1000),
+        (Mark(amount=20), Do.WARN, 20),
+        (Mark(share=Fraction(1001, 1000)), Do.KILL, 1001),
+    ],
+)
+def test_a_mark_is_never_below_allowed_for_force(mark: Mark, do: Do, height: int) -> None:
+    """Point 14: a percentage, an amount above, or an amount; warnings alone may come below allowed."""
+    assert mark.height(1000, do) == height
+
+
+def test_the_first_rule_that_matches_is_the_rule() -> None:
+    """A pod has one rule, the first whose every condition matches it; without one it is measured and left alone."""
+    dev = rule(name="dev", match=Match(namespaces=("jupyter-*",), labels={"tier": "dev"}))
+    jobs = rule(name="jobs", match=Match(owner_kinds=("Job",), pods=("pod-?",)))
+    rest = rule(name="rest", match=Match(node_labels={"pool": "shared"}))
+    under = policy(dev, jobs, rest)
+    node = Node(name="n1", labels={"pool": "shared"})
+    found = {
+        "dev": pod("a", namespace="jupyter-x", labels={"tier": "dev"}, owner=owner("Job")),
+        "jobs": pod("a", namespace="jupyter-x", owner=owner("Job")),
+        "rest": pod("abc", owner=owner("Job")),
+    }
+    for name, each in found.items():
+        assert rule_of(each, under, node) == next(r for r in under.rules if r.name == name)
+    assert rule_of(found["rest"], under, Node(name="n1")) is None
+    (got,) = assessed(snapshot([use(1, 70 * Gi)]), [pod("a", container(declared="1Gi"))], policy(dev))
+    assert (got.rule, got.verdict) == (None, Verdict.OVER)
+
+
+def test_a_pod_that_neither_uses_nor_declares_has_no_account() -> None:
+    """Only pods that have to do with GPU memory stand in the report."""
+    assert assessed(snapshot(), [pod("a"), pod("b", container(declared="1Gi", of="b"))], policy())[0].account.uid == "b"
+
+
+def test_a_repeated_uid_makes_one_account() -> None:
+    """Two pods of one UID in a broken list do not make the same account twice."""
+    again = replace(DECLARES, namespace="other")
+    assert len(assessed(snapshot([use(1, 1)]), [DECLARES, again], policy())) == 1
+
+
+def test_the_key_of_the_declaration_is_reported() -> None:
+    """The operator reads from which key an amount comes."""
+    (got,) = assessed(snapshot([use(1, 1)]), [DECLARES], policy())
+    assert got.declared_by == MEMORY

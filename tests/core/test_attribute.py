@@ -1,0 +1,89 @@
+"""Whose a use is: what a cgroup claims counts only where the pod list confirms it."""
+
+import pytest
+
+from tests.worlds import container, container_id, pod, process, snapshot, use
+from watchdog.core.attribute import attribute
+from watchdog.core.model import CONTRADICTORY, GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, Pod, Process
+
+A = pod("a", container("main", of="a"), container("side", of="a"))
+B = pod("b", container("main", of="b"))
+HASH = "0123456789abcdef0123456789abcdef"
+STATIC = pod("s", container("main", of="s"), config_hash=HASH, static=True)
+
+
+def claim(pod_: str | None, container_: str | None) -> Place:
+    """What a cgroup says."""
+    return Place(kind=PlaceKind.POD, pod=pod_, container=container_id(container_) if container_ else None)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (claim("a", "a/main"), ("a", "main")),
+        (claim("a", "a/side"), ("a", "side")),
+        (claim("a", "a/just-started"), ("a", "")),
+        (claim("a", None), ("a", "")),
+        (claim(None, "b/main"), ("b", "main")),
+        (claim(HASH, "s/main"), ("s", "main")),
+        (claim(HASH, None), ("s", "")),
+        (claim("a", "b/main"), "spoofed"),
+        (claim("nobody", "b/main"), "spoofed"),
+        (claim("nobody", "nobody/main"), "unknown_pod"),
+        (claim(None, "nobody/main"), "unknown_pod"),
+        (CONTRADICTORY, "spoofed"),
+        (HOST, "host"),
+        (GONE, "gone"),
+        (ZOMBIE, "zombie"),
+        (UNREADABLE, "unknown_pod"),
+    ],
+)
+def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: tuple[str, str] | str) -> None:
+    """A container ID must be one of the very pod that the cgroup names; the rest is unattributed with its reason."""
+    got = attribute(snapshot([use(1, 7)], [process(1, place=place)]), [A, B, STATIC])
+    if isinstance(expected, tuple):
+        assert [(each.uid, each.container, each.used) for each in got.attributed] == [(*expected, 7)]
+        assert not got.unattributed
+    else:
+        assert [(each.reason, each.used) for each in got.unattributed] == [(expected, 7)]
+        assert not got.attributed
+
+
+def test_the_mps_server_is_nobodys() -> None:
+    """Point 35: what stands under the MPS server is unattributed, wherever the server runs."""
+    got = attribute(snapshot([use(1, 7)], [process(1, mps_server=True)]), [A])
+    assert [each.reason for each in got.unattributed] == ["mps_server"]
+
+
+def test_a_process_without_identity_is_gone() -> None:
+    """Point 11: a use whose process has no start time any more is never charged to a pod."""
+    got = attribute(snapshot([use(1, 7)], [process(1, key=None)]), [A])
+    assert [each.reason for each in got.unattributed] == ["gone"]
+
+
+@pytest.mark.parametrize("tenant", [{"config_hash": HASH}, {"config_hash": "b"}])
+def test_a_tenant_cannot_claim_anothers_processes_by_annotation(tenant: dict[str, str]) -> None:
+    """The config hash is an annotation: it counts for static pods alone, and never against a UID."""
+    thief = pod("a", container("main", of="a"), **tenant)
+    processes = [process(1, place=claim(HASH, None)), process(2, place=claim("b", None))]
+    got = attribute(snapshot([use(1, 7), use(2, 7)], processes), [thief, B, STATIC])
+    assert sorted((each.key.pid, each.uid) for each in got.attributed) == [(1, "s"), (2, "b")]
+
+
+def test_a_container_id_in_two_pods_is_nobodys_alone() -> None:
+    """An ID that two pods claim says nothing where no pod stands beside it."""
+    twin = pod("z", container("main", of="b"))
+    got = attribute(snapshot([use(1, 7)], [process(1, place=claim(None, "b/main"))]), [B, twin])
+    assert [each.reason for each in got.unattributed] == ["unknown_pod"]
+
+
+def _names(pods: list[Pod], processes: list[Process]) -> set[tuple[str, str]]:
+    got = attribute(snapshot([use(each.pid, 1) for each in processes], processes), pods)
+    return {(each.uid, each.container) for each in got.attributed}
+
+
+def test_the_order_of_pods_does_not_matter_where_they_contradict_each_other() -> None:
+    """Law 2: also with two pods of one UID the answer is the same in either order."""
+    first, second = pod("a", container("x", of="a")), pod("a", container("y", of="a"), namespace="other")
+    processes = [process(1, "a/x"), process(2, "a/y")]
+    assert _names([first, second], processes) == _names([second, first], processes)

@@ -1,0 +1,242 @@
+"""Who is the victim, who comes first, and what holds force back."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worlds import (
+    T0,
+    Gi,
+    assessed,
+    at,
+    container,
+    gpu,
+    owner,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
+from watchdog.core.findings import AccountKey
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
+from watchdog.core.plan import Brake, Conditions
+from watchdog.core.policy import Declaration, Do, Protect
+from watchdog.core.protect import protection
+
+AT_ONCE = policy(rule(step()))
+
+
+@pytest.mark.parametrize(
+    ("declared", "used", "victim"),
+    [
+        ({"x": "1Gi", "y": "6Gi"}, {"x": 5, "y": 7}, "x"),
+        ({"x": "1Gi"}, {"x": 5, "y": 4}, "x"),
+        ({"x": "1Gi"}, {"x": 5, "y": 5}, "y"),
+        ({"x": "1Gi", "y": "2Gi"}, {"x": 4, "y": 5}, "y"),
+        ({"x": "1Gi", "y": "1Gi"}, {"x": 5, "y": 5}, "x"),
+    ],
+    ids=["excess, not use", "declares nothing", "excess of the one without", "tie: larger use", "tie: name"],
+)
+def test_the_victim_is_farthest_above_its_own_declaration(
+    declared: dict[str, str], used: dict[str, int], victim: str
+) -> None:
+    """Point 21: in a pod account the container with the largest used minus declared; ties by use, then name."""
+    several = pod("a", *(container(name, declared.get(name)) for name in used))
+    seen = snapshot(
+        [use(pid, gigs * Gi) for pid, gigs in enumerate(used.values(), 5)],
+        [process(pid, f"a/{name}") for pid, name in enumerate(used, 5)],
+    )
+    (action,) = planned(seen, [several], AT_ONCE).actions
+    assert (action.victim, [key.pid for key in action.targets]) == (victim, [5 + list(used).index(victim)])
+
+
+def test_in_a_container_account_the_victim_is_that_container() -> None:
+    """Point 21: the neighbour container of the same pod has its own account and lives."""
+    several = pod("a", container("x", "1Gi"), container("y", "8Gi"))
+    seen = snapshot([use(5, 2 * Gi), use(6, 7 * Gi)], [process(5, "a/x"), process(6, "a/y")])
+    (action,) = planned(seen, [several], policy(rule(step(), account="container"))).actions
+    assert (action.victim, [key.pid for key in action.targets]) == ("x", [5])
+
+
+def test_unknown_containers_are_never_victims() -> None:
+    """Point 21: bytes of an unknown container count, but the known one is acted on, or nobody."""
+    seen = snapshot([use(5, Gi), use(6, 70 * Gi)], [process(5, "a/main"), process(6, "a/new")])
+    declares = pod("a", container(declared="4Gi"))
+    (action,) = planned(seen, [declares], AT_ONCE).actions
+    assert [key.pid for key in action.targets] == [5]
+    alone = snapshot([use(6, 70 * Gi)], [process(6, "a/new")])
+    plan = planned(alone, [declares], AT_ONCE)
+    assert plan.actions == ()
+    assert [entry.withheld_by for entry in plan.entries] == [Brake.UNKNOWN_CONTAINER]
+
+
+@pytest.mark.parametrize(("scope", "pids"), [("process", [6]), ("container", [5, 6]), ("pod", [5, 6, 7])])
+def test_the_scope_says_which_processes(scope: str, pids: list[int]) -> None:
+    """Point 21: the largest process, the container, or all known containers of the pod."""
+    several = pod("a", container("x", "1Gi"), container("y", "1Gi"))
+    seen = snapshot(
+        [use(5, 2 * Gi), use(6, 3 * Gi), use(7, Gi), use(8, Gi)],
+        [process(5, "a/x"), process(6, "a/x"), process(7, "a/y"), process(8, "a/new")],
+    )
+    (action,) = planned(seen, [several], policy(rule(step(scope=scope)))).actions  # type: ignore[arg-type]
+    assert [key.pid for key in action.targets] == pids
+
+
+def test_the_largest_process_is_the_one_over_all_its_gpus() -> None:
+    """Point 21: scope `process` adds up what a process holds on several GPUs."""
+    seen = snapshot([use(5, 3 * Gi), use(6, 2 * Gi, 0), use(6, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
+    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step(scope="process")))).actions
+    assert action.targets == (ProcessKey(pid=6, start_ticks=60),)
+
+
+def test_who_is_most_over_comes_first() -> None:
+    """Point 25: most bytes over, then lower priority, then UID."""
+    pods = [
+        pod("d", container(declared="1Gi", of="d"), priority=5),
+        pod("c", container(declared="1Gi", of="c"), priority=0),
+        pod("b", container(declared="1Gi", of="b"), priority=0),
+        pod("a", container(declared="1Gi", of="a"), priority=0),
+    ]
+    gigs = {"a": 2, "b": 2, "c": 3, "d": 2}
+    seen = snapshot(
+        [use(pid, gigs[uid] * Gi) for pid, uid in enumerate(gigs, 5)],
+        [process(pid, f"{uid}/main") for pid, uid in enumerate(gigs, 5)],
+    )
+    assert [each.account.uid for each in planned(seen, pods, AT_ONCE).actions] == ["c", "a", "b", "d"]
+
+
+PROTECTED = [
+    (pod("a", namespace="kube-system"), "it is in kube-system"),
+    (pod("a", priority=2_000_000_000), "its priority is system-critical"),
+    (pod("a", static=True), "it is a static pod"),
+    (pod("a", deletion_deadline_s=T0 + 1), "it is terminating and its grace period has not passed"),
+    (pod("a", deletion_deadline_s=T0 - 1), None),
+    (pod("a", namespace="gpu-operator"), "the policy protects namespace gpu-operator"),
+    (pod("a", priority=1000), "the policy protects priority 1000 and above"),
+    (pod("a", annotations={"spare": ""}), "it carries the annotation spare"),
+    (replace(pod("a"), name="x-dcgm-exporter-1"), "the policy protects pods of this name"),
+    (pod("a", namespace="kube-systems"), None),
+    (pod("a", priority=999), None),
+]
+
+
+@pytest.mark.parametrize(("who", "why"), PROTECTED)
+def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
+    """Points 28 and 35: built in and by policy, a protected pod is measured and warned, and its force withheld."""
+    spared = Protect(
+        namespaces=("gpu-operator",), pods=("*-dcgm-exporter-*",), priority_at_least=1000, annotation="spare"
+    )
+    declares = replace(who, containers=(container(declared="1Gi"),))
+    assert protection(declares, spared, None, at(0)) == why
+    under = policy(rule(step("100%", 0, "warn"), step()), protect=spared)
+    plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under)
+    expected = [Do.KILL] if why is None else [Do.WARN]
+    assert [each.do for each in plan.actions] == expected
+    assert [e.withheld_by for e in plan.entries if e.do is Do.KILL] == [None if why is None else Brake.PROTECTED]
+
+
+@pytest.mark.parametrize("own", [("a", None), (None, "a/main"), ("hash", None)])
+def test_the_watchdog_never_acts_on_itself(own: tuple[str | None, str | None]) -> None:
+    """Point 35: its own pod is known by UID, config hash or container ID."""
+    from tests.worlds import container_id
+
+    place = Place(kind=PlaceKind.POD, pod=own[0], container=container_id(own[1]) if own[1] else None)
+    mine = pod("a", container(declared="1Gi"), config_hash="hash")
+    assert protection(mine, Protect(), place, at(0)) == "it is the watchdog's own pod"
+    assert protection(pod("b"), Protect(), place, at(0)) is None
+    (got,) = assessed(snapshot([use(5, 2 * Gi)]), [mine], AT_ONCE, own=place)
+    assert got.protected is not None
+
+
+def test_daemonset_pods_are_not_evicted() -> None:
+    """Point 35: the controller would put it back on the same node; killing it is allowed."""
+    of_daemonset = pod("a", container(declared="1Gi"), owner=owner("DaemonSet", "exporter"))
+    seen = snapshot([use(5, 2 * Gi)])
+    evict = planned(seen, [of_daemonset], policy(rule(step(do="evict"))))
+    assert [each.withheld_by for each in evict.entries] == [Brake.PROTECTED]
+    assert planned(seen, [of_daemonset], AT_ONCE).actions[0].do is Do.KILL
+
+
+def _under_way(step_: int = 0, victim: str = "main", *, whole_pod: bool = False) -> Ledger:
+    under_way = UnderWay(step=step_, victim=victim, whole_pod=whole_pod)
+    return Ledger().note_begun(AccountKey(uid="a"), "all", Gi, under_way)
+
+
+def test_the_next_deed_waits_for_the_one_under_way() -> None:
+    """Point 24: until its memory is seen free the account's next deed is `pending`; others do not wait."""
+    pods = [pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b"))]
+    seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(6, "b/main")])
+    plan = planned(seen, pods, AT_ONCE, _under_way())
+    assert [(e.account.uid, e.withheld_by, e.taken) for e in plan.entries] == [
+        ("a", Brake.PENDING, False),
+        ("b", None, True),
+    ]
+
+
+def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
+    """Point 24: it ends the grace, and never adds a victim."""
+    ladder = policy(rule(step("100%"), step("150%", grace_s=0.0)))
+    seen = snapshot([use(5, 2 * Gi)])
+    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).actions
+    assert (action.step, action.hastens) == (1, True)
+    plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
+    assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
+    again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(step_=1))
+    assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
+
+
+def test_two_accounts_do_not_act_on_one_container_at_once() -> None:
+    """Point 24: with an amount per GPU a container has an account a GPU; it is still ended once."""
+    per_gpu = Declaration(kind="resource", key="nvidia.com/gpumem", unit=1, per="gpu")
+    hami = pod("a", container(resources={"nvidia.com/gpumem": "1Gi"}))
+    seen = snapshot([use(5, 2 * Gi, 0), use(5, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
+    plan = planned(seen, [hami], policy(rule(step()), declarations=(per_gpu,)))
+    assert sorted(str(e.withheld_by) for e in plan.entries) == ["None", "pending"]
+
+
+def test_a_whole_pod_under_way_holds_its_containers() -> None:
+    """Point 24: while a pod is being ended no container of it gets a deed of its own."""
+    under = policy(rule(step(), account="container"))
+    plan = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under, _under_way(whole_pod=True))
+    assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
+
+
+def test_without_a_journal_force_is_withheld() -> None:
+    """Point 31: what can't be written down is not done; warnings go on."""
+    under = policy(rule(step("100%", 0, "warn"), step()))
+    plan = planned(
+        snapshot([use(5, 2 * Gi)]),
+        [pod("a", container(declared="1Gi"))],
+        under,
+        conditions=Conditions(journal_writable=False),
+    )
+    assert sorted((e.do.value, str(e.withheld_by), e.taken) for e in plan.entries) == [
+        ("kill", "journal", False),
+        ("warn", "None", True),
+    ]
+
+
+def test_a_withholding_is_news_once_an_incident_and_brake() -> None:
+    """Point 29: it stays due while the account is above the mark, and is reported once."""
+    declares = pod("a", container(declared="1Gi"), namespace="kube-system")
+    ledger, news = Ledger(), []
+    for second, used in enumerate([2, 2, 2, 1, 2]):
+        plan = planned(snapshot([use(5, used * Gi)], second=second), [declares], AT_ONCE, ledger)
+        ledger = plan.ledger
+        news.append([entry.news for entry in plan.entries])
+    assert news == [[True], [False], [False], [], [True]]
+
+
+def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
+    """A first look already says of a protected pod that nothing will be done to it."""
+    plan = planned(
+        snapshot([use(5, 2 * Gi)]),
+        [pod("a", container(declared="1Gi"), namespace="kube-system")],
+        policy(rule(step(for_s=10))),
+    )
+    assert [(e.due_in_s, e.withheld_by) for e in plan.entries] == [(10, Brake.PROTECTED)]

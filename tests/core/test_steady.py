@@ -1,0 +1,207 @@
+"""The steady state: what is taken over from the pass before is what would have been worked out anew."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.nodes import GeneratedNode, build, nodes
+from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.findings import Assessment
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.plan import Conditions, Plan
+from watchdog.core.policy import Match, Policy
+from watchdog.core.steady import Assessor
+
+
+@dataclass(frozen=True)
+class World:
+    """What one pass takes."""
+
+    seen: Snapshot
+    pods: tuple[Pod, ...]
+    setting: Setting
+
+
+def anew(seen: Snapshot, pods: tuple[Pod, ...], setting: Setting) -> tuple[object, tuple[Assessment, ...]]:
+    """What a pass gives that remembers nothing."""
+    attribution = attribute(seen, pods)
+    return attribution, assess(attribution, seen, pods, setting)
+
+
+def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: float) -> tuple[GeneratedNode, Setting]:
+    """One pass later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
+    what = dice.choice(["nothing", "nothing", "nothing", "use", "one", "pods", "end", "policy", "node", "own", "size"])
+    if what == "use":
+        node = node.later(dice.randrange(2**32), second)
+    elif what == "one" and node.seen.uses:
+        first, *others = node.seen.uses
+        node = replace(node, seen=replace(node.seen, uses=(replace(first, used=dice.randrange(20 * Gi)), *others)))
+    elif what == "pods" and node.pods:
+        node = replace(node, pods=tuple(dice.sample(node.pods, dice.randint(1, len(node.pods)))))
+    elif what == "end":
+        deadline_s = at(second + dice.randint(-2, 5)).wall_s
+        node = replace(node, pods=tuple(_terminate(dice, each, deadline_s) for each in node.pods))
+    elif what == "policy":
+        node = replace(node, under=build(dice, 1, 0, 0).under if dice.random() < 0.5 else replace(node.under))
+    elif what == "node":
+        setting = replace(setting, node=Node(name="n1", labels={"pool": dice.choice("ab")}))
+    elif what == "own":
+        setting = replace(setting, own=Place(kind=PlaceKind.POD, pod=f"uid-{dice.randrange(9):02}"))
+    elif what == "size":
+        first_gpu, *more = node.seen.gpus
+        node = replace(node, seen=replace(node.seen, gpus=(replace(first_gpu, total=dice.randrange(90) * Gi), *more)))
+    # A pass makes its snapshot anew, of equal values that are other objects.
+    seen = replace(node.seen, at=at(second), uses=tuple(node.seen.uses), processes=dict(node.seen.processes))
+    return replace(node, seen=seen), replace(setting, policy=node.under)
+
+
+def _terminate(dice: random.Random, pod: Pod, deadline_s: float) -> Pod:
+    return replace(pod, deletion_deadline_s=deadline_s) if dice.random() < 0.3 else pod
+
+
+@given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
+def test_it_gives_what_a_pass_gives_that_remembers_nothing(node: GeneratedNode, seed: int, passes: int) -> None:
+    """Through any changes of use, pods, policy, node and time an assessor agrees with `attribute` and `assess`."""
+    dice, assessor = random.Random(seed), Assessor()
+    setting = Setting(policy=node.under, node=NODE)
+    for second in range(passes):
+        node, setting = _step(dice, node, setting, second)
+        assert assessor.assess(node.seen, node.pods, setting) == anew(node.seen, node.pods, setting)
+
+
+@given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
+def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, passes: int) -> None:
+    """An account that is left as it is, since nothing about it has changed, later climbs like any other."""
+    dice, assessor = random.Random(seed), Assessor()
+    setting = Setting(policy=node.under, node=NODE)
+    steady, plain = Ledger(), Ledger()
+    for second in range(passes):
+        node, setting = _step(dice, node, setting, second)
+        conditions = Conditions(pods_stale=dice.random() < 0.1)
+        _, again = assessor.assess(node.seen, node.pods, setting)
+        _, fresh = anew(node.seen, node.pods, setting)
+        one = decide(again, setting.policy, steady, node.seen.at, conditions)
+        other = decide(fresh, setting.policy, plain, node.seen.at, conditions)
+        assert one.entries == other.entries
+        if one.actions and dice.random() < 0.3:
+            one, other = _ended(one, node), _ended(other, node)
+        steady, plain = one.ledger, other.ledger
+        assert steady.accounts.keys() == plain.accounts.keys()
+        for key, state in plain.accounts.items():
+            assert steady.last_below(steady.accounts[key]) == plain.last_below(state)
+            assert replace(steady.accounts[key], below={}, calm=None) == replace(state, below={}, calm=None)
+
+
+def _ended(plan: Plan, node: GeneratedNode) -> Plan:
+    """The plan after its first deed has failed."""
+    first = plan.actions[0]
+    return replace(plan, ledger=plan.ledger.note_ended(first.account, first.definition.signature, node.seen.at))
+
+
+def _calm_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
+    pods = tuple(pod(uid, container(declared="4Gi", of=uid)) for uid in ("a", "b"))
+    processes = [process(5, "a/main"), process(6, "b/main")]
+    return snapshot([use(5, Gi), use(6, Gi)], processes, [gpu()]), pods, policy(rule(step()))
+
+
+def test_what_has_not_changed_is_not_worked_out_again() -> None:
+    """The very assessments are given again, of all pods or of those that are left when one pod's use moves."""
+    seen, pods, under = _calm_node()
+    assessor, setting = Assessor(), Setting(policy=under, node=NODE)
+    _, first = assessor.assess(seen, pods, setting)
+    _, second = assessor.assess(replace(seen, at=at(1), uses=tuple(seen.uses)), pods, replace(setting))
+    assert second is first
+    moved = replace(seen, at=at(2), uses=(use(5, 2 * Gi), seen.uses[1]))
+    _, (a, b) = assessor.assess(moved, pods, setting)
+    assert a.used == 2 * Gi
+    assert b is first[1]
+
+
+CHANGES: dict[str, Callable[[World], World]] = {
+    "own place": lambda w: replace(w, setting=replace(w.setting, own=Place(kind=PlaceKind.POD, pod="a"))),
+    "node label": lambda w: replace(w, setting=replace(w.setting, node=Node(name="n1", labels={"pool": "x"}))),
+    "size of a card": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(total=2 * Gi),))),
+    "blind": lambda w: replace(w, seen=replace(w.seen, blind=True)),
+    "unseen": lambda w: replace(w, seen=replace(w.seen, unseen=frozenset({"GPU-0"}))),
+    "not listed": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(listed=False),))),
+    "unreadable": lambda w: replace(w, seen=replace(w.seen, processes={5: process(5, place=UNREADABLE)})),
+    "its deadline passes": lambda w: replace(w, seen=replace(w.seen, at=at(20))),
+    "the same pod declares less": lambda w: replace(w, pods=(pod("a", container(declared="1Mi")), *w.pods[1:])),
+    "policy": lambda w: replace(w, setting=replace(w.setting, policy=policy(declarations=()))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("use_moves", [False, True])
+def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: bool) -> None:
+    """Whatever an assessment depends on, a change of it alone is not missed, nor one beside another pod's new use."""
+    rules = (rule(step(), match=Match(node_labels={"pool": "x"}), name="of the pool"), rule(step()))
+    deadline_s = at(10).wall_s
+    pods = (
+        pod("a", container(declared="4Gi"), deletion_deadline_s=deadline_s),
+        pod("b", container(declared="4Gi", of="b")),
+        pod("idle", container(declared="4Gi", of="idle")),
+    )
+    seen = snapshot([use(5, Gi), use(6, Gi)], [process(5, "a/main"), process(6, "b/main")], [gpu()])
+    before = World(seen=seen, pods=pods, setting=Setting(policy=policy(*rules), node=NODE))
+    assessor = Assessor()
+    assert assessor.assess(before.seen, before.pods, before.setting) == anew(before.seen, before.pods, before.setting)
+    after = CHANGES[name](before)
+    if use_moves:
+        uses = tuple(replace(each, used=2 * Gi) if each.pid == 6 else each for each in after.seen.uses)
+        after = replace(after, seen=replace(after.seen, uses=uses))
+    expected = anew(after.seen, after.pods, after.setting)
+    assert expected != anew(before.seen, before.pods, before.setting)
+    assert assessor.assess(after.seen, after.pods, after.setting) == expected
+
+
+def test_what_is_noted_ends_the_calm() -> None:
+    """A deed that fails on an account that has fallen below its marks leaves no wait behind for the next incident."""
+    seen, pods, under = _calm_node()
+    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
+    ledger = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
+    ledger = ledger.note_ended(assessments[0].account, under.rules[0].steps[0].signature, at(1))
+    ledger = decide(assessments, under, ledger, at(2), Conditions()).ledger
+    assert not ledger.accounts[assessments[0].account].retries
+
+
+def test_over_and_below_all_marks_is_still_over() -> None:
+    """An account over its allowed amount whose marks lie higher keeps the time since when it is over."""
+    seen, pods, _ = _calm_node()
+    under = policy(rule(step("200%")))
+    seen = replace(seen, uses=(use(5, 5 * Gi),))
+    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
+    ledger = Ledger()
+    for second in range(3):
+        ledger = decide(assessments, under, ledger, at(second), Conditions()).ledger
+        ledger = decide(tuple(replace(each) for each in assessments), under, ledger, at(second), Conditions()).ledger
+    assert ledger.accounts[assessments[0].account].over_since == at(0)
+    assert ledger.accounts[assessments[1].account].over_since is None
+
+
+def test_a_calm_account_keeps_its_state() -> None:
+    """Nothing is written down anew of an account that is not above any mark, as long as whole passes say the same."""
+    seen, pods, under = _calm_node()
+    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
+    first = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
+    second = decide(assessments, under, first, at(1), Conditions()).ledger
+    assert all(second.accounts[key] is state for key, state in first.accounts.items())
+    assert all(at(1) in second.last_below(state).values() for state in second.accounts.values())
+
+
+def test_a_rule_of_a_reloaded_policy_is_the_new_one() -> None:
+    """A second look tells the rules of a reload apart by identity, so those of an equal policy must not be mixed up."""
+    seen, pods, under = _calm_node()
+    assessor = Assessor()
+    assessor.assess(seen, pods, Setting(policy=under, node=NODE))
+    reloaded = replace(under, rules=tuple(replace(each) for each in under.rules))
+    _, assessments = assessor.assess(seen, pods, Setting(policy=reloaded, node=NODE))
+    assert {id(each.rule) for each in assessments} == {id(reloaded.rules[0])}

@@ -1,0 +1,262 @@
+"""Quantities, durations and percentages: read exactly, refused where they are none, written so that they read back."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchdog.core.units import (
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_quantity,
+    parse_duration,
+    parse_number,
+    parse_percent,
+    parse_quantity,
+)
+
+# Nothing of this is an amount of any kind, whoever writes it.
+HOSTILE = [
+    *(
+        "",
+        " ",
+        "\n",
+        "inf",
+        "-inf",
+        "Infinity",
+        "nan",
+        "NaN",
+        "None",
+        "null",
+        "true",
+        "1e999",
+        "1E+100",
+        "e3",
+        "1e",
+        "1e1.5",
+    ),
+    *(
+        "--1",
+        "++1",
+        "+-1",
+        "-",
+        "+",
+        ".",
+        "..1",
+        "1..",
+        "1.2.3",
+        "1,5",
+        "1_000",
+        "0x10",
+        "1 Gi",
+        " 1",
+        "1 ",
+        "1\n",
+        "\t1",
+    ),
+    *("1gi", "1GI", "1gI", "1Kb", "1GB", "1B", "1K", "1ki", "1g", "1t", "Gi", "Gi1", "1Gi1", "1GiGi", "1 %", "%", "%1"),
+    *(
+        "\u0661",
+        "\u0663Mi",
+        "\uff11\uff12",
+        "\u00b2",
+        "1\u00a0",
+        "\u22121",
+        "1\u200b",
+        "\u2460",
+        "1\x00",
+        "\x001",
+        "1\u212a",
+    ),
+    *("9" * 31, "1" * 100_000, "0." + "0" * 31, "1e" + "9" * 1000, "1Zi", "1Y", "1y", "1f", "$1", "1;2", "[1]", "1/2"),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+@pytest.mark.parametrize("parse", [parse_number, parse_quantity, parse_duration, parse_percent])
+def test_what_is_no_amount_is_refused(parse: Callable[[str], object], text: str) -> None:
+    """A text that is no quantity, duration or percentage is a ValueError in words, never a number or another error."""
+    with pytest.raises(ValueError, match=r"is not a (quantity|duration|percentage); write a number"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", Fraction(0)),
+        ("-0", Fraction(0)),
+        ("1", Fraction(1)),
+        ("+1", Fraction(1)),
+        ("-1", Fraction(-1)),
+        ("007", Fraction(7)),
+        ("1.", Fraction(1)),
+        (".5", Fraction(1, 2)),
+        ("1.5Gi", Fraction(3 * 2**29)),
+        ("104857600", Fraction(104857600)),
+        ("1Ki", Fraction(1024)),
+        ("1Mi", Fraction(2**20)),
+        ("1Gi", Fraction(2**30)),
+        ("1Ti", Fraction(2**40)),
+        ("1Pi", Fraction(2**50)),
+        ("1Ei", Fraction(2**60)),
+        ("1n", Fraction(1, 10**9)),
+        ("1u", Fraction(1, 10**6)),
+        ("1m", Fraction(1, 1000)),
+        ("1k", Fraction(1000)),
+        ("1M", Fraction(10**6)),
+        ("1G", Fraction(10**9)),
+        ("1T", Fraction(10**12)),
+        ("1P", Fraction(10**15)),
+        ("1E", Fraction(10**18)),
+        ("1e3", Fraction(1000)),
+        ("1E3", Fraction(1000)),
+        ("1e+3", Fraction(1000)),
+        ("12e-3", Fraction(12, 1000)),
+        ("1e99", Fraction(10**99)),
+        ("9" * 30, Fraction(10**30 - 1)),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: str, number: Fraction) -> None:
+    """Each form of the Kubernetes grammar is read without rounding; `E` alone is exa, before digits an exponent."""
+    assert parse_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("104Mi", 109051904), ("1n", 1), ("1500m", 2), ("0.1", 1), ("1.3Gi", 1395864372), ("0", 0), ("-0", 0), ("0m", 0)],
+)
+def test_a_quantity_is_rounded_up_to_whole_units(text: str, amount: int) -> None:
+    """Fractions of a unit count as one, as the API server has it."""
+    assert parse_quantity(text) == amount
+
+
+@pytest.mark.parametrize("text", ["-1", "-1n", "-.5Gi", "-1e-9"])
+def test_a_negative_amount_is_refused(text: str) -> None:
+    """An amount below zero is an error of its own, so that it can be reported as misdeclared."""
+    assert parse_number(text) < 0
+    with pytest.raises(ValueError, match="is negative; an amount is 0 or more"):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0.0),
+        ("0ms", 0.0),
+        ("250ms", 0.25),
+        ("30s", 30.0),
+        ("1.5s", 1.5),
+        ("10m", 600.0),
+        ("2h", 7200.0),
+        ("30d", 2592000.0),
+        ("0.125h", 450.0),
+    ],
+)
+def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
+    """Each unit of the contract, whole and with a fraction; `m` is minutes here."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "10", "1.5", "-1s", "+1s", "1S", "1min", "1sec", "1m30s", "1us", "1w", ".5s", "1.s", "1.0001s"]
+)
+def test_what_is_nearly_a_duration_is_refused(text: str) -> None:
+    """A number without a unit, two units, or other people's units: an error, never a guess."""
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("0%", Fraction(0)),
+        ("100%", Fraction(1)),
+        ("110%", Fraction(11, 10)),
+        ("2.5%", Fraction(1, 40)),
+        ("0.000001%", Fraction(1, 10**8)),
+        ("999999.999999%", Fraction(999999999999, 10**8)),
+    ],
+)
+def test_a_percentage_is_read_exactly(text: str, share: Fraction) -> None:
+    """A percentage is an exact fraction: 110% of allowed is not 1.1 as a float."""
+    assert parse_percent(text) == share
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "-1%", "+1%", "1%%", ".5%", "1.%", "1e2%", "1000000%", "0.0000001%", "110 %", "1Gi"]
+)
+def test_what_is_nearly_a_percentage_is_refused(text: str) -> None:
+    """A number without its sign, a signed one, or one finer than can be written back: an error."""
+    with pytest.raises(ValueError, match="is not a percentage"):
+        parse_percent(text)
+
+
+@given(st.integers(0, 2**80))
+def test_a_quantity_that_is_written_reads_back(amount: int) -> None:
+    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    assert parse_quantity(format_quantity(amount)) == amount
+
+
+@given(st.integers(0, 2**20), st.sampled_from([2**10, 2**20, 2**30, 2**40, 2**50, 2**60]))
+def test_a_round_quantity_is_written_with_its_suffix(amount: int, size: int) -> None:
+    """Law 9: whole multiples of a binary suffix read back too, and are written short, as people write them."""
+    text = format_quantity(amount * size)
+    assert parse_quantity(text) == amount * size
+    assert len(text) <= 10
+
+
+@given(st.integers(0, 10 * 365 * 86_400_000))
+def test_a_duration_that_is_written_reads_back(milliseconds: int) -> None:
+    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
+
+
+@given(st.integers(0, 10**14 - 1))
+def test_a_percentage_that_is_written_reads_back(number: int) -> None:
+    """Law 9: whatever is written parses back, down to the millionth of a percent."""
+    share = Fraction(number, 10**8) if number < 10**8 * 10**4 else Fraction(number // 100, 10**8)
+    assert parse_percent(format_percent(share)) == share
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """No text whatever brings the parsers down: each gives a number or a ValueError."""
+    for parse in (parse_number, parse_quantity, parse_duration, parse_percent):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        assert value >= 0 or parse is parse_number
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3), st.sampled_from(["", "Mi", "Gi", "k", "m", "E"]))
+def test_an_amount_is_the_number_times_its_suffix(number: object, suffix: str) -> None:
+    """A quantity with a suffix is exactly its number times what the suffix stands for."""
+    text = f"{number:f}"
+    if len(text) <= 30:
+        assert parse_number(f"{text}{suffix}") == Fraction(text) * parse_number(f"1{suffix}")
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0"),
+        (1, "1"),
+        (1023, "1023"),
+        (1024, "1Ki"),
+        (1536, "1.5Ki"),
+        (8 * 2**30, "8Gi"),
+        (int(12.4 * 2**30), "12.4Gi"),
+        (10995116278, "10.2Gi"),
+        (100 * 2**20 + 1, "100Mi"),
+        (2**60, "1Ei"),
+        (2**70, "1024Ei"),
+        (-(2**30), "-1Gi"),
+    ],
+)
+def test_bytes_for_people(amount: int, text: str) -> None:
+    """Bytes are shown with at most one digit after the point and the suffix that people use."""
+    assert format_bytes(amount) == text

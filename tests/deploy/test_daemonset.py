@@ -1,0 +1,110 @@
+"""The DaemonSet as it ships: what it may do, and that it fits the program."""
+
+from typing import Any, Final
+
+import click
+import yaml
+
+from tests.deploy.manifest import MANIFEST, POLICY, ROOT, with_policy
+from watchdog import __version__
+from watchdog.cli import main
+from watchdog.config.load import load_policy
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
+
+_TEXT: Final = MANIFEST.read_text(encoding="utf-8")
+_IMAGE: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+_OBJECTS: Final[dict[str, Any]] = {each["kind"]: each for each in yaml.safe_load_all(_TEXT)}
+_SPEC: Final = _OBJECTS["DaemonSet"]["spec"]["template"]["spec"]
+_CONTAINER: Final = _SPEC["containers"][0]
+_ENV: Final = {each["name"]: each.get("value") for each in _CONTAINER["env"]}
+
+
+def test_the_policy_is_the_one_that_ships() -> None:
+    """The ConfigMap holds config/policy.toml word for word, and nobody enforces by applying the manifest as it is."""
+    assert _OBJECTS["ConfigMap"]["data"] == {"policy.toml": POLICY.read_text(encoding="utf-8")}
+    assert with_policy(_TEXT, POLICY.read_text(encoding="utf-8")) == _TEXT
+    assert load_policy(POLICY).mode == "observe"
+
+
+def test_objects_belong_together() -> None:
+    """One namespace holds all of them; names, labels and ports that refer to each other are equal."""
+    assert {kind: each["metadata"].get("namespace", each["metadata"]["name"]) for kind, each in _OBJECTS.items()} == (
+        dict.fromkeys(("Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"), "gpu-memory-watchdog")
+    )
+    template = _OBJECTS["DaemonSet"]["spec"]["template"]
+    assert _OBJECTS["DaemonSet"]["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert _SPEC["serviceAccountName"] == _OBJECTS["ServiceAccount"]["metadata"]["name"]
+    ports = {each["name"]: each["containerPort"] for each in _CONTAINER["ports"]}
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(ports["metrics"])
+    assert _ENV["GPU_WATCHDOG_LISTEN"] == f"0.0.0.0:{ports['metrics']}"
+    probes = {kind: _CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    assert [probe["path"] for probe in probes.values()] == ["/healthz", "/healthz", "/readyz"]
+
+
+def test_it_has_the_rights_it_needs_and_no_others() -> None:
+    """The host's PIDs, root and CAP_KILL; no token, no privilege, nothing of the host to write to but one folder."""
+    assert _SPEC["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC"} & _SPEC.keys()
+    assert _SPEC["automountServiceAccountToken"] is False
+    assert _OBJECTS["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert _CONTAINER["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["KILL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert [each["hostPath"]["path"] for each in _SPEC["volumes"] if "hostPath" in each] == ["/var/lib/gpu-watchdog"]
+
+
+def test_never_two_on_a_node() -> None:
+    """An update takes the old one away first: two would fight for the lock."""
+    assert _OBJECTS["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_nothing_is_set_that_stops_the_container_from_starting() -> None:
+    """The NVIDIA runtime panics at NVIDIA_MIG_MONITOR_DEVICES without SYS_ADMIN, so both are set or neither."""
+    has_right = "SYS_ADMIN" in _CONTAINER["securityContext"]["capabilities"]["add"]
+    assert ("NVIDIA_MIG_MONITOR_DEVICES" in _ENV) is has_right
+    assert _ENV["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert _ENV["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+
+
+def test_volumes_lie_where_the_program_looks() -> None:
+    """Policy and journal are mounted at their default places, the policy as a folder: a subPath never updates."""
+    mounts = {each["name"]: each for each in _CONTAINER["volumeMounts"]}
+    assert mounts.keys() == {each["name"] for each in _SPEC["volumes"]}
+    assert mounts["policy"]["mountPath"] == str(DEFAULT_POLICY.parent)
+    assert mounts["state"]["mountPath"] == str(DEFAULT_JOURNAL.parent)
+    assert all("subPath" not in each for each in mounts.values())
+
+
+def test_arguments_are_options_of_the_program() -> None:
+    """Every argument is an option that `run` has, and every variable with our prefix one that it reads."""
+    command, *arguments = _CONTAINER["args"]
+    run = main.commands[command]
+    options = {name for option in run.params for name in option.opts}
+    assert {each.partition("=")[0] for each in arguments} <= options
+    assert any(each.startswith("--pods=/var/lib/gpu-watchdog/") for each in arguments)
+    read: set[str] = set()
+    for option in run.params:
+        assert isinstance(option, click.Option)
+        read |= {option.envvar} if isinstance(option.envvar, str) else set(option.envvar or ())
+    assert {name for name in _ENV if not name.startswith("NVIDIA_")} <= read
+
+
+def test_the_image_is_this_version() -> None:
+    """The manifest names the version of this checkout, and no registry: that is the operator's."""
+    assert _CONTAINER["image"] == f"gpu-memory-watchdog:{__version__}"
+
+
+def test_the_image_is_built_from_the_locks() -> None:
+    """The Dockerfile installs by hash alone, and says which version it is."""
+    installs = [line for line in _IMAGE.replace("\\\n", " ").splitlines() if " install " in line]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or "--no-index --no-deps" in line for line in installs)
+    assert f"ARG VERSION={__version__}\n" in _IMAGE
+    assert "FROM ${BASE}\n" in _IMAGE
+    assert _IMAGE.rpartition("FROM ${BASE}\n")[2].count("RUN ") == 0

@@ -1,0 +1,221 @@
+"""What the documentation says is what the program has: names, commands, links, policies."""
+
+import re
+import shlex
+from http import HTTPStatus
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from tests.docs.readme import DEMO, README, with_demo
+from tests.export.build import climbing
+from watchdog.cli import main
+from watchdog.config.load import parse_policy
+from watchdog.core.findings import Reason, Verdict
+from watchdog.core.model import GapReason
+from watchdog.core.plan import Brake, Result
+from watchdog.enforcement import REMEDIES
+from watchdog.export.board import Board
+from watchdog.export.http import HttpServer
+from watchdog.export.metrics import Metrics
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY
+
+ROOT: Final = Path(__file__).parents[2]
+_TOP: Final = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+PAGES: Final = (*_TOP, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "templates" not in page.parts))
+TEXTS: Final = {page: page.read_text(encoding="utf-8") for page in PAGES}
+MANUAL: Final = "\n".join(text for page, text in TEXTS.items() if page.name in ("README.md", "operations.md"))
+OPERATIONS: Final = TEXTS[ROOT / "docs" / "operations.md"]
+METRICS: Final = TEXTS[ROOT / "docs" / "metrics.md"]
+
+_LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED: Final = re.compile(r"^    .+$", re.MULTILINE)
+# What belongs to how the project is made, or to one machine, and not into what users read.
+_FORBIDDEN: Final = re.compile(
+    r"/work/|/root/|/home/(?!kubernetes/)|\bsession\b|\bissue #?[0-9]|\bhelper\b|pypi\.org|files\.pythonhosted"
+    r"|index-url|semantics\.md|facts\.md|design\.md|contract\.md|\bTODO\b|\bFIXME\b",
+    re.IGNORECASE,
+)
+
+
+_OTHERS: Final = ("Dockerfile", "Makefile", "config/policy.toml", "deploy/daemonset.yaml", "pyproject.toml")
+
+
+def _pages() -> list[object]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(_FENCE.sub("", text)))
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", _pages())
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file that is there, and its anchor a heading in it."""
+    for link in _LINK.findall(TEXTS[page]):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link}: there is no {target}"
+        if anchor:
+            assert anchor in _anchors(target.read_text(encoding="utf-8")), f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("name", [*(str(page.relative_to(ROOT)) for page in PAGES), *_OTHERS])
+def test_pages_speak_of_the_product_alone(name: str) -> None:
+    """No page tells of the machine it was written on, of an index, or of how the work was organised."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not [line for line in text.splitlines() if _FORBIDDEN.search(line)]
+
+
+def test_every_page_is_reachable() -> None:
+    """From the README one comes to every page of docs/."""
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page in TEXTS:
+            reached.add(page)
+            links = (link.partition("#")[0] for link in _LINK.findall(TEXTS[page]) if "://" not in link)
+            waiting += [(page.parent / link).resolve() for link in links if link]
+    assert set(PAGES) <= reached
+
+
+def test_every_command_and_option_is_told() -> None:
+    """The README or operations.md has each command, each option and each variable of the environment."""
+    for name, command in main.commands.items():
+        assert f"`{name}`" in MANUAL or f"gpu-watchdog {name}" in MANUAL, name
+        for option in command.params:
+            if isinstance(option, click.Option):
+                variables = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+                for word in (*option.opts, *variables):
+                    assert f"`{word}" in MANUAL or f" {word}" in MANUAL, f"{name} {word}"
+    for default in (DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY):
+        assert str(default) in OPERATIONS
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Every `gpu-watchdog ...` in a code block of a page, as words."""
+    blocks = [body for language, body in _FENCE.findall(text) if language in ("", "sh")] + _INDENTED.findall(
+        _FENCE.sub("", text)
+    )
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    called = (line.partition("#")[0].split("|")[0].split(">")[0] for line in lines)
+    found = [re.search(r"(?:^|\s|/)gpu-watchdog ((?:[a-z]|--)\S*.*)$", line.strip()) for line in called]
+    return [shlex.split(match[1]) for match in found if match is not None]
+
+
+@pytest.mark.parametrize("page", _pages())
+def test_printed_commands_are_right(page: Path) -> None:
+    """Whoever copies a command line of gpu-watchdog from a page gets one that the program understands."""
+    for name, *arguments in _commands(TEXTS[page]):
+        command = main.commands.get(name)
+        assert command is not None or name in ("--version", "--help"), name
+        if command is not None:
+            command.make_context(name, list(arguments), parent=click.Context(main))
+
+
+def test_printed_targets_are_there() -> None:
+    """Every `make` target that a page names is one of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page, text in TEXTS.items():
+        named = set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE))
+        assert named <= targets, f"{page.name}: {named - targets}"
+
+
+@pytest.mark.parametrize("page", _pages())
+def test_printed_policies_are_valid(page: Path) -> None:
+    """Every block of TOML in a page is a policy that `check` accepts, and one that this version follows."""
+    for language, body in _FENCE.findall(TEXTS[page]):
+        if language == "toml":
+            policy = parse_policy(body, page.name)
+            assert not policy.later
+
+
+def test_every_endpoint_is_told() -> None:
+    """operations.md has each path of the daemon, and each that it has is answered."""
+    told = _rows(OPERATIONS, "Endpoints")
+    assert told == {"/", "/metrics", "/healthz", "/readyz", "/api/status"}
+    server = HttpServer("127.0.0.1:0", Board(Metrics(), 1.0))
+    server.start()
+    try:
+        for path in told:
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=5)
+            connection.request("GET", path)
+            assert connection.getresponse().status != HTTPStatus.NOT_FOUND, path
+            connection.close()
+    finally:
+        server.close()
+
+
+def _rows(text: str, heading: str) -> set[str]:
+    """What stands in backticks in the first cells of the table below a heading."""
+    body = text.partition(f"\n## {heading}\n")[2] or text.partition(f"\n### {heading}\n")[2]
+    body = re.split(r"^##", body, maxsplit=1, flags=re.MULTILINE)[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", body, re.MULTILINE))
+
+
+def test_every_suspension_is_told() -> None:
+    """operations.md says of each reason against enforcing what it means and what helps; and of no other."""
+    assert _rows(OPERATIONS, "Told to enforce, and only observing") == REMEDIES.keys()
+
+
+def test_every_gap_is_told() -> None:
+    """operations.md is a runbook: each reason for a gap with its meaning and its remedy; and no other."""
+    assert _rows(OPERATIONS, "Gaps") == {reason.value for reason in GapReason}
+
+
+def test_every_brake_and_reason_is_told() -> None:
+    """What a plan entry is withheld by, and why bytes belong to no pod: each has its row."""
+    assert _rows(OPERATIONS, "Withheld") == {brake.value for brake in Brake}
+    assert _rows(OPERATIONS, "Memory of no pod") == {reason.value for reason in Reason}
+
+
+def test_every_metric_is_told() -> None:
+    """metrics.md has a row for each metric that the code exports, with its labels, and none for any other."""
+    metrics = Metrics()
+    metrics.update(climbing())
+    suffixes = {"counter": "_total", "info": "_info"}
+    exported: dict[str, set[str] | None] = {}
+    for family in metrics.collect():
+        name = family.name.removeprefix("gpu_watchdog_") + suffixes.get(family.type, "")
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        exported[name] = labels if family.samples else None
+    told = {
+        name: {label.strip() for label in labels.split(",")} - {""}
+        for name, labels in re.findall(r"^\| `([a-z_]+)` \| ([a-z0-9, ]*)\|", METRICS, re.MULTILINE)
+    }
+    assert told.keys() == exported.keys()
+    assert told == {name: told[name] if labels is None else labels for name, labels in exported.items()}
+
+
+def test_every_value_of_a_label_is_told() -> None:
+    """metrics.md names each verdict, each result and each brake that a label can have."""
+    results = {result.value for result in Result if result is not Result.OBSERVED}
+    for word in {*results, *(verdict.value for verdict in Verdict), *(brake.value for brake in Brake)}:
+        assert f"`{word}`" in METRICS, word
+
+
+def test_every_module_is_told() -> None:
+    """architecture.md names each module of the top and of the core, and each package, once it is there."""
+    text = TEXTS[ROOT / "docs" / "architecture.md"]
+    package = ROOT / "watchdog"
+    for path in sorted((*package.iterdir(), *(package / "core").glob("*.py"))):
+        if path.name.startswith("_"):
+            continue
+        name = f"{path.name}/" if path.is_dir() else path.stem
+        assert f"`{name}`" in text, name
+
+
+def test_the_demo_is_shown() -> None:
+    """The README shows what `make demo` prints at its end, as docs/demo.txt has it."""
+    demo = DEMO.read_text(encoding="utf-8")
+    assert "killed" in TEXTS[README].partition("<!-- demo -->")[2].partition("<!-- /demo -->")[0]
+    assert with_demo(TEXTS[README], demo) == TEXTS[README], "python -m tests.docs.readme"

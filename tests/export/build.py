@@ -1,0 +1,143 @@
+"""Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one pass."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
+from watchdog.core.plan import Brake, Conditions, CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.policy import Allowance, Policy
+
+WARN = step("100%", 30, "warn")
+KILL = step("110%", 10, "kill")
+AT_ONCE = step("150%", 0, "kill", grace_s=0.0)
+NOTEBOOKS = rule(WARN, KILL, AT_ONCE, name="notebooks")
+
+
+def policy(*rules: object, **more: object) -> Policy:
+    """The policy of most tests here: rule `notebooks`, the allowance as it ships."""
+    made = Policy(
+        sha256="ab" * 32,
+        source="/etc/gpu-watchdog/policy.toml",
+        mode="enforce",
+        declarations=(VERIFF,),
+        allowance=Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 100)),
+        rules=(NOTEBOOKS,),
+        contact="gpu-team@example.org",
+    )
+    made = replace(made, rules=rules) if rules else made  # type: ignore[arg-type]
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def trainer(**more: object) -> Pod:
+    """Pod a/trainer, which declares 8Gi in its one container."""
+    made = Pod(
+        namespace="a",
+        name="trainer",
+        uid="u1",
+        containers=(container("main", "8Gi", of="u1"),),
+        owner=Owner(kind="Job", name="train"),
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def trainer_node(used: float | None = 12.4, second: float = 0.0, **more: object) -> Snapshot:
+    """Two cards; a/trainer's three processes use `used` GiB on four (process, GPU) pairs, a host process 1 GiB."""
+    part = None if used is None else int(used * Gi) - 3 * Gi
+    host = process(9, None, name="Xorg")
+    ours = [process(pid, "u1/main") for pid in (101, 102, 103)]
+    uses = [use(101, part), use(102, Gi), use(103, Gi), use(103, Gi, 1), use(9, Gi)]
+    cards = (gpu(0, used=int((used or 0) * Gi) + Gi // 2, reserved=Gi // 4), gpu(1, used=2 * Gi, reserved=Gi // 4))
+    return replace(snapshot(uses, [*ours, host], cards, second), **more)  # type: ignore[arg-type]
+
+
+@dataclass(kw_only=True)
+class Story:
+    """Passes over one node, one after the other, the ledger going along."""
+
+    under: Policy = field(default_factory=policy)
+    pods: tuple[Pod, ...] = field(default_factory=lambda: (trainer(),))
+    ledger: Ledger = field(default_factory=Ledger)
+    conditions: Conditions = field(default_factory=Conditions)
+
+    def see(self, seen: Snapshot, **more: object) -> CycleReport:
+        """One pass."""
+        attribution = attribute(seen, self.pods)
+        assessments = assess(attribution, seen, self.pods, Setting(policy=self.under, node=NODE, own=None))
+        plan = decide(assessments, self.under, self.ledger, seen.at, self.conditions)
+        self.ledger = plan.ledger
+        made = CycleReport(
+            node=NODE,
+            at=seen.at,
+            policy=self.under,
+            policy_loaded_at_s=at(-60).wall_s,
+            enforcing=self.under.mode == "enforce",
+            suspended=(),
+            snapshot=seen,
+            pods=PodList(pods=self.pods, synced=seen.at),
+            attribution=attribution,
+            assessments=assessments,
+            plan=plan,
+            scan_s=0.004,
+            duration_s=0.006,
+        )
+        return replace(made, **more)  # type: ignore[arg-type]
+
+    def run(self, used: float | None, until: int, since: int = 0) -> CycleReport:
+        """A pass each second from `since` to `until` over the trainer's node; gives the last report."""
+        report = self.see(trainer_node(used, since))
+        for second in range(since + 1, until + 1):
+            report = self.see(trainer_node(used, second))
+        return report
+
+
+def quiet(second: float = 0.0, **more: object) -> CycleReport:
+    """A pass in which everybody is within the limit."""
+    return Story().see(trainer_node(4.0, second), **more)
+
+
+def climbing(until: int = 31, **story: object) -> CycleReport:
+    """The report after so many seconds in which a/trainer used 12.4Gi."""
+    return Story(**story).run(12.4, until)  # type: ignore[arg-type]
+
+
+def entry(report: CycleReport | None = None, do: str = "kill", **more: object) -> PlanEntry:
+    """The first plan entry that does this; after 31 s of 12.4Gi where no report is given."""
+    entries = (report or climbing()).plan.entries
+    return replace(next(each for each in entries if each.do.value == do), **more)  # type: ignore[arg-type]
+
+
+def outcome(of: PlanEntry | None = None, result: Result = Result.DONE, **more: object) -> Outcome:
+    """An outcome of an entry, 31 s after the beginning."""
+    return replace(Outcome(entry=of or entry(), result=result, at=at(31)), **more)  # type: ignore[arg-type]
+
+
+def killed(deed: int = 1, **more: object) -> Outcome:
+    """A kill of a/trainer's three processes that went well."""
+    keys = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
+    return outcome(signalled=keys, deed=deed, **more)  # type: ignore[arg-type]
+
+
+def withheld(brake: Brake, **more: object) -> PlanEntry:
+    """A kill that is due and held back for the first time in its incident."""
+    return replace(entry(), withheld_by=brake, taken=False, news=True, **more)  # type: ignore[arg-type]
+
+
+def hostile_pod(uid: str = "evil", namespace: str = "a\x1b[2J\n", name: str = "p\u202e<script>\x00") -> Pod:
+    """A pod whose names try to speak to a terminal, a browser and a log."""
+    return Pod(namespace=namespace, name=name, uid=uid, containers=(container("c\x07\r", "1Gi", of=uid),))
+
+
+def place_of(uid: str, name: str) -> Place:
+    """Where a process of this container stands."""
+    return Place(kind=PlaceKind.POD, pod=uid, container=container_id(f"{uid}/{name}"))
+
+
+def texts(reports: Iterable[CycleReport]) -> list[str]:
+    """Every plan entry's pod and rule, for comparisons at a glance."""
+    return [f"{each.assessment.pod.title} {each.rule.name}" for report in reports for each in report.plan.entries]

@@ -1,0 +1,439 @@
+"""HTTP over real sockets: the endpoints, the probes, and requests that mean harm."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.export.build import Story, climbing, hostile_pod, policy, quiet
+from tests.export.test_status import EXPECTED
+from tests.worlds import BOOT, Gi, gpu, process, snapshot, use
+from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.plan import CycleReport
+from watchdog.export.board import Board
+from watchdog.export.http import HttpServer
+from watchdog.export.listen import ListenError, parse_listen
+from watchdog.export.metrics import Metrics
+
+
+class Clock:
+    """A clock that stands until it is told to go on; not patched in, handed in."""
+
+    def __init__(self) -> None:
+        self.second = 0.0
+
+    def __call__(self) -> Now:
+        return Now(boottime_s=1000 + self.second, wall_s=0.0, boot_id=BOOT)
+
+
+@dataclass
+class Site:
+    """A running server with what stands behind it."""
+
+    board: Board
+    clock: Clock
+    port: int
+    host: str = "127.0.0.1"
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+        """One request."""
+        connection = HTTPConnection(self.host, self.port, timeout=10)
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response, body
+
+    def send(self, data: bytes, *, wait: float = 10) -> bytes:
+        """Bytes as they are, and whatever comes back until the end."""
+        with socket.create_connection((self.host, self.port), timeout=wait) as connection:
+            with suppress(OSError):
+                connection.sendall(data)
+            return read_all(connection)
+
+    def status(self, path: str) -> int:
+        """The status of a GET."""
+        return self.get(path)[0].status
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything that still comes."""
+    found = b""
+    with suppress(OSError):
+        while chunk := connection.recv(65536):
+            found += chunk
+    return found
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    clock = Clock()
+    board = Board(Metrics(), 1.0, clock)
+    server = HttpServer("127.0.0.1:0", board)
+    server.start()
+    yield Site(board=board, clock=clock, port=server.port)
+    server.close()
+
+
+def test_health_follows_the_passes(site: Site) -> None:
+    """`/healthz` is 200 while the loop turns, and 503 once the last pass is older than three intervals or 10 s."""
+    assert site.status("/healthz") == 200, "a daemon that has just started is given time"
+    site.clock.second = 10.1
+    response, body = site.get("/healthz")
+    assert (response.status, body) == (503, b"no pass has finished yet, 10s after the start\n")
+    site.board.publish(quiet())
+    assert site.get("/healthz")[1] == b"ok\n"
+    site.clock.second += 10
+    assert site.status("/healthz") == 200
+    site.clock.second += 0.1
+    response, body = site.get("/healthz")
+    assert response.status == 503
+    assert body == b"the last pass finished 10s ago: the loop or a call to NVML hangs\n"
+
+
+def test_health_allows_three_intervals(site: Site) -> None:
+    """With a long interval a daemon that only waits is not taken for dead."""
+    site.board.publish(quiet(policy=policy(interval_s=60.0)))
+    site.clock.second = 179
+    assert site.status("/healthz") == 200
+    site.clock.second = 181
+    assert site.status("/healthz") == 503
+
+
+def test_readiness_gives_its_reasons(site: Site) -> None:
+    """`/readyz` is 503 with one reason a line until a pass has finished and the daemon has nothing against it."""
+    site.board.set_unready(["the pod list is 4m old", "another watchdog\nholds the lock"])
+    response, body = site.get("/readyz")
+    assert response.status == 503
+    assert body.decode().splitlines() == [
+        "no pass has finished yet", "the pod list is 4m old", r"another watchdog\x0aholds the lock",
+    ]  # fmt: skip
+    site.board.publish(quiet())
+    assert site.get("/readyz")[1].count(b"\n") == 2
+    site.board.set_unready([])
+    response, body = site.get("/readyz")
+    assert (response.status, body) == (200, b"ok\n")
+    site.clock.second = 60
+    assert site.status("/readyz") == 503
+
+
+def test_readiness_tells_that_nothing_is_enforced(site: Site) -> None:
+    """Point 37: a daemon that was told to enforce and does not says so in `/readyz`."""
+    site.board.publish(quiet(suspended=("pid_namespace",), enforcing=False))
+    assert site.get("/readyz")[1] == b"ok\nnot enforcing: pid_namespace\n"
+
+
+def test_it_answers_while_the_loop_hangs(site: Site) -> None:
+    """The endpoints need nothing from the loop: with this thread standing still they answer at once."""
+    site.board.publish(climbing(9))
+    site.clock.second = 3600
+    begun = time.monotonic()
+    for path, status in (("/healthz", 503), ("/readyz", 503), ("/metrics", 200), ("/api/status", 200), ("/", 200)):
+        assert site.status(path) == status
+    assert time.monotonic() - begun < 2
+
+
+def test_the_status_is_the_promised_json(site: Site) -> None:
+    """`/api/status` is the JSON of `scan --json`; before the first pass it is 503 and says why."""
+    response, body = site.get("/api/status")
+    assert (response.status, body) == (503, b"no pass has finished yet\n")
+    site.board.publish(climbing(9))
+    response, body = site.get("/api/status")
+    assert response.headers["Content-Type"] == "application/json"
+    assert json.loads(body) == json.loads(EXPECTED)
+
+
+def test_metrics_in_both_formats(site: Site) -> None:
+    """Prometheus gets the format it asks for, packed if it likes, and its parsers read it."""
+    site.board.publish(climbing(9))
+    response, body = site.get("/metrics")
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    names = {family.name for family in parse_text(body.decode())}
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
+    response, body = site.get("/metrics", Accept=accept, Accept_Encoding="gzip")
+    assert response.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert response.headers["Content-Encoding"] == "gzip"
+    text = gzip.decompress(body).decode()
+    assert text.endswith("# EOF\n")
+    rich = {family.name for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]
+    assert {"gpu_watchdog_pod_memory_used_bytes", "gpu_watchdog_accounts"} <= names & rich
+    assert site.status("/metrics?name[]=up") == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/healthz?x=1", 200), ("/healthz/", 404), ("//healthz", 404), ("/%68ealthz", 404), ("/healthz%00", 404),
+        ("/HEALTHZ", 404), ("/favicon.ico", 404), ("/metrics/../healthz", 404), ("/api", 404), ("/api/status/x", 404),
+        ("/..%2f..%2fetc/passwd", 404), ("/?", 200), ("/" + "a" * 60000, 404), ("*", 404), ("/;healthz", 404),
+        ("http://elsewhere/healthz", 200), ("HTTP://elsewhere", 200), ("http://elsewhere/x", 404), ("healthz", 404),
+    ],
+)  # fmt: skip
+def test_what_is_not_exactly_an_endpoint_is_not_found(site: Site, path: str, status: int) -> None:
+    """A probe of a wrong path must fail: anything but the endpoints, as they are written, is 404."""
+    site.board.publish(quiet())
+    assert site.status(path) == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH", "FOO", "get"])
+def test_other_methods_are_refused(site: Site, method: str) -> None:
+    """Nothing can be changed over HTTP: everything but GET and HEAD is 405 and names what is allowed."""
+    answer = site.send(f"{method} /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello".encode())
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: GET, HEAD\r\n" in answer
+
+
+def test_a_large_body_does_not_swallow_the_answer(site: Site) -> None:
+    """A client that is still sending reads the refusal, instead of finding its connection reset."""
+    answer = site.send(b"POST / HTTP/1.1\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000)
+    assert answer.startswith(b"HTTP/1.1 405 ")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/nothing"])
+def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
+    """HEAD is GET without the body: same status, same type, same kind of length."""
+    site.board.publish(quiet())
+    got, body = site.get(path)
+    head, nothing = site.get(path, "HEAD")
+    assert (head.status, head.headers["Content-Type"], nothing) == (got.status, got.headers["Content-Type"], b"")
+    assert abs(int(head.headers["Content-Length"]) - len(body)) < 200
+    assert site.send(f"HEAD {path} HTTP/1.1\r\n\r\n".encode()).endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/9.9\r\n\r\n", b"505"),
+        (b"GET / HTTP/2.0\r\n\r\n", b"505"),
+        (b"GET / FTP/1.0\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1 extra\r\n\r\n", b"400"),
+        (b"GET\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 70000 + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /metrics HTTP/1.1\r\nAccept: \xff\xfe\x00\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1\r\n \r\n\tX: y\r\n\r\n", b"200"),
+        (b"GET /healthz HTTP/1.1\nHost: x\n\n", b"200"),
+        (b"GET /healthz HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", b"100"),
+    ],
+)  # fmt: skip
+def test_malformed_requests_get_a_short_answer(site: Site, request_: bytes, status: bytes) -> None:
+    """Whatever bytes come, the answer is a status and a line of text, and the next client is served."""
+    site.board.publish(quiet())
+    answer = site.send(request_)
+    assert answer.split(b" ", 2)[1] == status
+    assert b"Traceback" not in answer
+    assert site.status("/healthz") == 200
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\r\n", b"\x00", b"\xff" * 1000, b"GET / HTTP/1.1\r\n", b"G", b"GET /healthz\r\n"]
+)
+def test_clients_that_stop_half_way(site: Site, data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    """A client that goes away in the middle leaves no trace: no traceback, no stuck thread."""
+    with socket.create_connection((site.host, site.port)) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)
+    with socket.create_connection((site.host, site.port)) as connection:
+        connection.sendall(data)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    assert site.status("/healthz") == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_slow_clients_do_not_keep_others_out(site: Site) -> None:
+    """However many connections dawdle, a probe is answered at once: the oldest one makes room."""
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection((site.host, site.port), timeout=10)) for _ in range(100)]
+        for connection in slow:
+            with suppress(OSError):
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        begun = time.monotonic()
+        for _ in range(20):
+            assert site.status("/healthz") == 200
+        assert time.monotonic() - begun < 2
+        assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 100
+
+
+@pytest.mark.slow
+def test_a_client_that_sends_byte_by_byte_is_cut_off(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    """A request has five seconds altogether, however busily it dribbles."""
+    begun = time.monotonic()
+    with socket.create_connection((site.host, site.port), timeout=10) as connection, suppress(OSError):
+        for _ in range(40):
+            connection.sendall(b"G")
+            time.sleep(0.25)
+    assert 4 < time.monotonic() - begun < 8
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_client_that_does_not_read_is_cut_off(site: Site) -> None:
+    """An answer that nobody takes, too large for the kernel to take it, does not hold its thread for ever."""
+    gaps = tuple(Gap(reason=GapReason.PODS, what=f"pod {number}", why="x" * 990) for number in range(16_000))
+    site.board.publish(quiet(snapshot=snapshot(gaps=gaps)))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((site.host, site.port))
+        connection.sendall(b"GET /api/status HTTP/1.1\r\n\r\n")
+        begun = time.monotonic()
+        time.sleep(1)
+        assert _handlers()
+        while _handlers() and time.monotonic() - begun < 15:
+            time.sleep(0.1)
+        assert 3 < time.monotonic() - begun < 10
+
+
+def _handlers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
+
+
+def test_the_status_page_stands_alone(site: Site) -> None:
+    """The page needs nothing from elsewhere and runs nothing, by its own rules to the browser too."""
+    for report in (None, climbing(9)):
+        if report is not None:
+            site.board.publish(report)
+        response, body = site.get("/")
+        text = body.decode()
+        assert (response.status, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        rules = response.headers["Content-Security-Policy"]
+        assert rules.startswith("default-src 'none'; style-src 'sha256-")
+        assert "unsafe" not in rules
+        assert not {"<script", "javascript:", "http:", "https:", " style=", " onload", "src="} & set(
+            text.lower().split()
+        )
+        assert "<script" not in text
+    assert "a/trainer" in text
+    assert '<td class="over">over</td>' in text
+    assert "kill 3 processes of container main" in text
+
+
+def hostile_report() -> CycleReport:
+    """A pass in which everything is called something that means harm."""
+    names = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+    pod = hostile_pod(namespace="'\"&<b>", name=names)
+    seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r", name=names)], [replace(gpu(), name=names)], 3)
+    return Story(pods=(pod,)).see(seen, suspended=("<i>",))
+
+
+def test_hostile_names_on_the_page_are_text(site: Site) -> None:
+    """A name that is markup shows as text on the page."""
+    site.board.publish(hostile_report())
+    text = site.get("/")[1].decode()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+def test_answers_are_not_kept_and_tell_little(site: Site) -> None:
+    """No proxy keeps an answer, no browser guesses its type, and the server does not say which Python it is."""
+    response, _ = site.get("/healthz")
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "Python" not in (response.headers["Server"] or "")
+
+
+@pytest.mark.parametrize(
+    ("listen", "parsed"),
+    [("127.0.0.1:9837", ("127.0.0.1", 9837)), ("[::1]:0", ("::1", 0)), ("localhost:1", ("localhost", 1)),
+     ("[::]:65535", ("::", 65535))],
+)  # fmt: skip
+def test_addresses(listen: str, parsed: tuple[str, int]) -> None:
+    """Addresses are read as an operator writes them."""
+    assert parse_listen(listen) == parsed
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["", ":", "9837", ":9837", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:-1", "127.0.0.1:65536", "::1:9837",
+     "1.2.3.4:٣", "[::1]", "127.0.0.1:" + "9" * 5000, "a:b:1"],
+)  # fmt: skip
+def test_bad_addresses_are_told_with_the_remedy(listen: str) -> None:
+    """What can't be listened on is told in a sentence that shows how to write it."""
+    with pytest.raises(ListenError, match="is not an address to listen on: write"):
+        parse_listen(listen)
+
+
+def test_ipv6() -> None:
+    """The address can be IPv6."""
+    try:
+        server = HttpServer("[::1]:0", Board(Metrics(), 1.0))
+    except ListenError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    server.start()
+    try:
+        assert Site(board=Board(Metrics(), 1.0), clock=Clock(), port=server.port, host="::1").status("/healthz") == 200
+    finally:
+        server.close()
+
+
+def test_an_address_in_use_is_told_with_the_remedy(site: Site) -> None:
+    """A second daemon on the same address is told what to do, and the first one goes on."""
+    with pytest.raises(ListenError, match=r"another process listens there.*`--listen`"):
+        HttpServer(f"127.0.0.1:{site.port}", site.board)
+    with pytest.raises(ListenError, match=r"no such address|can't listen on"):
+        HttpServer("203.0.113.1:9837", site.board)
+    with pytest.raises(ListenError, match=r"can't listen on nowhere\.invalid:1"):
+        HttpServer("nowhere.invalid:1", site.board)
+    assert site.status("/healthz") == 200
+
+
+def test_closing_is_fast_and_frees_the_address() -> None:
+    """Ending takes well under a second, also with a client that is connected and silent, and frees the port."""
+    server = HttpServer("127.0.0.1:0", Board(Metrics(), 1.0))
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port)):
+        begun = time.monotonic()
+        server.close()
+        assert time.monotonic() - begun < 0.8
+    again = HttpServer(f"127.0.0.1:{server.port}", Board(Metrics(), 1.0))
+    again.close()
+
+
+def test_many_scrapes_at_once(site: Site) -> None:
+    """Scrapes and passes at the same time give whole pages, all of them."""
+    failures: list[str] = []
+
+    def scrape() -> None:
+        for _ in range(5):
+            response, body = site.get("/metrics", Accept="application/openmetrics-text")
+            if response.status != 200 or not body.endswith(b"# EOF\n"):
+                failures.append(f"{response.status}: {body[-100:]!r}")
+
+    threads = [threading.Thread(target=scrape) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for second in range(50):
+        site.board.publish(quiet(second))
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_between_requests_nothing_runs(site: Site) -> None:
+    """The server's thread sleeps until somebody comes: a daemon that runs on every node for ever must not tick."""
+    site.status("/healthz")
+    serving = next(thread for thread in threading.enumerate() if thread.name == "http")
+    before = switches(serving.native_id or 0)
+    time.sleep(0.6)
+    assert switches(serving.native_id or 0) - before <= 1
+
+
+def switches(task: int) -> int:
+    """How often a thread has gone to sleep of its own will."""
+    lines = Path(f"/proc/self/task/{task}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches")).split()[1])

@@ -1,0 +1,228 @@
+"""The log: one line for each decision, nothing at rest."""
+
+import errno
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
+from tests.worlds import at, process, snapshot, use
+from watchdog.core.model import Gap, GapReason
+from watchdog.core.plan import Brake, CycleReport, Outcome, Result
+from watchdog.export.logs import Log, configure
+from watchdog.export.news import Event, News
+
+GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="the card fell off the bus")
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure(stream)
+    yield stream
+    structlog.reset_defaults()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    """The lines, read as JSON."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def news(*reports: CycleReport) -> list[str]:
+    """The events of reports, one after the other."""
+    told = News()
+    return [item.event.value for report in reports for item in told.since(report)]
+
+
+def test_a_line_has_what_a_search_needs(stream: io.StringIO) -> None:
+    """A decision's line has the event's name, the labels as the metrics have them, the numbers and the sentence."""
+    Log().log_report(quiet(1, began=(killed(reaction_s=0.0123456),)))
+    line = lines(stream)[1]
+    assert datetime.fromisoformat(line.pop("timestamp")).utcoffset() is not None
+    assert line.pop("message").endswith("Killing 3 processes of container main: SIGTERM, then SIGKILL after 10s.")
+    assert line == {
+        "event": "kill_begun", "level": "warning", "namespace": "a", "pod": "trainer", "uid": "u1", "container": "main",
+        "gpu": "", "rule": "notebooks", "used": 13314398617, "declared": 8589934592, "allowed": 10909216931,
+        "action": "kill", "step": 1, "deed": 1, "pids": [101, 102, 103], "reaction_s": 0.012,
+    }  # fmt: skip
+
+
+def test_at_rest_nothing_is_said(stream: io.StringIO) -> None:
+    """A quiet node has a quiet log: the policy once, then nothing."""
+    log = Log()
+    for second in range(50):
+        log.log_report(quiet(second))
+    assert [line["event"] for line in lines(stream)] == ["policy_loaded"]
+
+
+@pytest.mark.parametrize(
+    ("made", "event"),
+    [
+        (outcome(entry(climbing(5), "warn")), "warned"),
+        (outcome(result=Result.OBSERVED), "would_act"),
+        (outcome(entry(climbing(5), "warn"), Result.OBSERVED), "would_act"),
+        (killed(), "kill_ended"),
+        (outcome(result=Result.FAILED), "kill_ended"),
+        (outcome(result=Result.INTERRUPTED), "kill_ended"),
+    ],
+)
+def test_each_outcome_has_its_event(made: Outcome, event: str) -> None:
+    """A search for an event's name finds all of its kind and nothing else."""
+    assert news(quiet(0), quiet(1, outcomes=(made,))) == ["policy_loaded", event]
+
+
+def test_a_release_is_an_event_of_its_own() -> None:
+    """The end of a kill and the memory's return are two things to look for."""
+    assert news(quiet(0), quiet(1, outcomes=(killed(release_s=2.0),)))[1:] == ["kill_ended", "released"]
+
+
+def test_a_withheld_step_is_told_once(stream: io.StringIO) -> None:
+    """Point 29: a withholding is reported once an incident and brake: only what the plan marks as news."""
+    log = Log()
+    first = climbing()
+    held = withheld(Brake.PROTECTED)
+    log.log_report(replace(first, plan=replace(first.plan, entries=(held,))))
+    log.log_report(replace(first, plan=replace(first.plan, entries=(replace(held, news=False),))))
+    told = [line for line in lines(stream) if line["event"] == "withheld"]
+    assert [(line["brake"], line["action"], line["pod"]) for line in told] == [("protected", "kill", "trainer")]
+
+
+def with_gaps(second: float, *gaps: Gap) -> CycleReport:
+    """A quiet pass with these gaps."""
+    report = quiet(second)
+    return replace(report, snapshot=replace(report.snapshot, gaps=gaps))
+
+
+def test_a_gap_that_flaps_is_one_gap() -> None:
+    """A gap is told when it begins, and its end once it has stayed away, however often it flickers."""
+    flapping = [with_gaps(second, *((GAP,) if second % 2 else ())) for second in range(20)]
+    calm = [quiet(second) for second in range(20, 40)]
+    assert news(*flapping, *calm) == ["policy_loaded", "gap_began", "gap_ended"]
+
+
+def test_many_gaps_of_one_kind_do_not_flood_the_log() -> None:
+    """Gaps that carry PIDs can be new at every pass; of one kind only so many are told at a time."""
+    storm = [
+        with_gaps(second, *(replace(GAP, what=f"process {second}{number}") for number in range(50)))
+        for second in range(20)
+    ]
+    assert 10 <= news(*storm).count("gap_began") <= 20
+
+
+def test_a_misdeclaration_is_told_once_a_pod() -> None:
+    """A skipped declaration is told when it is first seen, and again for another pod or another mistake."""
+    spoiled = replace(trainer().containers[0], resources={"veriff.com/gpu-memory": "8 GB"})
+    seen = snapshot([use(101, 1)], [process(101, "u1/main")])
+    first = Story(pods=(trainer(containers=(spoiled,)),)).see(seen)
+    other = Story(pods=(trainer(uid="u2", containers=(spoiled,)),)).see(seen)
+    assert news(first, first, other, other) == ["policy_loaded", "misdeclared", "misdeclared"]
+
+
+def test_suspension_and_its_end(stream: io.StringIO) -> None:
+    """Why a daemon that was told to enforce does not, and when it does again, is told with the remedy."""
+    log = Log({"lock": "another watchdog holds the lock"})
+    log.log_report(quiet(0, suspended=("lock", "journal"), enforcing=False))
+    log.log_report(quiet(1, suspended=("journal",), enforcing=False))
+    log.log_report(quiet(2))
+    told = [(line["event"], line["reason"], line["message"]) for line in lines(stream) if "reason" in line]
+    assert told == [
+        ("suspended", "journal", "Told to enforce, but only observing: journal."),
+        ("suspended", "lock", "Told to enforce, but only observing: another watchdog holds the lock."),
+        ("resumed", "lock", "No longer a reason against enforcing: lock. Still not enforcing."),
+        ("resumed", "journal", "No longer a reason against enforcing: journal. Enforcing again."),
+    ]
+
+
+def test_a_reloaded_policy_is_told(stream: io.StringIO) -> None:
+    """Each change of the policy is a line with its hash; the same policy again is none."""
+    log = Log()
+    log.log_report(quiet(0))
+    log.log_report(quiet(1, policy=policy(sha256="cd" * 32, mode="observe")))
+    log.log_report(quiet(2, policy=policy(sha256="cd" * 32, mode="observe")))
+    assert [(line["event"], line["sha256"]) for line in lines(stream)] == [
+        ("policy_loaded", "ab" * 32),
+        ("policy_loaded", "cd" * 32),
+    ]
+    assert lines(stream)[1]["message"] == "Policy /etc/gpu-watchdog/policy.toml is in force: mode observe, 1 rule."
+
+
+def test_the_daemons_own_life(stream: io.StringIO) -> None:
+    """Start, stop and a refused policy are lines of the same form."""
+    log = Log()
+    log.say(Event.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
+    log.say(Event.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
+    log.loud("the journal is damaged")
+    assert [(line["event"], line["level"]) for line in lines(stream)] == [
+        ("started", "info"), ("policy_refused", "error"), ("error", "error"),
+    ]  # fmt: skip
+
+
+def hostile_report() -> CycleReport:
+    """A report in which every name is hostile."""
+    seen = snapshot([use(5, 2 * 2**30)], [process(5, "evil/c\x07\r", name="\x1b]0;x")], second=3)
+    report = Story(pods=(hostile_pod(name="p\u2028\u202e\x1b[31m\n{}\udc80"),), under=policy()).see(seen)
+    made = replace(entry(), assessment=report.assessments[0], victim="c\x07\r")
+    return replace(report, outcomes=(outcome(made, reason="\x1b[2J\n"),))
+
+
+def test_hostile_names_stay_in_their_line(stream: io.StringIO) -> None:
+    """A name with line breaks or escape sequences neither makes a line of its own nor speaks to a terminal."""
+    Log().log_report(hostile_report())
+    text = stream.getvalue()
+    assert text.count("\n") == len(lines(stream)) == 2
+    assert all(line.isprintable() for line in text.splitlines())
+    assert text.encode()
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_it_is_for_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the lines are for eyes, plain where NO_COLOR is set; hostile names stay inert there too."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    configure(stream)
+    Log().log_report(hostile_report())
+    structlog.reset_defaults()
+    text = stream.getvalue()
+    assert "kill_ended" in text
+    assert not text.startswith("{")
+    assert all(line.isprintable() for line in text.splitlines())
+    assert len(text.splitlines()) == 2
+
+
+class Broken(io.StringIO):
+    """A stream whose reader has gone, or whose disk is full."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_nobody_takes_does_not_end_the_daemon() -> None:
+    """A full disk or a closed stderr costs lines, not the loop."""
+    configure(Broken())
+    Log().log_report(quiet(0))
+    closed = io.StringIO()
+    configure(closed)
+    closed.close()
+    Log().log_report(quiet(0))
+    structlog.reset_defaults()
+
+
+def test_a_deed_interrupted_by_a_new_policy_is_told_with_its_reason(stream: io.StringIO) -> None:
+    """Whoever looks for why a kill stopped half-way finds the reason in the line."""
+    Log().log_report(quiet(1, outcomes=(killed(),)))
+    Log().log_report(
+        quiet(2, outcomes=(outcome(result=Result.INTERRUPTED, reason="enforcement was withdrawn", at=at(2)),))
+    )
+    assert lines(stream)[-1]["reason"] == "enforcement was withdrawn"

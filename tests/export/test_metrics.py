@@ -1,0 +1,455 @@
+"""The metrics: names, labels and meaning as promised; unknown is absent; series go with their pod."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.export.build import (
+    KILL,
+    NOTEBOOKS,
+    WARN,
+    Story,
+    climbing,
+    entry,
+    hostile_pod,
+    killed,
+    outcome,
+    policy,
+    quiet,
+    trainer,
+    trainer_node,
+    withheld,
+)
+from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.findings import Verdict
+from watchdog.core.model import Gap, GapReason, MigParent, PodList
+from watchdog.core.plan import Brake, CycleReport, Result
+from watchdog.core.policy import Declaration
+from watchdog.export.exposition import render, wants_openmetrics
+from watchdog.export.metrics import Metrics
+
+Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def read(metrics: Metrics) -> Found:
+    """Every sample, as Prometheus's own parsers read it, the same in both formats."""
+    text = render(metrics.registry, openmetrics=False).decode()
+    plain = _samples(parse_text(text))
+    page = render(metrics.registry, openmetrics=True).decode()
+    rich = _samples(parse_openmetrics(page))  # type: ignore[no-untyped-call]
+    ours = {key for key in plain if key[0].startswith("gpu_watchdog_")}
+    assert {key: plain[key] for key in ours} == {key: rich[key] for key in rich if key[0].startswith("gpu_watchdog_")}
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines)), "Prometheus refuses a page with the same series twice"
+    return plain
+
+
+def _samples(families: Iterable[Metric]) -> Found:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def after(*reports: CycleReport) -> Found:
+    """What is read after these passes."""
+    metrics = Metrics()
+    for report in reports:
+        metrics.update(report)
+    return read(metrics)
+
+
+def value(found: Found, name: str, **labels: str) -> float | None:
+    """One sample; None where there is none."""
+    return found.get((f"gpu_watchdog_{name}", frozenset(labels.items())))
+
+
+def series(found: Found, name: str) -> list[dict[str, str]]:
+    """The labels of each series of this name."""
+    return [dict(labels) for each, labels in found if each == f"gpu_watchdog_{name}"]
+
+
+NAMES = {
+    "gpu_info": {"gpu", "index", "model", "driver", "parent", "profile"},
+    "gpu_up": {"gpu"},
+    "gpu_memory_total_bytes": {"gpu"},
+    "gpu_memory_used_bytes": {"gpu"},
+    "gpu_memory_reserved_bytes": {"gpu"},
+    "gpu_memory_residual_bytes": {"gpu"},
+    "gpu_memory_unattributed_bytes": {"gpu"},
+    "container_memory_used_bytes": {"namespace", "pod", "container", "gpu"},
+    "pod_memory_used_bytes": {"namespace", "pod"},
+    "pod_memory_declared_bytes": {"namespace", "pod"},
+    "pod_memory_peak_bytes": {"namespace", "pod"},
+    "account_memory_used_bytes": {"namespace", "pod", "container", "gpu", "rule"},
+    "account_memory_declared_bytes": {"namespace", "pod", "container", "gpu", "rule"},
+    "account_memory_allowed_bytes": {"namespace", "pod", "container", "gpu", "rule"},
+    "account_over_limit": {"namespace", "pod", "container", "gpu", "rule"},
+    "accounts": {"verdict"},
+    "pod_last_action_timestamp_seconds": {"namespace", "pod", "container", "action", "result", "rule"},
+    "actions_total": {"rule", "action", "result"},
+    "would_act_total": {"rule", "action"},
+    "withheld_total": {"brake"},
+    "reaction_seconds_count": {"action"},
+    "release_seconds_count": set(),
+    "scan_duration_seconds_count": set(),
+    "cycle_duration_seconds_count": set(),
+    "scan_gaps_total": {"reason"},
+    "last_cycle_timestamp_seconds": set(),
+    "pods_last_sync_timestamp_seconds": set(),
+    "enforcing": set(),
+    "breaker_open": set(),
+    "enforcement_suspended": {"reason"},
+    "policy_info": {"sha256", "mode"},
+    "policy_last_reload_successful": set(),
+    "policy_last_reload_success_timestamp_seconds": set(),
+    "build_info": {"version", "python"},
+}
+
+
+def test_names_and_labels_are_the_promised_ones() -> None:
+    """Dashboards and alerts of others rely on these names and labels, and on there being no others."""
+    found = after(climbing(9), replace(climbing(10), outcomes=(killed(release_s=1.0),), suspended=("lock",)))
+    ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
+    assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)
+    for name, labels in NAMES.items():
+        assert all(set(each) == labels for each in series(found, name)), name
+
+
+def test_no_label_carries_a_pid() -> None:
+    """A PID in a label would make a series a process, for ever."""
+    found = after(climbing(9))
+    assert not {"101", "102", "103"} & {text for _, labels in found for _, text in labels}
+
+
+def test_what_pods_containers_and_accounts_use() -> None:
+    """Processes, containers and GPUs are summed where their sums are asked for."""
+    found = after(climbing(9))
+    pod = {"namespace": "a", "pod": "trainer"}
+    account = {**pod, "container": "", "gpu": "", "rule": "notebooks"}
+    used = 13314398617
+    assert value(found, "container_memory_used_bytes", **pod, container="main", gpu="GPU-0") == used - Gi
+    assert value(found, "container_memory_used_bytes", **pod, container="main", gpu="GPU-1") == Gi
+    assert value(found, "pod_memory_used_bytes", **pod) == used
+    assert value(found, "pod_memory_declared_bytes", **pod) == 8 * Gi
+    assert value(found, "pod_memory_peak_bytes", **pod) == used
+    assert value(found, "account_memory_used_bytes", **account) == used
+    assert value(found, "account_memory_declared_bytes", **account) == 8 * Gi
+    assert value(found, "account_memory_allowed_bytes", **account) == 10909216931
+    assert value(found, "account_over_limit", **account) == 1
+    assert value(after(quiet()), "account_over_limit", **account) == 0
+
+
+def test_what_gpus_have() -> None:
+    """A card's counters, its residual and what is of no pod stand under its UUID."""
+    found = after(climbing(9))
+    assert value(found, "gpu_memory_total_bytes", gpu="GPU-0") == 80 * Gi
+    assert value(found, "gpu_memory_reserved_bytes", gpu="GPU-0") == Gi / 4
+    assert value(found, "gpu_memory_residual_bytes", gpu="GPU-0") == Gi / 4
+    assert value(found, "gpu_memory_unattributed_bytes", gpu="GPU-0") == Gi
+    assert value(found, "gpu_memory_unattributed_bytes", gpu="GPU-1") == 0
+    assert value(found, "gpu_up", gpu="GPU-1") == 1
+    card = {"gpu": "GPU-0", "index": "0", "model": "Stub", "driver": "550.54", "parent": "", "profile": ""}
+    assert value(found, "gpu_info", **card) == 1
+
+
+def test_a_mig_parent_has_an_info_alone() -> None:
+    """A MIG parent is no GPU row: it has its `gpu_info` and nothing else; its instances name it."""
+    slice_ = gpu(0, uuid="MIG-1", parent="GPU-9", gi=1, ci=0, profile="1g.10gb")
+    parent = MigParent(uuid="GPU-9", index=0, name="Card")
+    found = after(Story().see(snapshot(gpus=[slice_], parents=(parent,))))
+    assert [labels["parent"] for labels in series(found, "gpu_info") if labels["gpu"] == "MIG-1"] == ["GPU-9"]
+    assert [name for name, labels in found if ("gpu", "GPU-9") in labels] == ["gpu_watchdog_gpu_info"]
+
+
+def test_unknown_is_absent() -> None:
+    """What is not known has no series: not the container of the process, its pod, its account, nor the card."""
+    cards = (replace(gpu(0), total=None, used=None, reserved=None, up=False), gpu(1))
+    found = after(Story().see(trainer_node(None, gpus=cards)))
+    pod = {"namespace": "a", "pod": "trainer"}
+    assert value(found, "container_memory_used_bytes", **pod, container="main", gpu="GPU-0") is None
+    assert value(found, "container_memory_used_bytes", **pod, container="main", gpu="GPU-1") == Gi
+    for name in ("pod_memory_used_bytes", "account_memory_used_bytes", "account_over_limit"):
+        assert series(found, name) == [], name
+    for name in ("total", "used", "reserved", "residual"):
+        assert value(found, f"gpu_memory_{name}_bytes", gpu="GPU-0") is None, name
+    assert value(found, "gpu_up", gpu="GPU-0") == 0
+    assert value(found, "pod_memory_peak_bytes", **pod) == 3 * Gi
+
+
+def test_a_pod_that_may_be_on_a_gpu_that_was_not_listed_is_unknown() -> None:
+    """A pod seen nowhere while a card could not be listed does not read as using 0."""
+    found = after(Story().see(snapshot(gpus=[gpu(0, listed=False)], unseen=frozenset({"GPU-0"}))))
+    assert series(found, "pod_memory_used_bytes") == []
+    assert series(found, "pod_memory_peak_bytes") == []
+    assert value(found, "gpu_memory_unattributed_bytes", gpu="GPU-0") is None
+    assert value(found, "pod_memory_declared_bytes", namespace="a", pod="trainer") == 8 * Gi
+
+
+def test_undeclared_accounts_have_no_limit_to_be_over() -> None:
+    """Without a declaration there is no `declared`, `allowed` or `over_limit`, not zeros."""
+    found = after(Story(pods=(trainer(containers=(container(of="u1"),)),)).see(trainer_node()))
+    for name in ("account_memory_declared_bytes", "account_memory_allowed_bytes", "account_over_limit"):
+        assert series(found, name) == [], name
+    assert series(found, "pod_memory_declared_bytes") == []
+    assert value(found, "accounts", verdict="undeclared") == 1
+
+
+def test_all_verdicts_are_always_counted() -> None:
+    """A verdict that nobody has is 0, so that a graph does not have holes."""
+    found = after(climbing(9))
+    assert {labels["verdict"] for labels in series(found, "accounts")} == {verdict.value for verdict in Verdict}
+    assert value(found, "accounts", verdict="over") == 1
+    assert value(found, "accounts", verdict="within") == 0
+
+
+def test_series_go_with_their_pod() -> None:
+    """A pod that has left the list leaves no series but its last action."""
+    story = Story()
+    first = story.see(trainer_node())
+    story.pods = ()
+    found = after(replace(first, outcomes=(killed(),)), story.see(snapshot(second=1)))
+    left = {name for name, labels in found if ("pod", "trainer") in labels}
+    assert left == {"gpu_watchdog_pod_last_action_timestamp_seconds"}
+
+
+def test_the_peak_is_kept_over_a_pods_life() -> None:
+    """The peak is the most that was seen while the pod lives, also when it uses nothing for a while, and no longer."""
+    story = Story()
+    reports = [story.see(trainer_node(used, second)) for second, used in enumerate((4, 9, 5))]
+    idle = story.see(snapshot(second=3))
+    assert value(after(*reports, idle), "pod_memory_peak_bytes", namespace="a", pod="trainer") == 9 * Gi
+    story.pods = (trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),)),)
+    reborn = story.see(snapshot([use(201, Gi)], [process(201, "u2/main")], second=4))
+    found = after(*reports, idle, reborn)
+    assert value(found, "pod_memory_peak_bytes", namespace="a", pod="trainer") == Gi
+
+
+@pytest.mark.parametrize("uid", ["u0", "u2"])
+def test_two_pods_of_one_name_are_one_series(uid: str) -> None:
+    """While the old pod of a recreated one is still terminating, nothing is there twice; both its bytes are counted."""
+    old = trainer(deletion_deadline_s=T0 + 600)
+    new = trainer(uid=uid, containers=(container("main", "4Gi", of=uid),))
+    seen = trainer_node(12.4)
+    fresh = process(201, f"{uid}/main")
+    seen = replace(seen, uses=(*seen.uses, use(201, 2 * Gi)), processes={**seen.processes, 201: fresh})
+    found = after(Story(pods=(old, new)).see(seen))
+    pod = {"namespace": "a", "pod": "trainer"}
+    assert value(found, "pod_memory_used_bytes", **pod) == 13314398617 + 2 * Gi
+    assert value(found, "pod_memory_declared_bytes", **pod) == 12 * Gi
+    assert value(found, "pod_memory_peak_bytes", **pod) == 13314398617
+    assert value(found, "container_memory_used_bytes", **pod, container="main", gpu="GPU-0") == 13314398617 + Gi
+    account = {**pod, "container": "", "gpu": "", "rule": "notebooks"}
+    assert value(found, "account_memory_declared_bytes", **account) == 4 * Gi
+    assert value(found, "account_over_limit", **account) == 0
+    assert sum(value(found, "accounts", verdict=verdict.value) or 0 for verdict in Verdict) == 2
+
+
+def test_accounts_of_containers_and_gpus_have_their_labels() -> None:
+    """Where the account is a container on one GPU, its labels say so."""
+    per_gpu = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, per="gpu")
+    under = policy(replace(NOTEBOOKS, account="container"), declarations=(per_gpu,))
+    found = after(Story(under=under).see(trainer_node()))
+    labels = {(each["container"], each["gpu"]) for each in series(found, "account_memory_used_bytes")}
+    assert labels == {("main", "GPU-0"), ("main", "GPU-1")}
+    assert value(found, "pod_memory_declared_bytes", namespace="a", pod="trainer") == 16 * Gi
+
+
+def test_counters_are_preset() -> None:
+    """Whatever can be counted is there as 0 from the first pass, so that the first time shows as an increase."""
+    found = after(quiet())
+    ways = {(labels["rule"], labels["action"], labels["result"]) for labels in series(found, "actions_total")}
+    results = ("done", "failed", "blocked", "gone", "interrupted")
+    assert ways == {("notebooks", action, result) for action in ("warn", "kill") for result in results}
+    assert {labels["brake"] for labels in series(found, "withheld_total")} == {brake.value for brake in Brake}
+    assert {labels["reason"] for labels in series(found, "scan_gaps_total")} == {each.value for each in GapReason}
+    assert len(series(found, "would_act_total")) == 2
+    assert value(found, "reaction_seconds_count", action="kill") == 0
+    assert value(found, "release_seconds_count") == 0
+    assert all(count == 0 for (name, _), count in found.items() if name.endswith(("actions_total", "withheld_total")))
+
+
+def test_a_reloaded_policy_keeps_the_counts() -> None:
+    """A counter never falls: after a reload the old rules' counts stay beside the new rules' zeros."""
+    metrics = Metrics()
+    metrics.update(quiet(1, outcomes=(killed(),)))
+    metrics.update(quiet(2, policy=policy(NOTEBOOKS, rule(WARN, KILL, name="other"), sha256="cd" * 32)))
+    found = read(metrics)
+    assert value(found, "actions_total", rule="notebooks", action="kill", result="done") == 1
+    assert value(found, "actions_total", rule="other", action="kill", result="done") == 0
+    assert series(found, "policy_info") == [{"sha256": "cd" * 32, "mode": "enforce"}]
+
+
+def test_actions_are_counted_by_what_came_of_them() -> None:
+    """Each outcome counts once under its result; what observe mode would have done counts apart and acted on nobody."""
+    warned = outcome(entry(climbing(5), "warn"))
+    metrics = Metrics()
+    metrics.update(quiet(1, began=(killed(),)))
+    metrics.update(quiet(2, outcomes=(killed(), warned, outcome(result=Result.FAILED))))
+    metrics.update(quiet(3, outcomes=(outcome(result=Result.OBSERVED),)))
+    found = read(metrics)
+    counts = {result: value(found, "actions_total", rule="notebooks", action="kill", result=result) for result in
+              ("done", "failed", "gone")}  # fmt: skip
+    assert counts == {"done": 1, "failed": 1, "gone": 0}
+    assert value(found, "actions_total", rule="notebooks", action="warn", result="done") == 1
+    assert value(found, "would_act_total", rule="notebooks", action="kill") == 1
+    assert {labels["result"] for labels in series(found, "pod_last_action_timestamp_seconds")} == {"done", "failed"}
+
+
+def test_withheld_steps_count_once_an_incident() -> None:
+    """Point 29: only what the plan marks as news counts, under its brake."""
+    report = climbing()
+    held = replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),)))
+    again = replace(report, plan=replace(report.plan, entries=(replace(withheld(Brake.STALE), news=False),)))
+    found = after(held, again, again)
+    assert value(found, "withheld_total", brake="stale") == 1
+    assert value(found, "withheld_total", brake="journal") == 0
+
+
+def test_gaps_count_at_every_pass() -> None:
+    """A gap counts as long as it lasts, the driver's and the pod list's."""
+    gaps = (
+        Gap(reason=GapReason.GPU_LOST, what="GPU-0", why="x"),
+        Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="x"),
+    )
+    pods = PodList(gaps=(Gap(reason=GapReason.PODS, what="p", why="x"),))
+    reports = [replace(quiet(n), snapshot=trainer_node(1, n, gaps=gaps), pods=pods) for n in range(3)]
+    found = after(*reports)
+    assert value(found, "scan_gaps_total", reason="gpu_lost") == 6
+    assert value(found, "scan_gaps_total", reason="pods") == 3
+
+
+def test_the_last_action_outlives_its_pod_by_15_minutes() -> None:
+    """An alert has a quarter of an hour to see what was done to a pod that is gone since."""
+    story = Story()
+    metrics = Metrics()
+    metrics.update(replace(story.see(trainer_node(second=31)), outcomes=(killed(),)))
+    labels = {"namespace": "a", "pod": "trainer", "container": "main", "action": "kill", "result": "done"}
+    there = {**labels, "rule": "notebooks"}
+    metrics.update(story.see(snapshot(second=3000)))
+    assert value(read(metrics), "pod_last_action_timestamp_seconds", **there) == at(31).wall_s
+    story.pods = ()
+    for second in (3100, 3500, 3999):
+        metrics.update(story.see(snapshot(second=second)))
+        assert value(read(metrics), "pod_last_action_timestamp_seconds", **there) == at(31).wall_s
+    metrics.update(story.see(snapshot(second=4001)))
+    assert series(read(metrics), "pod_last_action_timestamp_seconds") == []
+
+
+def test_histograms() -> None:
+    """Times fall into the bucket of the next bound above them, and sums and counts agree."""
+    metrics = Metrics()
+    metrics.update(quiet(1, began=(killed(reaction_s=0.05),), scan_s=0.004, duration_s=100.0))
+    metrics.update(quiet(2, outcomes=(killed(release_s=3.0),), scan_s=0.004, duration_s=0.0))
+    found = read(metrics)
+    assert value(found, "reaction_seconds_bucket", action="kill", le="0.025") == 0
+    assert value(found, "reaction_seconds_bucket", action="kill", le="0.05") == 1
+    assert value(found, "reaction_seconds_count", action="kill") == 1
+    assert value(found, "release_seconds_sum") == 3.0
+    assert value(found, "release_seconds_bucket", le="2.5") == 0
+    assert value(found, "release_seconds_bucket", le="5.0") == 1
+    assert value(found, "scan_duration_seconds_count") == 2
+    assert value(found, "cycle_duration_seconds_bucket", le="10.0") == 1
+    assert value(found, "cycle_duration_seconds_bucket", le="+Inf") == 2
+
+
+def test_the_daemons_own_state() -> None:
+    """Whether it enforces, why not, and how fresh what it knows is."""
+    found = after(quiet(5, suspended=("lock", "journal"), enforcing=False))
+    assert value(found, "enforcing") == 0
+    assert {labels["reason"] for labels in series(found, "enforcement_suspended")} == {"lock", "journal"}
+    assert value(found, "breaker_open") == 0
+    assert value(found, "last_cycle_timestamp_seconds") == at(5).wall_s
+    assert value(found, "pods_last_sync_timestamp_seconds") == at(5).wall_s
+    assert series(after(quiet(pods=PodList())), "pods_last_sync_timestamp_seconds") == []
+    assert series(after(quiet()), "enforcement_suspended") == []
+
+
+def test_a_bad_reload_shows() -> None:
+    """A policy file that stops parsing shows as a metric, while the time of the last good one stays."""
+    metrics = Metrics()
+    metrics.update(quiet())
+    assert value(read(metrics), "policy_last_reload_successful") == 1
+    assert value(read(metrics), "policy_last_reload_success_timestamp_seconds") == at(-60).wall_s
+    metrics.policy_reload(ok=False, wall_s=at(10).wall_s)
+    assert value(read(metrics), "policy_last_reload_successful") == 0
+    assert value(read(metrics), "policy_last_reload_success_timestamp_seconds") == at(-60).wall_s
+    metrics.policy_reload(ok=True, wall_s=at(20).wall_s)
+    metrics.update(quiet(21))
+    assert value(read(metrics), "policy_last_reload_successful") == 1
+    assert value(read(metrics), "policy_last_reload_success_timestamp_seconds") == at(20).wall_s
+
+
+def test_before_the_first_pass_nothing_is_claimed() -> None:
+    """A scrape before the first pass finds the build and the process, and nothing about GPUs or pods."""
+    found = read(Metrics())
+    assert len(series(found, "build_info")) == 1
+    assert (
+        series(found, "enforcing") == series(found, "accounts") == series(found, "last_cycle_timestamp_seconds") == []
+    )
+    assert found[("process_open_fds", frozenset())] > 0
+
+
+def test_hostile_names_do_not_break_the_page() -> None:
+    """Quotes, backslashes, line breaks and lone surrogates in names leave the page readable for everybody else."""
+    pod = hostile_pod(name='p"\\\n\udc80{}', namespace="\U0001f600,=")
+    seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r")], second=3)
+    found = after(Story(pods=(pod, trainer())).see(replace(seen, gpus=(gpu(name='"x"\\'),))))
+    assert value(found, "pod_memory_used_bytes", namespace="\U0001f600,=", pod='p"\\\\x0a\\udc80{}') == 2 * Gi
+    assert [labels["model"] for labels in series(found, "gpu_info")] == ['"x"\\']
+
+
+@pytest.mark.parametrize(
+    ("accept", "rich"),
+    [
+        ("", False), ("*/*", False), ("text/plain;version=0.0.4", False), ("text/plain;version=1.0.0;q=0.9", False),
+        ("application/openmetrics-text", True), ("application/openmetrics-text; version=1.0.0", True),
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.1", True),
+        ("text/plain, application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text;version=2.0.0,application/openmetrics-text;version=1.0.0;q=0.5", True),
+        ("application/openmetrics-text;version=" + "9" * 5000, False), (";;,=,version=1", False),
+    ],
+)  # fmt: skip
+def test_negotiation(accept: str, rich: bool) -> None:
+    """What Prometheus asks for is what it gets, and nonsense gets the plain format."""
+    assert wants_openmetrics(accept) == rich
+
+
+def test_a_scrape_sees_one_pass_and_not_parts_of_two() -> None:
+    """Scrapes on another thread while passes go on always find numbers that belong together."""
+    metrics = Metrics()
+    reports = [Story().see(trainer_node(used)) for used in (4, 6, 8)]
+    metrics.update(reports[0])
+    stop = threading.Event()
+
+    def update() -> None:
+        while not stop.is_set():
+            for report in reports:
+                metrics.update(report)
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    try:
+        for _ in range(50):
+            found = _samples(metrics.registry.collect())
+            pod = value(found, "pod_memory_used_bytes", namespace="a", pod="trainer")
+            account = value(
+                found, "account_memory_used_bytes", namespace="a", pod="trainer", container="", gpu="", rule="notebooks"
+            )
+            assert pod == account
+            assert value(found, "scan_duration_seconds_count") == value(found, "cycle_duration_seconds_count")
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_rules_without_steps_have_no_actions() -> None:
+    """A rule that only measures presets nothing; a step for eviction presets its own action."""
+    found = after(quiet(policy=policy(rule(name="measure"), rule(step("100%", 0, "evict"), name="evicting"))))
+    assert {labels["action"] for labels in series(found, "actions_total")} == {"evict"}

@@ -1,0 +1,160 @@
+"""What `scan` prints for people."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.export.build import Story, climbing, hostile_pod, quiet, trainer, trainer_node
+from tests.worlds import Gi, container, gpu, process, snapshot, use
+from watchdog.core.model import Gap, GapReason
+from watchdog.core.plan import Conditions
+from watchdog.export.table import Cell, Column, bar, has_colour, table
+from watchdog.export.text import scan_text
+
+PAGE = """\
+Node n1 at 2027-01-15T08:00:09.000Z, policy /etc/gpu-watchdog/policy.toml: enforce.
+
+GPUs
+GPU  NAME  UUID   USED OF TOTAL                          RESERVED  RESIDUAL
+0    Stub  GPU-0  [###.................] 12.9Gi of 80Gi     256Mi     256Mi
+1    Stub  GPU-1  [#...................] 2Gi of 80Gi        256Mi     768Mi
+
+Accounts
+POD            CONTAINER  GPU    USED  DECLARED  ALLOWED  VERDICT  RULE
+a/trainer      all        all  12.4Gi       8Gi   10.2Gi  over     notebooks
+  101 python3  main       0     9.4Gi
+  102 python3  main       0       1Gi
+  103 python3  main       0       1Gi
+  103 python3  main       1       1Gi
+  over for 9s
+
+Processes of no pod
+PID  NAME  GPU  USED  WHY
+  9  Xorg  0     1Gi  a process of the host
+
+What would follow
+- Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
+  notebooks: above 110% for 10s.
+- Pod a/trainer, in 21s: warn. Rule notebooks: above 100% for 30s.
+"""
+GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1 processes", why="the card fell off the bus: look for Xid in dmesg")
+
+
+def test_a_pass_as_people_read_it() -> None:
+    """GPUs, accounts with their processes, the rest with its reasons, and what would follow, in this very form."""
+    assert scan_text(climbing(9)) == PAGE
+
+
+def test_gaps_protection_and_skipped_declarations_are_told() -> None:
+    """Whoever reads why a pod is left alone, or what is not known, finds the reason and the remedy."""
+    spared = trainer(namespace="kube-system", containers=(container("main", "8 GB", of="u1"),))
+    text = scan_text(Story(pods=(spared,)).see(trainer_node(12.4, 9, gaps=(GAP,))))
+    assert "- GPU-1 processes: the card fell off the bus: look for Xid in dmesg" in text
+    assert "  never acted on: it is in kube-system" in text
+    assert "veriff.com/gpu-memory of container main is skipped: '8 GB' is not a quantity" in text
+
+
+def test_what_holds_back_is_told() -> None:
+    """A step that a brake holds stands in the plan with the reason."""
+    text = scan_text(Story(conditions=Conditions(journal_writable=False)).run(12.4, 12))
+    assert "Held back, because the journal can't be written" in " ".join(text.split())
+
+
+def test_unknown_numbers_are_words() -> None:
+    """An unknown amount never shows as a number, and a GPU that does not answer is said to."""
+    cards = (gpu(0, up=False, used=None), replace(gpu(1), total=None, used=None, reserved=None))
+    text = scan_text(Story().see(trainer_node(None, 1, gpus=cards)))
+    assert "does not answer" in text
+    assert "[????????????????????] unknown of unknown" in text
+    assert ">=3Gi" in text
+
+
+def test_an_empty_node_is_told_in_words() -> None:
+    """Where there is nothing, that is what one reads, instead of empty tables."""
+    text = scan_text(Story(pods=()).see(snapshot(gpus=())))
+    assert "None seen." in text
+    assert "No pod of the list uses GPU memory or declares it." in text
+    assert "Nothing: no account is above the mark of a step." in text
+    assert "Processes of no pod" not in text
+
+
+def test_suspended_enforcement_stands_in_the_first_line() -> None:
+    """Whoever thinks that the node is guarded must see at once that it is not."""
+    head = scan_text(quiet(suspended=("lock",), enforcing=False)).partition("\n\n")[0]
+    assert " ".join(head.split()).endswith("enforce. Enforcement is suspended: lock.")
+
+
+def test_the_offenders_come_first() -> None:
+    """On a node with many pods the ones over their limit are on top."""
+    others = tuple(
+        trainer(name=f"idle-{i}", uid=f"i{i}", namespace="0", containers=(container("main", "1Gi", of=f"i{i}"),))
+        for i in range(5)
+    )
+    lines = scan_text(Story(pods=(*others, trainer())).see(trainer_node())).splitlines()
+    assert lines[lines.index("Accounts") + 2].startswith("a/trainer ")
+
+
+def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets no escape sequence; a terminal gets the verdict in colour, unless NO_COLOR says otherwise."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert has_colour(Terminal())
+    assert not has_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colour(Terminal())
+    assert "\x1b" not in scan_text(climbing(9))
+    assert "\x1b[31mover\x1b[0m" in scan_text(climbing(9), colour=True)
+
+
+names = st.text(min_size=1, max_size=300)
+
+
+@given(names, names, names)
+def test_every_line_fits_and_is_inert(pod_name: str, container_name: str, process_name: str) -> None:
+    """Whatever names there are, no line is longer than 100 characters and none carries a control character."""
+    pod = trainer(name=pod_name, containers=(container(container_name, "8 GB", of="u1"),))
+    seen = trainer_node(14)
+    processes = {pid: replace(each, name=process_name) for pid, each in seen.processes.items()}
+    gap = replace(GAP, what=process_name, why=pod_name)
+    text = scan_text(Story(pods=(pod,)).see(replace(seen, processes=processes, gaps=(gap,))))
+    assert all(len(line) <= 100 and line.isprintable() for line in text.splitlines())
+    assert text.count("\n") == len(text.splitlines())
+
+
+def test_hostile_names_in_colour() -> None:
+    """In colour too, the only escape sequences are our own."""
+    seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r", name="\x1b[31m")], second=3)
+    text = scan_text(Story(pods=(hostile_pod(),)).see(seen), colour=True)
+    own = ("\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m")
+    for sequence in own:
+        text = text.replace(sequence, "")
+    assert "\x1b" not in text
+    assert r"\x1b[31m" in text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "drawn"),
+    [(0, 100, "...."), (1, 100, "#..."), (50, 100, "##.."), (100, 100, "####"), (130, 100, "####"), (None, 100, "????"),
+     (5, None, "????"), (5, 0, "????")],
+)  # fmt: skip
+def test_bars(part: int | None, whole: int | None, drawn: str) -> None:
+    """A bar shows the least use as one mark, never overflows, and shows what is unknown as unknown."""
+    assert bar(part, whole, 4) == f"[{drawn}]"
+
+
+def test_wide_tables_give_up_the_widest_flexible_column_first() -> None:
+    """Where a line would not fit, names are cut in the middle and numbers are left whole."""
+    columns = (Column(title="A", flexible=True), Column(title="B", flexible=True), Column(title="N", right=True))
+    line = table(columns, [(Cell("a" * 90), Cell("b" * 20), Cell("123456"))])[1]
+    assert len(line) == 100
+    assert "b" * 20 in line
+    assert line.endswith("  123456")
+    assert "a..a" in line

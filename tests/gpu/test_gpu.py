@@ -1,0 +1,171 @@
+"""What NVML reports for a real GPU, and a real kill: memory allocated through libcuda, processes with pod cgroups."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.rig.cgroups import Cgroups
+from tests.rig.command import COMMAND, Daemon, free_port
+from tests.rig.node import Container, Pod
+from tests.stub import GIB, MIB
+from watchdog.node.nvml import NvmlDriver
+
+pytestmark = pytest.mark.gpu
+
+HOG = Path(__file__).with_name("hog.py")
+ALLOWANCE = 1 * GIB  # a CUDA context; large chips take more than the 300 to 500 MiB of small ones
+POLICY = """
+mode = "enforce"
+[[declaration]]
+resource = "veriff.com/gpu-memory"
+unit = "1"
+[allowance]
+per_context = "1Gi"
+percent = "0%"
+[[rule]]
+name = "shared"
+match = {}
+[[rule.step]]
+above = "100%"
+for = "0s"
+do = "kill"
+grace = "1s"
+[safety]
+foreign_pid_namespace = true
+"""
+
+
+class Card:
+    """A pod whose processes use the real GPU."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[subprocess.Popen[str]] = []
+        self.pods: list[Pod] = []
+        self.procfs = Path("/proc")
+        self.cgroups = Cgroups("cgroup2")
+        if not self.cgroups.are_there:
+            self.cgroups = Cgroups("cgroup")
+
+    def hog(self, name: str, declared: str, used: int) -> subprocess.Popen[str]:
+        """A pod with one process that allocates so much."""
+        container = Container(name="main", id=os.urandom(32).hex(), declared=declared)
+        pod = Pod(name=name, containers=[container], uid=str(uuid.uuid4()))
+        self.pods.append(pod)
+        process = subprocess.Popen(
+            [sys.executable, HOG, str(used)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        self.cgroups.enter(pod.cgroup(container), process.pid)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("free"), "the allocation failed"
+        self.write()
+        return process
+
+    def write(self) -> None:
+        """Write the pod list and the policy."""
+        items = [pod.to_json() for pod in self.pods]
+        (self.root / "pods.json").write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
+        (self.root / "policy.toml").write_text(POLICY, encoding="utf-8")
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the command for this node."""
+        return ["--policy", f"{self.root}/policy.toml", "--pods", f"{self.root}/pods.json", "--node", "n1"]
+
+    def close(self) -> None:
+        """End what was started."""
+        for process in self.started:
+            process.kill()
+            process.communicate()
+        self.cgroups.remove()
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[Card]:
+    """The real GPU; the test is skipped where there is none, or where cgroups can't be made."""
+    driver = NvmlDriver()
+    reading = driver.read()
+    driver.close()
+    if not reading.gpus:
+        pytest.skip("; ".join(gap.why for gap in reading.gaps) or "no GPU")
+    made = Card(tmp_path)
+    try:
+        probe = subprocess.Popen(["sleep", "60"])
+        made.cgroups.enter(f"kubepods/besteffort/pod{uuid.uuid4()}/{os.urandom(32).hex()}", probe.pid)
+    except OSError as error:
+        made.close()
+        pytest.skip(f"no cgroup can be made: {error}")
+    finally:
+        probe.kill()
+        probe.wait()
+    yield made
+    made.close()
+
+
+def _scan(card: Card) -> dict[str, list[dict[str, int]]]:
+    done = subprocess.run([COMMAND, "scan", "--json", *card.options], capture_output=True, text=True, check=True)
+    found: dict[str, list[dict[str, int]]] = json.loads(done.stdout)
+    return found
+
+
+def test_attribution_is_within_the_allowance(card: Card) -> None:
+    """What NVML counts for a process is what it allocated and its context, no more than the allowance."""
+    card.hog("a", "2Gi", GIB)
+    card.hog("b", "4Gi", 3 * GIB)
+    got = _scan(card)
+    for account, allocated in zip(got["accounts"], _by_pod(card, got, {"a": GIB, "b": 3 * GIB}), strict=True):
+        context = account["used"] - allocated
+        sys.stdout.write(f"context: {context / MIB:.0f} MiB\n")
+        assert 0 < context < ALLOWANCE
+    memory = got["gpus"][0]["memory"]
+    sys.stdout.write(f"memory: {memory}\n")
+
+
+def _by_pod(card: Card, got: dict[str, list[dict[str, int]]], allocated: dict[str, int]) -> list[int]:
+    return [allocated[str(account["pod"])] for account in got["accounts"]]
+
+
+def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
+    """A real kill on a real GPU: the neighbour lives, and the release time is measured."""
+    calm, hog = card.hog("calm", "2Gi", GIB), card.hog("hog", "1Gi", 512 * MIB)
+    port = free_port()
+    log = card.root / "log"
+    where = ["--journal", f"{card.root}/state/j.db", "--listen", f"127.0.0.1:{port}"]
+    command = [str(COMMAND), "run", *card.options, *where]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    running = Daemon(process, log, port)
+    try:
+        running.wait(Daemon.is_up)
+        running.wait_passes(1)
+        assert hog.poll() is None
+        assert hog.stdin is not None
+        hog.stdin.write(f"{8 * GIB}\n")
+        hog.stdin.flush()
+        began = time.monotonic()
+        running.wait(lambda _: hog.poll() is not None)
+        killed = time.monotonic() - began
+        running.wait(lambda d: d.metric("release_seconds_count") == 1)
+        release = running.metric("release_seconds_sum")
+        sys.stdout.write(f"allocation to death: {killed:.3f} s, first signal to memory free: {release:.3f} s\n")
+        assert calm.poll() is None
+        assert killed < 3
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        process.wait()
+
+
+def test_the_listing_of_a_real_driver_is_read_without_a_gap(card: Card) -> None:
+    """On a healthy GPU there is nothing that could not be learned."""
+    card.hog("a", "2Gi", GIB)
+    assert _scan(card)["gaps"] == []

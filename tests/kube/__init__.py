@@ -1,0 +1,1 @@
+"""What comes from Kubernetes, or from files of its objects."""

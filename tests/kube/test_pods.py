@@ -1,0 +1,240 @@
+"""Pods as the API writes them: each is read on its own, and none is guessed."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, pod_object
+from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
+from watchdog.kube.pods import parse_pods
+
+
+def read(pod: Object) -> Pod:
+    """The pod as the core has it."""
+    (found,), gaps = parse_pods(list_of(pod))
+    assert gaps == ()
+    return found
+
+
+def test_a_pod() -> None:
+    """Everything that the core knows of a pod is where the API has it."""
+    assert read(pod_object()) == Pod(
+        namespace="a",
+        name="trainer",
+        uid=UID,
+        labels={"app": "trainer"},
+        annotations={"note": "x"},
+        owner=Owner(kind="Job", name="train"),
+        priority=100,
+        containers=(
+            Container(name="fetch", kind=ContainerKind.INIT, ids=frozenset({INIT_ID}), running=False),
+            Container(name="proxy", kind=ContainerKind.SIDECAR, ids=frozenset({"d4" * 32}), running=True),
+            Container(
+                name="main",
+                ids=frozenset({ID, LAST_ID}),
+                running=True,
+                resources={"veriff.com/gpu-memory": "104Mi", "cpu": "2", "memory": "1Gi"},
+            ),
+            Container(name="debug", kind=ContainerKind.EPHEMERAL, running=False),
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_a_list(kind: str) -> None:
+    """A list is read under both names that kubectl and the API give it."""
+    pods, gaps = parse_pods(list_of(pod_object("x", "1"), pod_object("y", "2"), kind=kind))
+    assert ([pod.title for pod in pods], gaps) == (["a/x", "a/y"], ())
+    assert parse_pods(list_of(kind=kind)) == ((), ())
+
+
+def test_a_single_pod() -> None:
+    """One pod alone, as `kubectl get pod NAME` prints it, is a list of one."""
+    (pod,), gaps = parse_pods(json.dumps(pod_object(), indent=2).encode())
+    assert (pod.title, gaps) == ("a/trainer", ())
+
+
+def test_least_of_a_pod() -> None:
+    """A pod that was just created has no status, no labels and no owner, or has them as null."""
+    least: Object = {
+        "kind": "Pod",
+        "metadata": {"name": "x", "namespace": "a", "uid": "1"},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+    expected = Pod(namespace="a", name="x", uid="1", containers=(Container(name="c", running=False),))
+    assert read(least) == expected
+    least["metadata"] |= {"labels": None, "annotations": None, "ownerReferences": None, "deletionTimestamp": None}
+    least["spec"] |= {"initContainers": None, "ephemeralContainers": None, "nodeName": None, "priority": None}
+    least["spec"]["containers"][0] |= {"resources": None, "restartPolicy": None}
+    least["status"] = {"containerStatuses": [{"name": "c", "state": {"running": None}, "lastState": None}]}
+    assert read(least) == expected
+    least["status"] = None
+    assert read(least) == expected
+
+
+BROKEN = {
+    "name": ({"metadata": {"name": 5}}, "a/5", "$.metadata.name"),
+    "empty UID": ({"metadata": {"uid": ""}}, "a/trainer", "$.metadata.uid"),
+    "no UID": ({"metadata": {"uid": None}}, "a/trainer", "$.metadata.uid"),
+    "labels": ({"metadata": {"labels": {"x": 1}}}, "a/trainer", "$.metadata.labels[...]"),
+    "deletion without a zone": (
+        {"metadata": {"deletionTimestamp": "2025-01-01T00:00:00"}},
+        "a/trainer",
+        "$.metadata.del",
+    ),
+    "deletion that is no time": (
+        {"metadata": {"deletionTimestamp": "soon"}},
+        "a/trainer",
+        "$.metadata.deletionTimestamp",
+    ),
+    "containers": ({"spec": {"containers": {}}}, "a/trainer", "$.spec.containers"),
+    "priority": ({"spec": {"priority": "high"}}, "a/trainer", "$.spec.priority"),
+    "quantity": (
+        {"spec": {"containers": [{"name": "c", "resources": {"limits": {"x": []}}}]}},
+        "a/trainer",
+        ".limits[...]",
+    ),
+    "state": (
+        {"status": {"containerStatuses": [{"name": "c", "state": {"running": True}}]}},
+        "a/trainer",
+        ".state.running",
+    ),
+    "no metadata": ({"metadata": None}, "without a name", "$.metadata"),
+    "no names": ({"metadata": [1]}, "without a name", "$.metadata"),
+}
+
+
+@pytest.mark.parametrize(("changes", "name", "path"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_pod_among_good_ones(changes: dict[str, Any], name: str, path: str) -> None:
+    """A pod that can't be read is a gap that names it and the place in it; the others go on."""
+    text = list_of(pod_object("x", "1"), pod_object(**changes), pod_object("y", "2"))
+    pods, (gap,) = parse_pods(text)
+    assert [pod.name for pod in pods] == ["x", "y"]
+    assert (gap.reason, gap.what) == (GapReason.PODS, f"pod {name}")
+    assert path in gap.why
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "kubectl get"),
+        (list_of(pod_object())[:-10], "kubectl get"),
+        (b"\xff\xfe", "kubectl get"),
+        (b"[]", "kubectl get"),
+        (b'{"kind": "PodList"}', "no list of kind PodList"),
+        (b'{"kind": "PodList", "items": {}}', "$.items"),
+        (b'{"items": []}', "its kind is 'missing'"),
+        (b'{"kind": "NodeList", "items": []}', "its kind is 'NodeList'"),
+        (b'{"x":' * 5000, "kubectl get"),
+    ],
+)
+def test_what_is_no_list_of_pods(text: bytes, words: str) -> None:
+    """What is not whole, or not of pods, is refused as a whole, in a sentence."""
+    with pytest.raises(ValueError, match=words.replace("$", r"\$")):
+        parse_pods(text)
+
+
+def test_deeply_nested_pod() -> None:
+    """A pod nested a thousand deep is a gap like any other broken one."""
+    text = b'{"kind": "List", "items": [' + b'{"metadata":' * 900 + b"1" + b"}" * 900 + b"]}"
+    assert [gap.what for gap in parse_pods(text)[1]] == ["pod without a name"]
+
+
+def test_same_uid_twice() -> None:
+    """Two pods with one UID can't be told apart by a cgroup: the first stands, and a gap names the other."""
+    pods, (gap,) = parse_pods(list_of(pod_object("x"), pod_object("y")))
+    assert [pod.name for pod in pods] == ["x"]
+    assert (gap.what, UID in gap.why, "a/x" in gap.why) == ("pod a/y", True, True)
+
+
+def test_pods_of_this_node() -> None:
+    """With a node's name, pods bound to another one are left out, and those not bound yet are kept."""
+    text = list_of(
+        pod_object("x", "1"),
+        pod_object("y", "2", spec={"nodeName": "n2"}),
+        pod_object("z", "3", spec={"nodeName": None}),
+    )
+    assert [pod.name for pod in parse_pods(text, "n1")[0]] == ["x", "z"]
+    assert [pod.name for pod in parse_pods(text)[0]] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending", "Unknown"])
+def test_every_phase_is_kept(phase: str) -> None:
+    """Processes can outlive the phase of their pod; the pod that explains them is kept."""
+    assert read(pod_object(status={"phase": phase})).uid == UID
+
+
+@pytest.mark.parametrize(
+    ("metadata", "static", "config_hash"),
+    [
+        ({}, False, None),
+        ({"annotations": {"kubernetes.io/config.source": "api"}}, False, None),
+        ({"annotations": {"kubernetes.io/config.source": "file"}}, False, None),
+        ({"annotations": {"kubernetes.io/config.mirror": HASH}}, True, HASH),
+        ({"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": HASH}}, True, HASH),
+        ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, False, None),
+        ({"ownerReferences": [{"kind": "Node", "name": "n1"}]}, False, None),
+    ],
+)
+def test_static_pods(metadata: Object, *, static: bool, config_hash: str | None) -> None:
+    """Point 35: static and mirror pods are known by their owner or by the annotations of the kubelet."""
+    pod = read(pod_object(metadata=metadata))
+    assert (pod.static, pod.config_hash) == (static, config_hash)
+
+
+def test_no_controller() -> None:
+    """An owner that is no controller is not the one that recreates the pod."""
+    assert read(pod_object(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]})).owner is None
+
+
+@pytest.mark.parametrize(
+    ("text", "unix"),
+    [
+        ("2025-01-01T00:00:30Z", 1735689630.0),
+        ("2025-01-01T01:00:30+01:00", 1735689630.0),
+        ("2025-01-01T00:00:30.5Z", 1735689630.5),
+    ],
+)
+def test_deletion_deadline(text: str, unix: float) -> None:
+    """Point 28: the deletion timestamp is the end of the grace already, and is not added to."""
+    changes = {"deletionTimestamp": text, "deletionGracePeriodSeconds": 30}
+    assert read(pod_object(metadata=changes)).deletion_deadline_s == unix
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Object:
+    """A pod with something else in one place."""
+    pod = pod_object()
+    place: Any = pod
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = draw(st.sampled_from(keys))
+        if not place[key] or not isinstance(place[key], dict | list) or draw(st.integers(0, 3)) == 0:
+            place[key] = draw(JSON)
+            return pod
+        place = place[key]
+
+
+@given(damaged())
+def test_any_damage_stays_in_its_pod(pod: Object) -> None:
+    """Whatever one pod holds, the pod beside it is read, and it is itself read or a gap."""
+    pods, gaps = parse_pods(list_of(pod, pod_object("y", "2")))
+    assert "y" in [pod.name for pod in pods]
+    assert len(pods) + len(gaps) == 2
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes(text: bytes) -> None:
+    """The parser refuses what is no list in one way."""
+    with pytest.raises(ValueError, match="it is no"):
+        parse_pods(text)

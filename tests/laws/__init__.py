@@ -1,0 +1,1 @@
+"""The laws, each a property test on generated nodes."""

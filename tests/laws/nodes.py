@@ -1,0 +1,143 @@
+"""Generated nodes: up to 8 GPUs, 40 pods and 200 processes, with everything that real ones have been seen to do."""
+
+import random
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, container_id, gpu, policy, process, rule, step, use
+from tests.worlds import pod as make_pod
+from tests.worlds import snapshot as make_snapshot
+from watchdog.core.model import (
+    CONTRADICTORY,
+    GONE,
+    HOST,
+    UNREADABLE,
+    ZOMBIE,
+    Container,
+    ContainerKind,
+    Gpu,
+    Place,
+    PlaceKind,
+    Pod,
+    Process,
+    Snapshot,
+    Use,
+)
+from watchdog.core.policy import Allowance, Declaration, Policy, Protect, Rule, Step
+
+PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
+NOTE = Declaration(kind="annotation", key="vram", unit=1)
+
+
+@dataclass(frozen=True)
+class GeneratedNode:
+    """A node at one moment, its pods and its policy."""
+
+    seen: Snapshot
+    pods: tuple[Pod, ...]
+    under: Policy
+
+    def later(self, seed: int, second: float) -> "GeneratedNode":
+        """The same node a while later: other numbers, other darkness, processes come and gone."""
+        dice = random.Random(seed)
+        uses = tuple(replace(each, used=_bytes(dice)) for each in self.seen.uses if dice.random() > 0.1)
+        seen = make_snapshot(uses, self.seen.processes.values(), self.seen.gpus, second)
+        return GeneratedNode(seen=_darken(dice, seen), pods=self.pods, under=self.under)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> GeneratedNode:
+    """Nodes of every size up to the largest; the rest comes from a seed, which keeps large ones cheap."""
+    sizes = [draw(st.integers(low, high)) for low, high in ((1, 8), (0, 40), (0, 200))]
+    return build(random.Random(draw(st.integers(0, 2**32))), *sizes)
+
+
+def build(dice: random.Random, gpus: int, pods: int, processes: int) -> GeneratedNode:
+    """A node of these sizes."""
+    cards = [gpu(number, dice.choice([16, 40, 80]) * Gi) for number in range(gpus)]
+    tenants = tuple(_pod(dice, number) for number in range(pods))
+    listed = [_process(dice, 1000 + number, tenants) for number in range(processes)]
+    uses = [each for process_ in listed for each in _uses(dice, process_, cards)]
+    seen = make_snapshot(uses, listed, cards)
+    return GeneratedNode(seen=_darken(dice, seen), pods=tenants, under=_policy(dice))
+
+
+def _bytes(dice: random.Random) -> int | None:
+    return dice.choice([None, 0, 1, dice.randrange(Gi), dice.randrange(20 * Gi), dice.randrange(4) * Gi, 2 * Gi])
+
+
+def _pod(dice: random.Random, number: int) -> Pod:
+    uid = f"uid-{number:02}"
+    names = ["main", "side", "extra"][: dice.randint(1, 3)]
+    namespace = "kube-system" if dice.random() < 0.1 else f"ns-{number % 3}"
+    more: dict[str, object] = {
+        "priority": dice.choice([None, 0, 10, 2_000_000_000]) if dice.random() < 0.3 else 0,
+        "static": dice.random() < 0.05,
+        "annotations": {"vram": "2Gi"} if dice.random() < 0.1 else {},
+    }
+    return make_pod(uid, *(_container(dice, uid, name) for name in names), namespace=namespace, **more)
+
+
+def _container(dice: random.Random, uid: str, name: str) -> Container:
+    written = dice.choice(["1Gi", "2Gi", "512Mi", "900Gi", "-1", "many"])
+    resources = dice.choice([{}, {MEMORY: written}, {MEMORY: written}, {"nvidia.com/gpumem": "2048"}])
+    count = {"nvidia.com/gpu": "1"} if dice.random() < 0.2 else {}
+    kind = dice.choice([ContainerKind.MAIN] * 6 + [ContainerKind.SIDECAR, ContainerKind.INIT])
+    running = dice.random() < 0.8
+    return container(name, of=uid, kind=kind, running=running, resources={**resources, **count})
+
+
+def _process(dice: random.Random, pid: int, pods: tuple[Pod, ...]) -> Process:
+    kind = dice.random()
+    if kind < 0.1 or not pods:
+        place = dice.choice([HOST, GONE, ZOMBIE, CONTRADICTORY, HOST] + ([UNREADABLE] if dice.random() < 0.1 else []))
+        return process(pid, place=place, key=None if place is GONE else process(pid).key)
+    owner = dice.choice(pods)
+    holder = owner if kind > 0.15 else dice.choice(pods)
+    name = dice.choice(holder.containers).name if kind > 0.2 else "not-in-the-list-yet"
+    claim = owner.uid if kind > 0.12 else "nobody"
+    place = Place(kind=PlaceKind.POD, pod=claim, container=container_id(f"{holder.uid}/{name}"))
+    return process(pid, place=place, mps_server=dice.random() < 0.02)
+
+
+def _uses(dice: random.Random, process_: Process, cards: list[Gpu]) -> list[Use]:
+    chosen = dice.sample(cards, min(len(cards), dice.choice([1, 1, 1, 2, 8])))
+    return [use(process_.pid, _bytes(dice), card.index) for card in chosen]
+
+
+def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
+    """Take away what a driver sometimes does not tell."""
+    if dice.random() < 0.6:
+        return seen
+    if dice.random() < 0.1:
+        return replace(seen, blind=True)
+    lost = dice.choice(seen.gpus)
+    gpus = tuple(replace(g, listed=False, up=dice.random() < 0.5) if g is lost else g for g in seen.gpus)
+    uses = tuple(replace(each, used=None) if each.gpu == lost.uuid else each for each in seen.uses)
+    never = frozenset({lost.uuid}) if dice.random() < 0.5 else frozenset[str]()
+    return replace(seen, gpus=gpus, uses=uses, unseen=never)
+
+
+def _step(dice: random.Random) -> Step:
+    above = dice.choice(["50%", "100%", "110%", f"+{Gi}", str(3 * Gi)])
+    for_s = dice.choice([0.0, 0.0, 1.0, 3.0])
+    return step(
+        above, for_s, dice.choice(["warn", "kill", "kill", "evict"]), dice.choice(["process", "container", "pod"])
+    )
+
+
+def _rule(dice: random.Random, number: int) -> Rule:
+    steps = [_step(dice) for _ in range(dice.randint(1, 3))]
+    default = dice.choice([None, 0, Gi, 4 * Gi])
+    return rule(*steps, name=f"rule-{number}", account=dice.choice(["pod", "container"]), default=default)
+
+
+def _policy(dice: random.Random) -> Policy:
+    declarations = tuple(dice.sample([VERIFF, PER_GPU, NOTE], dice.randint(1, 3)))
+    return policy(
+        *(_rule(dice, number) for number in range(dice.randint(1, 3))),
+        declarations=declarations,
+        allowance=dice.choice([Allowance(), policy().allowance]),
+        protect=Protect(namespaces=("ns-2",) if dice.random() < 0.3 else ()),
+    )

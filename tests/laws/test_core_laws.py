@@ -1,0 +1,219 @@
+"""Laws of the pure core, on generated nodes."""
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TypeVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.nodes import GeneratedNode, build, nodes
+from tests.worlds import assessed, at
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.findings import AccountKey, Assessment, Verdict
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.policy import Do, Step
+
+T = TypeVar("T")
+FREE = Conditions()
+
+
+def plan_of(node: GeneratedNode, ledger: Ledger | None = None, conditions: Conditions = FREE) -> Plan:
+    """One pass over a generated node."""
+    found = assessed(node.seen, node.pods, node.under)
+    return decide(found, node.under, ledger or Ledger(), node.seen.at, conditions)
+
+
+@given(nodes())
+def test_bytes_are_conserved(node: GeneratedNode) -> None:
+    """Law 1, "Attribution conserves bytes".
+
+    "What the driver reported is in an account, or unattributed with a reason."
+    """
+    got = attribute(node.seen, node.pods)
+    reported = Counter((each.pid, each.gpu, each.used) for each in node.seen.uses)
+    placed = Counter((each.key.pid, each.gpu, each.used) for each in got.attributed)
+    placed += Counter((each.pid, each.gpu, each.used) for each in got.unattributed)
+    assert placed == reported
+    in_accounts = Counter(
+        (each.key.pid, each.gpu)
+        for one in assessed(node.seen, node.pods, node.under)
+        for each in one.uses
+        if one.account.uid == each.uid
+    )
+    assert in_accounts == Counter((each.key.pid, each.gpu) for each in got.attributed)
+
+
+@given(nodes(), st.integers(0, 2**32))
+def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
+    """Law 2, "A plan does not depend on the order of pods, processes or GPUs"."""
+    shuffled = _shuffle(node, random.Random(seed))
+    one, other = plan_of(node), plan_of(shuffled)
+    assert [_essence(entry) for entry in one.entries] == [_essence(entry) for entry in other.entries]
+    assert one.ledger == other.ledger
+
+
+def _essence(entry: PlanEntry) -> tuple[object, ...]:
+    return (entry.account, entry.step, entry.victim, entry.targets, entry.due_in_s, entry.withheld_by, entry.taken)
+
+
+def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
+    seen = replace(
+        node.seen,
+        uses=_mixed(dice, node.seen.uses),
+        gpus=_mixed(dice, node.seen.gpus),
+        processes=dict(_mixed(dice, node.seen.processes.items())),
+    )
+    return GeneratedNode(seen=seen, pods=_mixed(dice, node.pods), under=node.under)
+
+
+@given(nodes(), st.booleans())
+def test_unknown_or_stale_never_leads_to_force(node: GeneratedNode, stale: bool) -> None:
+    """Law 3, "Unknown or stale input never leads to force"."""
+    nothing_known = replace(node.seen, uses=tuple(replace(each, used=None) for each in node.seen.uses))
+    blind = replace(node, seen=nothing_known)
+    assert not [each for each in plan_of(blind).actions if each.do.is_force]
+    if stale:
+        assert plan_of(node, conditions=Conditions(pods_stale=True)).actions == ()
+    for each in plan_of(node).actions:
+        known = sum(use.used for use in each.assessment.uses if use.used is not None)
+        assert not each.do.is_force or known > (each.assessment.allowed or 0)
+
+
+@given(nodes())
+def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -> None:
+    """Law 4, "Only processes of an account over its allowed amount, unprotected, are ever signalled".
+
+    And on: "never PID 1 or 0, oneself, a host process, another pod, a container that is unknown".
+    """
+    by_uid = {pod.uid: pod for pod in node.pods}
+    whose = {use.key: (use.uid, use.container) for use in attribute(node.seen, node.pods).attributed}
+    for entry in plan_of(node).actions:
+        if not entry.do.is_force:
+            continue
+        assert entry.assessment.verdict is Verdict.OVER
+        assert entry.assessment.protected is None
+        pod = by_uid[entry.account.uid]
+        assert not pod.static
+        assert pod.namespace != "kube-system"
+        assert (pod.priority or 0) < 2_000_000_000
+        assert entry.targets or entry.do is Do.EVICT
+        for target in entry.targets:
+            uid, name = whose[target]
+            assert uid == entry.account.uid
+            assert name in {container.name for container in pod.containers}
+            assert entry.definition.scope == "pod" or name == entry.victim
+
+
+def _mixed(dice: random.Random, values: Collection[T]) -> tuple[T, ...]:
+    return tuple(dice.sample(list(values), len(values)))
+
+
+def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
+    """Passes: a seed for what is seen, and the seconds since the last one."""
+    wait = st.sampled_from([0.3, 1.0, 1.0, 1.0, 1.5, 3.0, 12.0])
+    return st.lists(st.tuples(st.integers(0, 2**16), wait), min_size=1, max_size=12)
+
+
+@given(nodes(), _histories())
+def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
+    """Law 5, "Nothing is acted on before its time has passed without interruption, in conclusive readings".
+
+    Told apart from the ladder by looking back at the whole history: every reading since the first of the
+    unbroken run above the mark, with at most one interval counted between two, must add up to `for`.
+    """
+    ledger, second = Ledger(), 0.0
+    past: list[tuple[float, dict[AccountKey, Assessment]]] = []
+    for seed, wait in history:
+        second += wait
+        here = node.later(seed, second)
+        past.append((second, {each.account: each for each in assessed(here.seen, here.pods, here.under)}))
+        plan = plan_of(here, ledger)
+        for entry in plan.actions:
+            counted_s = _counted_s(past, entry.account, entry.definition, here.under.interval_s)
+            assert counted_s >= entry.definition.for_s
+        ledger = plan.ledger
+
+
+def _counted_s(
+    past: list[tuple[float, dict[AccountKey, Assessment]]], account: AccountKey, step: Step, interval_s: float
+) -> float:
+    """Seconds above a mark, from the last reading backwards to the first sure one that is not above."""
+    counted, later = 0.0, past[-1][0]
+    for second, seen in reversed(past):
+        if account not in seen or later - second >= 10.0:
+            break
+        then = seen[account]
+        height = step.above.height(then.allowed or 0, step.do)
+        is_above = then.allowed is not None and then.used_at_least > height
+        if then.declared != past[-1][1][account].declared or (not is_above and then.used is not None):
+            break
+        if is_above:
+            counted += min(later - second, interval_s)
+            later = second
+    return counted
+
+
+@given(nodes())
+def test_observe_and_enforce_plan_the_same(node: GeneratedNode) -> None:
+    """Law 7, "From equal assessments and an equal ledger, observe and enforce make equal plans"."""
+    observing = replace(node, under=replace(node.under, mode="observe"))
+    assert plan_of(observing) == plan_of(node)
+
+
+@given(nodes(), _histories())
+def test_recovery_resets_the_ladder(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
+    """Law 8, "Recovery resets the ladder"."""
+    ledger, second = Ledger(), 0.0
+    for seed, wait in history:
+        second += wait
+        ledger = plan_of(node.later(seed, second), ledger).ledger
+    calm = replace(node.seen, uses=tuple(replace(each, used=0) for each in node.seen.uses), blind=False)
+    gpus = tuple(replace(each, listed=True) for each in calm.gpus)
+    calm = replace(calm, at=at(second + 1), gpus=gpus, unseen=frozenset())
+    after = plan_of(replace(node, seen=calm), ledger).ledger
+    for state in after.accounts.values():
+        if state.below:
+            assert not state.timers
+            assert not state.warned_s
+            assert not state.observed
+            assert not state.reported
+
+
+@given(nodes(), st.data())
+def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, data: st.DataObject) -> None:
+    """Law 10, "One pending or failing target never holds up another"."""
+    free = plan_of(node)
+    kills = [each for each in free.actions if each.do.is_force]
+    if not kills:
+        return
+    busy = data.draw(st.sampled_from(kills))
+    under_way = UnderWay(step=busy.step, victim=busy.victim)
+    ledger = Ledger().note_begun(busy.account, busy.rule.name, busy.assessment.declared, under_way)
+    plan = plan_of(node, ledger)
+    others = {each.account for each in kills if each.account.uid != busy.account.uid}
+    assert others <= {each.account for each in plan.actions}
+
+
+def test_the_generated_nodes_reach_what_they_are_for() -> None:
+    """A generator that never makes an offender proves nothing: over a few hundred nodes every kind of end occurs."""
+    verdicts: Counter[str] = Counter()
+    acted: Counter[str] = Counter()
+    withheld: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for seed in range(150):
+        node = build(random.Random(seed), 1 + seed % 8, seed % 41, seed)
+        found = assessed(node.seen, node.pods, node.under)
+        verdicts.update(each.verdict.value for each in found)
+        reasons.update(each.reason.value for each in attribute(node.seen, node.pods).unattributed)
+        plan = plan_of(node)
+        acted.update(each.do.value for each in plan.actions)
+        withheld.update(str(each.withheld_by) for each in plan.entries)
+    assert set(verdicts) == {"within", "over", "undeclared", "misdeclared", "unknown"}
+    assert set(acted) == {"warn", "kill", "evict"}
+    assert set(withheld) >= {"None", "protected", "unknown_container", "pending"}
+    assert set(reasons) == {"host", "gone", "zombie", "unknown_pod", "spoofed", "mps_server"}

@@ -1,0 +1,1 @@
+"""What touches the driver and the kernel."""

@@ -1,0 +1,120 @@
+"""Real processes and made-up proc file systems for the tests of what the kernel tells."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def cannot_run(reason: str) -> NoReturn:
+    """Skip a test that this machine can't run; in CI that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def need_root() -> None:
+    """Skip unless root: namespaces, mounts and cgroups need it."""
+    if os.geteuid() != 0:
+        cannot_run("needs root")
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def sleepers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that sleep; they are ended and reaped."""
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        started.extend(subprocess.Popen(["sleep", "300"]) for _ in range(count))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """One process that sleeps."""
+    with sleepers(1) as (process,):
+        yield process
+
+
+@contextlib.contextmanager
+def python(code: str, first: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Run code in a Python process of its own, from its line `ready` on; it is ended and reaped."""
+    code = f"{first}\n{textwrap.dedent(code)}"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# The leader ends by the exit(2) of one thread, not exit_group(2): it turns into a zombie, and the thread lives on.
+DEAD_LEADER = """
+    import ctypes, os, threading, time
+    thread = threading.Thread(target=time.sleep, args=(300,))
+    thread.start()
+    print("ready", flush=True)
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+def run_python(code: str, *before: str) -> str:
+    """Run code to its end in a Python process of its own, in the repository; what it prints comes back."""
+    command = [*before, sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def stat_line(pid: int, comm: bytes, state: str = "S", start_ticks: int = 1000, *, exiting: bool = False) -> bytes:
+    """A line of /proc/PID/stat."""
+    flags = 0x400040 | (0x4 if exiting else 0)
+    before = f"{pid} (".encode() + comm + f") {state} 1 {pid} {pid} 0 -1 {flags}".encode()
+    return before + b" 0" * 12 + f" {start_ticks}".encode() + b" 0" * 30 + b"\n"
+
+
+class FakeProc:
+    """A proc file system of ordinary files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def add(
+        self,
+        pid: int,
+        cgroup: bytes | str = "0::/\n",
+        stat: bytes | None = None,
+        cmdline: bytes = b"",
+        task: int | None = None,
+    ) -> None:
+        """Add a process, or a thread of one."""
+        folder = self.root / str(pid)
+        if task is not None:
+            folder = folder / "task" / str(task)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stat").write_bytes(stat_line(task or pid, b"python3") if stat is None else stat)
+        (folder / "cgroup").write_bytes(cgroup.encode() if isinstance(cgroup, str) else cgroup)
+        (folder / "cmdline").write_bytes(cmdline)
+        (folder / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n", encoding="ascii")

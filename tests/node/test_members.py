@@ -1,0 +1,258 @@
+"""Every process of a container is found, and none of another."""
+
+import os
+import re
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.node.cgroups import cgroup, enter, hierarchies, remove
+from tests.node.support import (
+    DEAD_LEADER,
+    FakeProc,
+    cannot_run,
+    need_root,
+    python,
+    sleeper,
+    sleepers,
+    stat_line,
+    wait_until,
+)
+from watchdog.core.model import UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind
+from watchdog.node.cgroup import parse_cgroup
+from watchdog.node.members import container_members
+from watchdog.node.processes import ProcessTable
+from watchdog.node.procfs import Procfs
+
+UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
+OTHER_UID, OTHER_ID = "11111111-2222-3333-4444-555555555555", "b2" * 32
+IDS, PODS = frozenset({ID}), frozenset({UID})
+POD = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
+ROOT = "2:pids:/\n0::/\n"
+REAL = Procfs()
+
+ways = pytest.mark.parametrize("pidfds", [True, False])
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def real_stat(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/stat").read_bytes()
+
+
+@ways
+@pytest.mark.parametrize(
+    ("cgroup_text", "belongs"),
+    [
+        (POD, True),
+        (f"0::/kubepods/pod{UID}/{ID}/docker/{OTHER_ID}\n", True),
+        (f"0::/../{ID}\n", True),
+        (f"0::/../cri-containerd-{ID}.scope\n", True),
+        (f"0::/kubepods/pod{UID}/{OTHER_ID}\n", False),
+        (f"0::/kubepods/pod{OTHER_UID}/{ID}\n", False),
+        (f"0::/kubepods/pod{OTHER_UID}/{OTHER_ID}/kubepods/pod{UID}/{ID}\n", False),
+        (f"0::/kubepods/pod{UID}/{OTHER_ID}/docker/{ID}\n", False),
+        (f"0::/kubepods/pod{UID}\n", False),
+        (f"0::/docker/{ID}\n", False),
+        (f"0::/kubepods/pod{UID}/crio-conmon-{ID}\n", False),
+        (f"{POD}3:x:/kubepods/pod{OTHER_UID}/{OTHER_ID}\n", False),
+        (ROOT, False),
+        ("broken\n", False),
+    ],
+)
+def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds: bool) -> None:
+    """Law 4: "never [...] another pod, a container that is unknown": only what the parser puts into this container."""
+    with sleeper() as process:
+        FakeProc(tmp_path).add(process.pid, cgroup_text, real_stat(process.pid))
+        before = open_files()
+        handles, gaps = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
+        assert [handle.key.pid for handle in handles] == ([process.pid] if belongs else [])
+        assert gaps == ()
+        for handle in handles:
+            handle.close()
+        assert open_files() == before
+
+
+@ways
+def test_never_the_protected(tmp_path: Path, *, pidfds: bool) -> None:
+    """Law 4: "never PID 1 or 0, oneself", nor the MPS server, although the cgroup is the container's."""
+    fake = FakeProc(tmp_path)
+    with sleeper() as server, sleeper() as process:
+        fake.add(
+            server.pid,
+            POD,
+            re.sub(rb"\(.*\)", b"(nvidia-cuda-mps)", real_stat(server.pid)),
+            b"nvidia-cuda-mps-server\0",
+        )
+        fake.add(0, POD)
+        fake.add(1, POD, real_stat(1))
+        fake.add(os.getpid(), POD, real_stat(os.getpid()))
+        fake.add(process.pid, POD, real_stat(process.pid))
+        handles, _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
+        assert [handle.key.pid for handle in handles] == [process.pid]
+        for handle in handles:
+            handle.close()
+
+
+@ways
+def test_a_move_ends_the_right_to_signal(tmp_path: Path, *, pidfds: bool) -> None:
+    """Without a pidfd the cgroup is read again before each signal; with one it can be no other process."""
+    fake = FakeProc(tmp_path)
+    with sleeper() as process:
+        fake.add(process.pid, POD, real_stat(process.pid))
+        (handle,), _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
+        fake.add(process.pid, ROOT, real_stat(process.pid))
+        assert handle.alive() is pidfds
+        fake.add(process.pid, POD, stat_line(process.pid, b"sleep", start_ticks=handle.key.start_ticks + 1))
+        assert handle.alive() is pidfds
+        handle.close()
+
+
+@ways
+def test_processes_that_end_meanwhile(tmp_path: Path, *, pidfds: bool) -> None:
+    """What has ended since its files were written is no member."""
+    fake = FakeProc(tmp_path)
+    process = subprocess.Popen(["sleep", "300"])
+    fake.add(process.pid, POD, real_stat(process.pid))
+    process.kill()
+    wait_until(lambda: REAL.stat(process.pid).state == "Z")
+    if not pidfds:
+        fake.add(process.pid, POD, real_stat(process.pid))
+    assert container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds) == ((), ())
+    process.wait()
+
+
+def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
+    """Who can't be told to belong or not is reported: the container may have more processes than were found."""
+    FakeProc(tmp_path).add(7)
+    (tmp_path / "7/cgroup").unlink()
+    (tmp_path / "7/cgroup").symlink_to("cgroup")
+    handles, gaps = container_members(Procfs(tmp_path), IDS, PODS)
+    assert handles == ()
+    assert [(gap.reason, gap.what) for gap in gaps] == [(GapReason.CGROUP, "process 7")]
+
+
+class Names:
+    """A container path of its own for each test, below a cgroup root that nobody else uses."""
+
+    def __init__(self) -> None:
+        self.uid = str(uuid.uuid4())
+        self.id = uuid.uuid4().hex * 2
+        self.pod = f"gpu-watchdog-test-{self.uid[:8]}/kubepods/burstable/pod{self.uid}"
+        self.path = f"{self.pod}/{self.id}"
+        self.place = Place(kind=PlaceKind.POD, pod=self.uid, container=self.id)
+
+
+FORKS = """
+    import os, sys, time
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(300)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.node
+@ways
+@pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
+def test_forks_in_a_real_cgroup(kind: str, *, pidfds: bool) -> None:
+    """Point 23: every process and fork of the container is found, those that left its session too, and no other."""
+    names, other = Names(), Names()
+    with cgroup(names.path, kind) as folders, cgroup(other.path, kind) as others, sleepers(2) as (neighbour, inside):
+        enter(others, neighbour.pid)
+        enter(folders, inside.pid)
+        with python(FORKS, entering(folders)) as process:
+            table = ProcessTable(REAL, pidfds=pidfds)
+            assert table.look([process.pid])[0][process.pid].place == names.place
+            handles, gaps = table.container_members(frozenset({names.id}), frozenset({names.uid}))
+            pids = {handle.key.pid for handle in handles}
+            assert gaps == ()
+            assert {process.pid, inside.pid} < pids
+            assert len(pids) == 5
+            for handle in handles:
+                handle.signal(signal.SIGKILL)
+            wait_until(lambda: not any(handle.alive() for handle in handles))
+            for handle in handles:
+                handle.close()
+            assert neighbour.poll() is None
+            assert table.container_members(frozenset({names.id}), frozenset({names.uid})) == ((), ())
+            table.close()
+
+
+def entering(folders: list[Path]) -> str:
+    """Code with which a process enters these cgroups itself."""
+    return "; ".join(f"open('{folder}/cgroup.procs', 'w').write('0')" for folder in folders)
+
+
+@pytest.mark.node
+@ways
+@pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
+def test_dead_leader_in_a_real_cgroup(kind: str, *, pidfds: bool) -> None:
+    """A process whose leader has ended reads `/` on v1, and is still found and charged while its thread lives."""
+    names = Names()
+    with cgroup(names.path, kind) as folders, python(DEAD_LEADER, entering(folders)) as process:
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        assert (names.id.encode() in REAL.cgroup_text(process.pid)) is (kind == "cgroup2")
+        table = ProcessTable(REAL, pidfds=pidfds)
+        assert table.look([process.pid])[0][process.pid].place == names.place
+        (handle,), _ = table.container_members(frozenset({names.id}), frozenset({names.uid}))
+        handle.signal(signal.SIGKILL)
+        wait_until(lambda: not handle.alive())
+        assert table.look([process.pid])[0][process.pid].place == ZOMBIE
+        handle.close()
+        table.close()
+
+
+@pytest.mark.node
+def test_removed_cgroup() -> None:
+    """A zombie can outlive its cgroup on v2: the path is read in spite of the suffix that the kernel adds."""
+    names = Names()
+    with cgroup(names.path, "cgroup2") as (folder,):
+        process = subprocess.Popen(["sleep", "300"])
+        enter([folder], process.pid)
+        process.kill()
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        wait_until(lambda: "populated 0" in (folder / "cgroup.events").read_text(encoding="ascii"))
+        remove(hierarchies("cgroup2")[0], names.path)
+        text = REAL.cgroup_text(process.pid)
+        assert text.endswith(b" (deleted)\n")
+        assert parse_cgroup(text) == names.place
+        process.wait()
+
+
+@pytest.mark.node
+def test_path_longer_than_the_kernel_writes() -> None:
+    """Nesting deeper than a path can be written hides nobody: kernels cut the path, or refuse, which is a gap."""
+    need_root()
+    mounts = [mount for mount in hierarchies("cgroup") if mount.name == "pids"]
+    if not mounts:
+        cannot_run("no cgroup v1 hierarchy of pids is mounted")
+    names = Names()
+    here = Path.cwd()
+    process = subprocess.Popen(["sleep", "300"])
+    try:
+        (mounts[0] / names.path).mkdir(parents=True)
+        os.chdir(mounts[0] / names.path)
+        for _ in range(18):
+            Path("d" * 240).mkdir()
+            os.chdir("d" * 240)
+        Path("cgroup.procs").write_text(str(process.pid), encoding="ascii")
+        seen, gaps = ProcessTable(REAL).look([process.pid])
+        reasons = [(gap.reason, gap.why[:28]) for gap in gaps]
+        refused = (UNREADABLE, [(GapReason.CGROUP, "its cgroup path is longer th")])
+        assert (seen[process.pid].place, reasons) in [(names.place, []), refused]
+    finally:
+        process.kill()
+        process.wait()
+        for _ in range(18):
+            os.chdir("..")
+            Path("d" * 240).rmdir()
+        os.chdir(here)
+        remove(mounts[0], names.path)

@@ -1,0 +1,300 @@
+"""What the NVML driver reads of cards, and with how many calls."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.stub import GIB, LISTS, MIB, StubReturn
+from watchdog.core.model import GapReason
+
+COMPUTE, GRAPHICS, MPS = LISTS
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NvmlWorld]:
+    with nvml_world(tmp_path) as found:
+        yield found
+
+
+def test_a_node_is_read_as_it_is(world: NvmlWorld) -> None:
+    """Cards, their memory with what is reserved, and who uses it: the numbers that everything else stands on."""
+    world.show(card("a", ghost(1, 3 * GIB), ghost(2, 2 * GIB), base=100 * MIB), card("b"), driver="560.35.03")
+    reading = world.driver().read()
+    assert (reading.driver, reading.blind, reading.gaps, reading.unseen) == ("560.35.03", False, (), frozenset())
+    first, second = reading.gpus
+    assert (first.uuid, first.index, first.name, first.parent) == ("GPU-a", 0, "NVIDIA Stub", None)
+    assert (first.up, first.listed) == (True, True)
+    assert (first.total, first.reserved) == (40 * GIB, 512 * MIB)
+    assert first.used == 5 * GIB + 612 * MIB
+    assert (second.uuid, second.index, second.used) == ("GPU-b", 1, 512 * MIB)
+    assert uses(reading, "GPU-a") == {1: 3 * GIB, 2: 2 * GIB}
+    assert uses(reading, "GPU-b") == {}
+
+
+def test_a_node_without_gpus_is_not_blind(world: NvmlWorld) -> None:
+    """A driver that answers "no GPU" has answered: nothing is unknown."""
+    reading = world.driver().read()
+    assert (reading.gpus, reading.gaps, reading.blind) == ((), (), False)
+
+
+def test_several_lists_are_united_by_their_maximum(world: NvmlWorld) -> None:
+    """Point 9: a process has its total in each list: adding counts it double, one list alone lets some through."""
+    world.show(
+        card(
+            "a",
+            ghost(1, 3 * GIB, lists=("compute", "graphics", "mps")),
+            ghost(2, 1 * GIB, lists=("compute",)),
+            ghost(2, 4 * GIB, lists=("graphics",)),
+            ghost(3, 2 * GIB, lists=("graphics",)),
+            ghost(4, 5 * GIB, lists=("mps",)),
+            ghost(5, None, lists=("compute",)),
+            ghost(5, 6 * GIB, lists=("mps",)),
+            ghost(6, None, lists=("compute", "graphics")),
+            ghost(7, 0, lists=("compute",)),
+            ghost(7, None, lists=("graphics",)),
+        )
+    )
+    expected = {1: 3 * GIB, 2: 4 * GIB, 3: 2 * GIB, 4: 5 * GIB, 5: 6 * GIB, 6: None, 7: 0}
+    assert uses(world.driver().read(), "GPU-a") == expected
+
+
+def test_an_amount_that_is_not_available_is_unknown(world: NvmlWorld) -> None:
+    """2^64-1 is neither a number of bytes nor a contradiction nor 0."""
+    world.show(card("a", ghost(1, None)))
+    reading = world.driver().read()
+    assert uses(reading, "GPU-a") == {1: None}
+    assert row(reading, "GPU-a").listed
+
+
+def test_used_memory_is_never_clamped(world: NvmlWorld) -> None:
+    """A device that uses less than its processes together is shown so: nobody is told numbers made up to fit."""
+    world.show(card("a", ghost(1, 3 * GIB), used=1 * GIB))
+    assert row(world.driver().read(), "GPU-a").used == 1 * GIB
+
+
+def test_memory_that_no_process_holds_is_seen_to_move(world: NvmlWorld) -> None:
+    """Equal process lists do not make an equal reading."""
+    world.show(card("a", ghost(1), base=0))
+    driver = world.driver(layout_every_s=3600.0)
+    before = row(driver.read(), "GPU-a").used
+    world.show(card("a", ghost(1), base=MIB))
+    after = row(driver.read(), "GPU-a").used
+    assert (before, after) == (GIB + 512 * MIB, GIB + 513 * MIB)
+
+
+def test_a_process_may_use_the_whole_card(world: NvmlWorld) -> None:
+    """Only more than the card has is impossible."""
+    world.show(card("a", ghost(1, 40 * GIB)))
+    assert uses(world.driver().read(), "GPU-a") == {1: 40 * GIB}
+
+
+def test_a_unified_chip_has_no_memory_counter_and_that_is_no_gap(world: NvmlWorld) -> None:
+    """GB10 and its like: the size is unknown, the processes are known."""
+    world.show(card("a", ghost(1, 300 * GIB), unified=True))
+    driver = world.driver()
+    for _ in range(2):
+        reading = driver.read()
+        shown = row(reading, "GPU-a")
+        assert (shown.total, shown.used, shown.reserved, shown.up, shown.listed) == (None, None, None, True, True)
+        assert uses(reading, "GPU-a") == {1: 300 * GIB}
+        assert reading.gaps == ()
+
+
+def test_a_counter_that_was_there_and_is_gone_is_a_gap(world: NvmlWorld) -> None:
+    """A card that gave its memory before and now has no counter has failed; that is no property of it."""
+    world.show(card("a"))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a", unified=True))
+    reading = driver.read()
+    assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MEMORY, "GPU-a")]
+    assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ghost(-4_000_000),
+        ghost(2**22 - 4_000_000 + 1),
+        ghost(2**32 - 1 - 4_000_000),
+        ghost(1, 41 * GIB),
+        ghost(1, 2**63),
+    ],
+    ids=["pid 0", "pid above 2^22", "pid 4294967295", "more than the card", "2^63 bytes"],
+)
+def test_a_list_that_contradicts_itself_is_rejected_whole(world: NvmlWorld, wrong: object) -> None:
+    """Law 3: Unknown or stale input never leads to force. One impossible entry spoils its whole list."""
+    world.show(card("a", ghost(1, GIB), ghost(2, GIB)), card("b", ghost(9, GIB)))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a", ghost(3, 2 * GIB), wrong), card("b", ghost(9, 2 * GIB)))  # type: ignore[arg-type]
+    reading = driver.read()
+    assert [(gap.reason, gap.gpu, gap.what) for gap in reading.gaps] == [
+        (GapReason.CONTRADICTION, "GPU-a", "GPU-a processes")
+    ]
+    assert uses(reading, "GPU-a") == {1: None, 2: None}
+    assert (row(reading, "GPU-a").listed, row(reading, "GPU-a").up) == (False, True)
+    assert uses(reading, "GPU-b") == {9: 2 * GIB}
+    assert reading.unseen == frozenset()
+
+
+def test_a_contradicting_list_of_a_card_never_listed_leaves_it_unseen(world: NvmlWorld) -> None:
+    """Nothing of a rejected list counts as having been seen."""
+    world.show(card("a", ghost(-4_000_000), ghost(1)))
+    reading = world.driver().read()
+    assert (reading.uses, set(reading.unseen)) == ((), {"GPU-a"})
+
+
+def test_a_size_query_that_answers_success_hides_nobody(world: NvmlWorld) -> None:
+    """SUCCESS on a size query is "no processes" to pynvml: the reading does not ask for a size."""
+    world.show(card("a", ghost(1)), size_query_succeeds=True)
+    driver = world.driver()
+    assert uses(driver.read(), "GPU-a") == {1: GIB}
+    handle = pynvml.nvmlDeviceGetHandleByUUID("GPU-a")
+    assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []  # the trap is there
+
+
+def test_a_list_that_grows_between_two_calls_is_read_in_the_end(world: NvmlWorld) -> None:
+    """More new processes than the buffer has room for raise in pynvml; here the list is asked for again."""
+    world.show(card("a", ghost(1)), grow_by=200, grow_calls=3)
+    handle_error = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+    driver = world.driver()
+    world.forget_calls()
+    reading = driver.read()
+    assert len(reading.uses) == 1  # it has grown by nothing so far
+    reading = driver.read()
+    assert reading.gaps == ()
+    assert len(reading.uses) >= 200
+    assert world.calls(COMPUTE) == 3
+    world.show(card("a", ghost(1)), grow_by=200, grow_calls=3)
+    with pytest.raises(pynvml.NVMLError) as raised:  # the trap is there
+        pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID("GPU-a"))
+    assert raised.value.value == handle_error
+
+
+def test_a_list_that_never_fits_is_a_gap_after_a_bounded_number_of_calls(world: NvmlWorld) -> None:
+    """Every loop is bounded, that of a list which is always too long for its buffer too."""
+    world.show(card("a"), returns=(StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_INSUFFICIENT_SIZE),))
+    driver = world.driver()
+    reading = driver.read()
+    assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
+    assert world.calls(COMPUTE) <= 10
+
+
+def test_a_thousand_processes_are_read(world: NvmlWorld) -> None:
+    """The buffer grows to what a crowded card needs, and is kept: the next reading is one call again."""
+    world.show(card("a", *(ghost(number, number) for number in range(1, 1001))))
+    driver = world.driver()
+    expected = {number: number for number in range(1, 1001)}
+    assert uses(driver.read(), "GPU-a") == expected
+    world.forget_calls()
+    assert uses(driver.read(), "GPU-a") == expected
+    assert world.calls(COMPUTE) == 1
+
+
+def test_a_steady_reading_makes_no_call_too_many(world: NvmlWorld) -> None:
+    """Each list holds the driver's lock for milliseconds: one call a list, one counter a card, and nothing else."""
+    world.show(card("a", ghost(1)), card("b"), mig_card("c", ghost(2, gi=1, ci=0)))
+    driver = world.driver(layout_every_s=3600.0)
+    driver.read()
+    world.forget_calls()
+    reading = driver.read()
+    assert (len(reading.gpus), reading.gaps) == (4, ())
+    assert [world.calls(name) for name in LISTS] == [3, 3, 3]
+    assert world.calls("nvmlDeviceGetMemoryInfo_v2") == 4
+    assert world.calls() == 13
+
+
+def test_a_list_that_a_card_does_not_have_is_asked_for_once(world: NvmlWorld) -> None:
+    """To have no graphics or MPS list is a property of a card; asking each second would cost the lock each second."""
+    returns = tuple(
+        StubReturn(call=name, code=pynvml.NVML_ERROR_NOT_SUPPORTED, gpu="GPU-a") for name in (GRAPHICS, MPS)
+    )
+    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=returns)
+    driver = world.driver(layout_every_s=3600.0)
+    assert driver.read().gaps == ()
+    world.forget_calls()
+    reading = driver.read()
+    assert (reading.gaps, uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ((), {1: GIB}, {2: GIB})
+    assert [world.calls(name) for name in LISTS] == [2, 1, 1]
+
+
+def test_a_list_that_has_answered_cannot_become_unsupported(world: NvmlWorld) -> None:
+    """A graphics client must not vanish behind a sudden "not supported"."""
+    world.show(card("a", ghost(1, lists=("graphics",))))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a"), returns=(StubReturn(call=GRAPHICS, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
+    reading = driver.read()
+    assert (uses(reading, "GPU-a"), row(reading, "GPU-a").listed) == ({1: None}, False)
+    assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
+
+
+def test_without_a_compute_list_nothing_is_known(world: NvmlWorld) -> None:
+    """A card that has no compute list is unseen, not empty."""
+    world.show(card("a"), returns=(StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
+    reading = world.driver().read()
+    assert (row(reading, "GPU-a").listed, set(reading.unseen)) == (False, {"GPU-a"})
+    assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
+
+
+def test_a_new_error_brings_the_enumeration_forward(world: NvmlWorld) -> None:
+    """A card in trouble is looked up anew at once, and then only at the slow beat again."""
+    world.show(card("a"), card("b"))
+    driver = world.driver(layout_every_s=3600.0)
+    driver.read()
+    world.show(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
+    driver.read()
+    world.forget_calls()
+    for _ in range(3):
+        driver.read()
+    assert world.calls("nvmlDeviceGetCount_v2") == 1
+
+
+def test_a_look_at_some_rows_is_fresh_and_leaves_the_others_alone(world: NvmlWorld) -> None:
+    """Point 22: before force the victim's use is read again; nothing remembered stands in for it."""
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a", ghost(1, 5 * GIB), ghost(3, GIB)), card("b", ghost(2, 5 * GIB)))
+    world.forget_calls()
+    reading = driver.read(frozenset({"GPU-a"}))
+    assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a"]
+    assert uses(reading, "GPU-a") == {1: 5 * GIB, 3: GIB}
+    assert [world.calls(name) for name in LISTS] == [1, 1, 1]
+    assert world.calls() == 4
+
+
+def test_a_look_that_fails_is_no_blindness(world: NvmlWorld) -> None:
+    """One card that fails the look before force says nothing of NVML as a whole; its row is unlisted, so spared."""
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=1, gpu="GPU-a"),))
+    reading = driver.read(frozenset({"GPU-a"}))
+    assert (reading.blind, row(reading, "GPU-a").listed, uses(reading, "GPU-a")) == (False, False, {1: None})
+
+
+def test_a_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
+    """The look before force enumerates nothing, and still does not go on with a handle that failed."""
+    world.show(card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0)))
+    driver = world.driver(layout_every_s=3600.0)
+    driver.read()
+    world.show(card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0)), handle_epoch=1)
+    both = frozenset({"GPU-a", "MIG-m1"})
+    assert driver.read(both).gaps
+    reading = driver.read(both)
+    assert (reading.gaps, uses(reading, "GPU-a"), uses(reading, "MIG-m1")) == ((), {1: GIB}, {2: GIB})
+    assert row(reading, "MIG-m1").used == GIB
+
+
+def test_a_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
+    """A second look that finds nothing must not read as "uses nothing"."""
+    world.show(card("a", ghost(1)))
+    driver = world.driver()
+    driver.read()
+    reading = driver.read(frozenset({"GPU-x"}))
+    assert (reading.gpus, [gap.gpu for gap in reading.gaps]) == ((), ["GPU-x"])

@@ -1,0 +1,151 @@
+"""The driver's own thread: what hangs in the driver hangs there alone."""
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
+from tests.stub import GIB, LISTS, StubDelay
+from watchdog.node.driver import DriverReading
+from watchdog.node.nvml_thread import DriverBusyError, DriverThread
+
+SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NvmlWorld]:
+    with nvml_world(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def thread(world: NvmlWorld) -> Iterator[DriverThread]:
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    found = DriverThread(world.driver())
+    yield found
+    assert found.close(5.0)
+
+
+def is_readable(thread: DriverThread, timeout_s: float) -> bool:
+    return bool(select.select([thread], [], [], timeout_s)[0])
+
+
+def wait(thread: DriverThread) -> DriverReading:
+    assert is_readable(thread, 5.0)
+    reading = thread.take()
+    assert reading is not None
+    return reading
+
+
+def wait_for_call(world: NvmlWorld) -> None:
+    until_s = time.monotonic() + 5.0
+    while not world.calls(LISTS[0]):
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+
+
+def test_a_reading_comes_when_it_is_asked_for(thread: DriverThread) -> None:
+    """The descriptor is readable while a reading is there, and only then, so that the loop sleeps until it is."""
+    assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
+    for _ in range(3):
+        thread.request()
+        reading = wait(thread)
+        assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: GIB}, {2: GIB})
+        assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
+
+
+def test_a_reading_of_some_rows_can_be_asked_for(thread: DriverThread) -> None:
+    """Point 22: the look before force goes the same way."""
+    thread.request()
+    wait(thread)
+    thread.request(frozenset({"GPU-b"}))
+    assert [gpu.uuid for gpu in wait(thread).gpus] == ["GPU-b"]
+
+
+def test_only_one_reading_is_under_way(world: NvmlWorld, thread: DriverThread) -> None:
+    """A second request while the driver is slow is refused, not queued: no pile of readings follows a hang."""
+    world.show(card("a", ghost(1)), delays=SLOW)
+    before_s = time.monotonic()
+    thread.request()
+    assert thread.busy
+    since_s = thread.busy_since
+    assert since_s is not None
+    assert before_s <= since_s <= time.monotonic()
+    with pytest.raises(DriverBusyError, match="under way"):
+        thread.request()
+    assert not is_readable(thread, 0.05)
+    assert uses(wait(thread), "GPU-a") == {1: GIB}
+    assert (thread.busy, thread.busy_since) == (False, None)
+
+
+def test_a_reading_that_nobody_took_gives_way_to_the_next(world: NvmlWorld, thread: DriverThread) -> None:
+    """The loop never gets an old reading for a new request."""
+    thread.request()
+    assert is_readable(thread, 5.0)
+    world.show(card("a", ghost(1, 7 * GIB)))
+    thread.request()
+    assert uses(wait(thread), "GPU-a") == {1: 7 * GIB}
+    assert thread.take() is None
+
+
+def test_a_hanging_call_holds_up_neither_the_caller_nor_close(world: NvmlWorld) -> None:
+    """A call can hang in the kernel for ever; the daemon ends in time all the same, with no shutdown in a call."""
+    world.show(card("a", ghost(1)), delays=SLOW)
+    thread = DriverThread(world.driver())
+    thread.request()
+    wait_for_call(world)
+    begun_s = time.monotonic()
+    assert not thread.close(0.05)
+    assert time.monotonic() - begun_s < 0.5
+    with pytest.raises(DriverBusyError, match="being closed"):
+        thread.request()
+    assert world.library.nvmlStubInitialized() == 1  # not shut down under the call
+    assert thread.close(5.0)
+    assert world.library.nvmlStubInitialized() == 0
+    assert world.library.nvmlStubShutdownsDuringCall() == 0
+
+
+def test_close_ends_the_thread_and_the_descriptor(world: NvmlWorld) -> None:
+    """A daemon that starts and ends its driver leaves no thread, no descriptor and no session behind."""
+    world.show(card("a"))
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(5):
+        thread = DriverThread(world.driver())
+        thread.request()
+        wait(thread)
+        assert thread.close(5.0)
+        assert thread.close(0.0)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert "driver" not in {one.name for one in threading.enumerate()}
+    assert world.library.nvmlStubInitialized() == 0
+
+
+def test_signals_go_to_the_main_thread(world: NvmlWorld, thread: DriverThread) -> None:
+    """SIGTERM must wake the loop, not the thread that sits in the driver; and it cuts no call short."""
+    world.show(card("a", ghost(1)), delays=SLOW)
+    heard: list[float] = []
+    old = signal.signal(signal.SIGUSR1, lambda *_: heard.append(time.monotonic()))
+    try:
+        begun_s = time.monotonic()
+        thread.request()
+        wait_for_call(world)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+        assert len(heard) == 1
+        assert heard[0] - begun_s < 0.5
+        reading = wait(thread)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert time.monotonic() - begun_s >= 0.6
+    assert row(reading, "GPU-a").listed
+    driver = next(one for one in threading.enumerate() if one.name == "driver")
+    status = Path(f"/proc/self/task/{driver.native_id}/status").read_text(encoding="ascii")
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1], 16)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        assert blocked >> (number - 1) & 1

@@ -1,0 +1,202 @@
+"""What the NVML driver does when cards fail, vanish, change or come to the node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.stub import GIB, LISTS, MIB, StubGpu, StubReturn
+from watchdog.core.model import GapReason, MigParent
+
+COMPUTE, GRAPHICS, MPS = LISTS
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NvmlWorld]:
+    with nvml_world(tmp_path) as found:
+        yield found
+
+
+def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld) -> None:
+    """Law 3: Unknown or stale input never leads to force. Old bytes are not shown, old processes not forgotten."""
+    world.show(card("a", ghost(1, 3 * GIB), ghost(2, GIB)), card("b", ghost(3)))
+    driver = world.driver()
+    driver.read()
+    broken = (StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_TIMEOUT, gpu="GPU-a"),)
+    for _ in range(3):
+        world.show(card("a", ghost(1, 9 * GIB)), card("b", ghost(3)), returns=broken)
+        reading = driver.read()
+        assert uses(reading, "GPU-a") == {1: None, 2: None}
+        assert uses(reading, "GPU-b") == {3: GIB}
+        assert (row(reading, "GPU-a").listed, row(reading, "GPU-a").up) == (False, True)
+        assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.PROCESSES, "GPU-a")]
+        assert COMPUTE in reading.gaps[0].why
+        assert reading.unseen == frozenset()
+    world.show(card("a", ghost(1, 9 * GIB)), card("b", ghost(3)))
+    assert uses(driver.read(), "GPU-a") == {1: 9 * GIB}
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
+def test_a_lost_gpu_is_down_and_the_others_go_on(world: NvmlWorld, code: int) -> None:
+    """One lost GPU must not end the pass for the others; it runs nothing, so it hides nothing either."""
+    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),))
+    driver = world.driver()
+    reading = driver.read()
+    assert [(gap.reason, gap.what) for gap in reading.gaps] == [(GapReason.GPU_LOST, "GPU at index 0")]
+    assert ([gpu.uuid for gpu in reading.gpus], reading.unseen) == (["GPU-b"], frozenset())
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver.read()
+    world.show(
+        card("a", ghost(1)), card("b", ghost(2, 2 * GIB)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),)
+    )
+    reading = driver.read()
+    assert (row(reading, "GPU-a").up, row(reading, "GPU-a").listed, row(reading, "GPU-b").up) == (False, False, True)
+    assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
+    assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: None}, {2: 2 * GIB})
+    assert {(gap.reason, gap.gpu) for gap in reading.gaps} == {(GapReason.GPU_LOST, "GPU-a")}
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
+def test_a_lost_gpu_is_not_asked_further_and_is_never_unseen(world: NvmlWorld, code: int) -> None:
+    """A lost card runs nothing, and calls about it can be slow: the first such answer ends its turn."""
+    lost = (StubReturn(call="nvmlDeviceGetMemoryInfo_v2", code=code, gpu="GPU-a"),)
+    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=lost)
+    reading = world.driver().read()
+    assert (world.calls(COMPUTE), reading.unseen, uses(reading, "GPU-b")) == (1, frozenset(), {2: GIB})
+    assert (row(reading, "GPU-a").up, row(reading, "GPU-a").listed) == (False, False)
+
+
+def test_an_unknown_error_of_one_call_makes_a_gpu_down(world: NvmlWorld) -> None:
+    """NVML says "unknown error" of cards that have failed as a whole; the processes known before stay known."""
+    world.show(card("a", ghost(1)), card("b"))
+    driver = world.driver()
+    driver.read()
+    unknown = (StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_UNKNOWN, gpu="GPU-a"),)
+    world.show(card("a", ghost(1)), card("b"), returns=unknown)
+    reading = driver.read()
+    assert (row(reading, "GPU-a").up, row(reading, "GPU-b").up) == (False, True)
+    assert row(reading, "GPU-a").used == GIB + 512 * MIB
+    assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.GPU_ERROR, "GPU-a")]
+
+
+def test_a_card_that_vanishes_before_it_was_ever_listed_hides_nobody(world: NvmlWorld) -> None:
+    """Nothing runs on a card that is not there."""
+    world.show(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
+    driver = world.driver()
+    assert set(driver.read().unseen) == {"GPU-a"}
+    world.show(card("b"))
+    reading = driver.read()
+    assert (row(reading, "GPU-a").up, reading.unseen) == (False, frozenset())
+
+
+def test_a_card_with_an_empty_uuid_is_no_row(world: NvmlWorld) -> None:
+    """A row without an identity could be mistaken for another one."""
+    world.show(StubGpu(uuid=""), card("b", ghost(2)))
+    reading = world.driver().read()
+    assert ([gpu.uuid for gpu in reading.gpus], set(reading.unseen)) == (["GPU-b"], {"GPU at index 0"})
+    assert "empty UUID" in reading.gaps[0].why
+
+
+def test_a_card_that_cannot_even_be_named_is_unseen(world: NvmlWorld) -> None:
+    """Something runs on a card that gives no UUID, and nobody knows what."""
+    world.show(card("a", ghost(1)), card("b"), returns=(StubReturn(call="nvmlDeviceGetUUID", code=999, gpu="GPU-a"),))
+    reading = world.driver().read()
+    assert ([gpu.uuid for gpu in reading.gpus], set(reading.unseen)) == (["GPU-b"], {"GPU at index 0"})
+    assert [(gap.reason, gap.what) for gap in reading.gaps] == [(GapReason.GPU_ERROR, "GPU at index 0")]
+
+
+def test_a_null_handle_is_an_error_and_is_never_passed_on(world: NvmlWorld) -> None:
+    """A null handle has crashed other tools; the world counts them at its end."""
+    world.show(card("a", ghost(1), null_handle=True), card("b", ghost(2)))
+    driver = world.driver()
+    reading = driver.read()
+    assert "null handle" in reading.gaps[0].why
+    assert (uses(reading, "GPU-b"), set(reading.unseen)) == ({2: GIB}, {"GPU at index 0"})
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver.read()
+    world.show(card("a", ghost(1), null_handle=True), card("b", ghost(2)))
+    reading = driver.read()
+    assert (uses(reading, "GPU-a"), row(reading, "GPU-a").up) == ({1: None}, False)
+
+
+def test_a_stale_handle_is_replaced_after_one_failed_reading(world: NvmlWorld) -> None:
+    """Handles are cached, and after an error a device gets a new one, by its UUID."""
+    world.show(card("a", ghost(1)))
+    driver = world.driver(layout_every_s=3600.0)
+    driver.read()
+    world.show(card("a", ghost(1)), handle_epoch=1)
+    assert {gap.what for gap in driver.read().gaps} == {"NVML", "GPU-a memory", "GPU-a processes"}
+    reading = driver.read()
+    assert (reading.gaps, uses(reading, "GPU-a")) == ((), {1: GIB})
+
+
+def test_an_added_card_is_noticed(world: NvmlWorld) -> None:
+    """A card that comes later is a row like the others, at the next enumeration."""
+    world.show(card("a"))
+    driver = world.driver()
+    driver.read()
+    world.show(card("b", ghost(2)), card("a"))
+    reading = driver.read()
+    assert [(gpu.uuid, gpu.index) for gpu in reading.gpus] == [("GPU-b", 0), ("GPU-a", 1)]
+    assert uses(reading, "GPU-b") == {2: GIB}
+
+
+def test_a_vanished_card_stays_as_one_that_is_down(world: NvmlWorld) -> None:
+    """A card that the driver lists no more must be seen in `gpu_up`, and comes back as the same row."""
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver = world.driver()
+    driver.read()
+    world.show(card("b", ghost(2)))
+    for _ in range(2):
+        reading = driver.read()
+        assert (row(reading, "GPU-a").up, row(reading, "GPU-b").up) == (False, True)
+        assert (row(reading, "GPU-b").index, uses(reading, "GPU-a")) == (0, {1: None})
+        assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.GPU_LOST, "GPU-a")]
+        assert reading.unseen == frozenset()
+    world.show(card("a", ghost(1, 2 * GIB)), card("b", ghost(2)))
+    reading = driver.read()
+    assert (row(reading, "GPU-a").up, uses(reading, "GPU-a"), reading.gaps) == (True, {1: 2 * GIB}, ())
+
+
+def test_two_cards_with_one_uuid_are_not_counted_twice(world: NvmlWorld) -> None:
+    """A doubled row would double every byte of its processes."""
+    world.show(card("a", ghost(1)), card("a", ghost(1)))
+    reading = world.driver().read()
+    assert (len(reading.gpus), len(reading.uses)) == (1, 1)
+    assert [gap.reason for gap in reading.gaps] == [GapReason.CONTRADICTION]
+
+
+def test_text_that_is_not_utf8_ends_nothing(world: NvmlWorld) -> None:
+    """Garbage in a card's name costs the name."""
+    world.show(card("a", ghost(1)), card("b"))
+    text = world.path.read_bytes().replace(b"name=NVIDIA Stub", b"name=NVIDIA \xff\xfe", 1)
+    world.path.write_bytes(text)
+    reading = world.driver().read()
+    assert (uses(reading, "GPU-a"), row(reading, "GPU-a").name) == ({1: GIB}, "")
+    assert [gap.what for gap in reading.gaps] == ["GPU-a name"]
+
+
+def test_no_session_stays_open_after_close(world: NvmlWorld) -> None:
+    """An open NVML client holds up GPU resets; a reading after it opens a new session."""
+    world.show(card("a", ghost(1)))
+    driver = world.driver()
+    driver.read()
+    assert world.library.nvmlStubInitialized() == 1
+    driver.close()
+    driver.close()
+    assert world.library.nvmlStubInitialized() == 0
+    assert uses(driver.read(), "GPU-a") == {1: GIB}
+
+
+def test_a_card_that_is_put_into_mig_mode_becomes_a_parent(world: NvmlWorld) -> None:
+    """The row of the whole card goes, its instances come; nothing is carried over from one to the other."""
+    world.show(card("a", ghost(1)))
+    driver = world.driver()
+    driver.read()
+    world.show(mig_card("a", ghost(2, gi=1, ci=0)))
+    reading = driver.read()
+    assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
+    assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
+    assert uses(reading, "MIG-a1") == {2: GIB}

@@ -1,0 +1,194 @@
+"""Processes held by a pidfd, or known by their start time."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.node.support import DEAD_LEADER, need_root, python, run_python, sleeper, wait_until
+from watchdog.core.model import ProcessKey
+from watchdog.node.pidfd import (
+    Handle,
+    PidfdHandle,
+    TicksHandle,
+    open_pidfd,
+    pidfd_supported,
+    poll_dead,
+)
+from watchdog.node.procfs import Procfs
+
+PROCFS = Procfs()
+
+
+def by_pidfd(pid: int) -> Handle:
+    fd = open_pidfd(pid)
+    return PidfdHandle(ProcessKey(pid=pid, start_ticks=PROCFS.stat(pid).start_ticks), fd)
+
+
+def by_ticks(pid: int) -> Handle:
+    key = ProcessKey(pid=pid, start_ticks=PROCFS.stat(pid).start_ticks)
+
+    def still_same() -> bool:
+        try:
+            stat = PROCFS.stat(pid)
+        except ProcessLookupError:
+            return False
+        return stat.start_ticks == key.start_ticks and stat.state != "Z"
+
+    return TicksHandle(key, still_same)
+
+
+both = pytest.mark.parametrize("hold", [by_pidfd, by_ticks])
+
+
+@both
+def test_signal_reaches_the_process(hold: Callable[[int], Handle]) -> None:
+    """Point 11: a process is signalled through what holds it, and is seen to end, as a zombie already."""
+    with sleeper() as process:
+        handle = hold(process.pid)
+        handle.signal(0)
+        assert handle.alive()
+        handle.signal(signal.SIGTERM)
+        wait_until(lambda: not handle.alive())
+        with pytest.raises(ProcessLookupError):
+            handle.signal(0)
+        assert process.wait() == -signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            handle.signal(signal.SIGKILL)
+        handle.close()
+        handle.close()
+
+
+@both
+def test_closed_handle_signals_nobody(hold: Callable[[int], Handle]) -> None:
+    """A handle that was closed reaches nobody, whoever has its descriptor's number now."""
+    with sleeper() as process, sleeper() as other:
+        handle = hold(process.pid)
+        handle.close()
+        fd = open_pidfd(other.pid)
+        assert not handle.alive()
+        with pytest.raises(ProcessLookupError):
+            handle.signal(signal.SIGKILL)
+        os.close(fd)
+        assert process.poll() is None
+        assert other.poll() is None
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid()])
+def test_never_init_nor_oneself(pid: int) -> None:
+    """Law 4: "never PID 1 or 0, oneself": they can't even be held to be signalled."""
+    key = ProcessKey(pid=pid, start_ticks=1)
+    with pytest.raises(ValueError, match="never signalled"):
+        PidfdHandle(key, -1)
+    with pytest.raises(ValueError, match="never signalled"):
+        TicksHandle(key, lambda: True)
+
+
+@pytest.mark.node
+def test_signal_without_the_right() -> None:
+    """A process of another user is a PermissionError, by pidfd and without, and goes on."""
+    need_root()
+    with sleeper() as process:
+        code = f"""
+            import os
+            from tests.node.test_pidfd import by_pidfd, by_ticks
+            handles = [by_pidfd({process.pid}), by_ticks({process.pid})]
+            os.setgroups([]); os.setgid(65534); os.setuid(65534)
+            for handle in handles:
+                try:
+                    handle.signal(15)
+                except PermissionError:
+                    print("refused", handle.alive())
+        """
+        assert run_python(code).split("\n") == ["refused True", "refused True", ""]
+        assert process.poll() is None
+
+
+def test_dead_leader_is_alive() -> None:
+    """A process whose leader has ended lives as long as one of its threads does."""
+    with python(DEAD_LEADER) as process:
+        handle = by_pidfd(process.pid)
+        wait_until(lambda: PROCFS.stat(process.pid).state == "Z")
+        assert handle.alive()
+        handle.signal(signal.SIGKILL)
+        wait_until(lambda: not handle.alive())
+        handle.close()
+
+
+def test_poll_finds_the_dead() -> None:
+    """One poll over all pidfds tells exactly whose process has ended, reaped or not."""
+    with sleeper() as one, sleeper() as two, sleeper() as three:
+        fds = {process: open_pidfd(process.pid) for process in (one, two, three)}
+        assert poll_dead(fds.values()) == set()
+        two.kill()
+        three.kill()
+        three.wait()
+        wait_until(lambda: poll_dead(fds.values()) == {fds[two], fds[three]})
+        for fd in fds.values():
+            os.close(fd)
+    assert poll_dead(()) == set()
+
+
+def test_no_process_has_that_number() -> None:
+    """A number without a process is gone, also one that is a thread's or beyond what the kernel counts."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        for pid in (process.pid, thread.native_id, -1, 0, 2**22 + 1, 2**31, 2**70):
+            assert pid is not None
+            with pytest.raises(ProcessLookupError):
+                open_pidfd(pid)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_supported() -> None:
+    """The pidfd calls work where these tests run."""
+    assert pidfd_supported() is None
+
+
+SECCOMP = """
+    import ctypes, errno, struct
+    from watchdog.node.pidfd import pidfd_supported
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Classic BPF: load the number of the system call; if it is the one, answer with an error; else allow.
+    refuse, allow = 0x00050000 | errno.{error}, 0x7FFF0000
+    rules = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(code)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, program, 0, 0) == 0
+    print(pidfd_supported())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "reason"),
+    [
+        (434, "EPERM", "pidfd_open: not permitted; use a seccomp profile"),
+        (434, "ENOSYS", "pidfd_open: the kernel does not have it; Linux 5.3"),
+        (424, "EPERM", "pidfd_send_signal: not permitted; use a seccomp profile"),
+        (424, "EIO", "pidfd_send_signal: Input/output error"),
+    ],
+)
+def test_not_supported(number: int, error: str, reason: str) -> None:
+    """A sandbox or kernel without one of the two calls is found out at start, with the remedy."""
+    assert run_python(SECCOMP.replace("{number}", str(number)).replace("{error}", error)).startswith(reason)
+
+
+def test_descriptor_limit() -> None:
+    """The soft limit of open files is raised to the hard one."""
+    code = """
+        import resource
+        from watchdog.node.pidfd import raise_descriptor_limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 300))
+        print(raise_descriptor_limit(), resource.getrlimit(resource.RLIMIT_NOFILE), raise_descriptor_limit())
+    """
+    assert run_python(code) == "300 (300, 300) 300\n"

@@ -1,0 +1,151 @@
+"""What the kernel tells of processes: read from real ones and from made-up proc file systems."""
+
+import os
+import pwd
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.node.support import FakeProc, need_root, python, run_python, sleeper, stat_line, wait_until
+from watchdog.node.procfs import Procfs, parse_stat, printable
+
+REAL = Procfs()
+
+
+@given(
+    st.binary(max_size=15).filter(lambda comm: b"\0" not in comm), st.sampled_from("RSDZTtXxI"), st.integers(0, 2**63)
+)
+def test_stat_parses_back(comm: bytes, state: str, ticks: int) -> None:
+    """A name of any bytes, parentheses and newlines among them, does not move the fields behind it."""
+    stat = parse_stat(stat_line(7, comm, state, ticks))
+    assert (stat.comm, stat.state, stat.start_ticks) == (comm, state, ticks)
+    assert stat.exiting == (state in "ZXx")
+
+
+def test_stat_tells_who_is_on_the_way_out() -> None:
+    """A process that runs its exit counts as exiting before it is a zombie."""
+    assert parse_stat(stat_line(7, b"x", "R", exiting=True)).exiting
+
+
+@given(st.binary(max_size=200))
+def test_stat_of_any_bytes(raw: bytes) -> None:
+    """What is no status is a ValueError and nothing else."""
+    try:
+        parse_stat(raw)
+    except ValueError:
+        return
+    assert raw.count(b"(")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"1 (x", b"1 x) S 1", b"1 )(" + b" 0" * 30, b"1 (x) S 1 2", b"1 (x) SS" + b" 0" * 30]
+)
+def test_broken_stat(tmp_path: Path, raw: bytes) -> None:
+    """A broken status says so as an OSError, never as a number."""
+    FakeProc(tmp_path).add(5, stat=raw)
+    with pytest.raises(OSError, match="no process status"):
+        Procfs(tmp_path).stat(5)
+
+
+HOSTILE = [b"a) S 1 2 3", b"))) ((", b"x\ny", b"\x1b[31mred", b"tab\there", b"", b" ", "日本語".encode(), b"\xff"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_name_of_a_real_process(name: bytes) -> None:
+    """A process that names itself like a status line keeps its start time, and its name is fit for a terminal."""
+    code = f"""
+        import ctypes, sys
+        ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+    before = REAL.stat(os.getpid()).start_ticks
+    with python(code) as process:
+        stat = REAL.stat(process.pid)
+        assert stat.comm == name
+        assert before <= stat.start_ticks <= time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
+        assert stat.state in "SRD"
+        assert REAL.name(process.pid).isprintable()
+
+
+@given(st.binary(max_size=30) | st.text(max_size=30))
+def test_printable(raw: bytes | str) -> None:
+    """What processes write about themselves can't steer a terminal or break a line."""
+    assert printable(raw).isprintable()
+    assert printable("python3 ./日本語.py") == "python3 ./日本語.py"
+
+
+def test_command_line_and_user_of_a_real_process() -> None:
+    """Command line and user of a process are those that it was started with."""
+    with sleeper() as process:
+        wait_until(lambda: REAL.command_line(process.pid) == ("sleep", "300"))
+        assert REAL.user(process.pid) == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_other_root(tmp_path: Path) -> None:
+    """Everything comes from the root that was given, command line and user too."""
+    fake = FakeProc(tmp_path)
+    fake.add(4194000, cgroup=b"0::/x\ry\n", cmdline=b"/opt/server\0--port\0\x1b[2J\0")
+    fake.add(4194000, task=4194001)
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
+    (tmp_path / "uptime").write_text("1 1\n", encoding="ascii")
+    procfs = Procfs(tmp_path)
+    assert procfs.pids() == [4194000]
+    assert procfs.threads(4194000) == [4194001]
+    assert procfs.cgroup_text(4194000) == b"0::/x\ry\n"
+    assert procfs.command_line(4194000) == ("/opt/server", "--port", "\\x1b[2J")
+    assert procfs.user(4194000) == pwd.getpwuid(0).pw_name
+    assert procfs.in_host_pid_namespace()
+    assert psutil.PROCFS_PATH == "/proc"
+
+
+def test_gone() -> None:
+    """A process that is gone is a ProcessLookupError, whatever is asked of it."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    questions = (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.name, REAL.command_line, REAL.user)
+    for question in questions:
+        with pytest.raises(ProcessLookupError):
+            question(process.pid)
+
+
+def test_zombie_of_a_real_process() -> None:
+    """A zombie has a status and no command line."""
+    process = subprocess.Popen(["true"])
+    wait_until(lambda: REAL.stat(process.pid).state == "Z")
+    try:
+        assert REAL.stat(process.pid).exiting
+        assert REAL.command_line(process.pid) == ()
+    finally:
+        process.wait()
+
+
+def test_own_pid_namespace() -> None:
+    """The inode of the own PID namespace is the kernel's; only one number means the host's."""
+    inode = Path("/proc/self/ns/pid").stat().st_ino
+    assert REAL.pid_namespace() == inode
+    assert REAL.in_host_pid_namespace() == (inode == 4026531836)
+    assert Procfs(Path("/nonexistent")).pid_namespace() is None
+    assert not Procfs(Path("/nonexistent")).in_host_pid_namespace()
+
+
+@pytest.mark.node
+def test_another_pid_namespace() -> None:
+    """In a namespace of its own the daemon knows that its PIDs are not the host's."""
+    need_root()
+    code = "from watchdog.node.procfs import Procfs; print(Procfs().in_host_pid_namespace(), Procfs().pid_namespace())"
+    answer, inode = run_python(code, "unshare", "--pid", "--fork", "--mount-proc").split()
+    assert answer == "False"
+    assert int(inode) != REAL.pid_namespace()
+
+
+def test_no_proc_at_the_root() -> None:
+    """Without a proc file system at the root, listing says so instead of listing nothing."""
+    with pytest.raises(OSError, match="No such file"):
+        Procfs(Path("/nonexistent")).pids()

@@ -1,0 +1,176 @@
+"""One look at one process: who it is, where it belongs, and what could not be read."""
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import DEAD_LEADER, FakeProc, python, stat_line, wait_until
+from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
+from watchdog.node.procfs import Procfs
+from watchdog.node.sighting import sight
+from watchdog.node.troubles import NO_DESCRIPTOR, Trouble, Troubles, describe_error
+
+UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
+POD = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
+ROOT = "2:pids:/\n0::/\n"
+PLACE = Place(kind=PlaceKind.POD, pod=UID, container=ID)
+
+
+def line(state: str, *, exiting: bool = False) -> bytes:
+    return stat_line(5, b"python3", state, exiting=exiting)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "leader", "threads", "place"),
+    [
+        (POD, line("S"), [], PLACE),
+        (ROOT, line("S"), [], HOST),
+        (ROOT, line("Z"), [], ZOMBIE),
+        (ROOT, line("X"), [], ZOMBIE),
+        (POD, line("Z"), [], ZOMBIE),
+        (ROOT, line("R", exiting=True), [], ZOMBIE),
+        (POD, line("R", exiting=True), [], PLACE),
+        (ROOT, line("Z"), [(POD, line("S"))], PLACE),
+        (ROOT, line("R", exiting=True), [(POD, line("S"))], PLACE),
+        (ROOT, line("Z"), [(ROOT, line("S"))], HOST),
+        (ROOT, line("Z"), [(ROOT, line("Z")), (ROOT, line("R", exiting=True)), (POD, line("S"))], PLACE),
+        (ROOT, line("Z"), [(ROOT, line("Z"))], ZOMBIE),
+        (ROOT, line("Z"), [(POD, b"broken")], ZOMBIE),
+    ],
+)
+def test_places(tmp_path: Path, cgroup: str, leader: bytes, threads: list[tuple[str, bytes]], place: Place) -> None:
+    """A process whose leader has ended does not escape while a thread lives; a whole zombie is one."""
+    fake = FakeProc(tmp_path)
+    fake.add(5, cgroup, leader)
+    fake.add(5, cgroup, leader, task=5)
+    for number, (text, stat) in enumerate(threads):
+        fake.add(5, text, stat, task=6 + number)
+    process, trouble = sight(Procfs(tmp_path), 5)
+    assert (process.place, trouble) == (place, None)
+    assert process.key == ProcessKey(pid=5, start_ticks=1000)
+
+
+def test_cgroup_that_cannot_be_read(tmp_path: Path) -> None:
+    """A process whose cgroup can't be read keeps its identity and is unreadable, not of the host."""
+    fake = FakeProc(tmp_path)
+    fake.add(5)
+    (tmp_path / "5/cgroup").unlink()
+    (tmp_path / "5/cgroup").symlink_to("cgroup")
+    process, trouble = sight(Procfs(tmp_path), 5)
+    assert (process.key, process.place) == (ProcessKey(pid=5, start_ticks=1000), UNREADABLE)
+    assert trouble is not None
+    assert (trouble.reason, "symbolic links" in trouble.why) == (GapReason.CGROUP, True)
+
+
+def test_status_that_cannot_be_read(tmp_path: Path) -> None:
+    """Without a start time there is no identity, and a place alone would be a guess."""
+    FakeProc(tmp_path).add(5, POD, b"broken")
+    process, trouble = sight(Procfs(tmp_path), 5)
+    assert (process.key, process.place) == (None, UNREADABLE)
+    assert trouble is not None
+    assert trouble.reason is GapReason.PROCFS
+
+
+def test_cgroup_text_of_another_form(tmp_path: Path) -> None:
+    """A cgroup text that the kernel would not write is a gap."""
+    FakeProc(tmp_path).add(5, "pids\n")
+    process, trouble = sight(Procfs(tmp_path), 5)
+    assert process.place == UNREADABLE
+    assert trouble is not None
+    assert trouble.reason is GapReason.CGROUP
+
+
+def test_gone(tmp_path: Path) -> None:
+    """A process that is gone is said to be, at whichever file it is noticed."""
+    fake = FakeProc(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        sight(Procfs(tmp_path), 5)
+    fake.add(5)
+    (tmp_path / "5/stat").unlink()
+    with pytest.raises(ProcessLookupError):
+        sight(Procfs(tmp_path), 5)
+
+
+@pytest.mark.parametrize(
+    ("comm", "cmdline", "server"),
+    [
+        (b"nvidia-cuda-mps", b"nvidia-cuda-mps-server\0", True),
+        (b"nvidia-cuda-mps", b"/usr/bin/nvidia-cuda-mps-server\0-d\0", True),
+        (b"nvidia-cuda-mps", b"nvidia-cuda-mps-control\0-d\0", False),
+        (b"nvidia-cuda-mps", b"", False),
+        (b"python3", b"nvidia-cuda-mps-server\0", False),
+        (b"nvidia-cuda-mp", b"nvidia-cuda-mps-server\0", False),
+    ],
+)
+def test_mps_server(tmp_path: Path, comm: bytes, cmdline: bytes, *, server: bool) -> None:
+    """Point 35: the MPS server is known by its name and first argument; its control daemon is another."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, comm), cmdline=cmdline)
+    process, _ = sight(Procfs(tmp_path), 5)
+    assert process.mps_server is server
+
+
+def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
+    """Point 35: what may be the MPS server is taken for it."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"))
+    (tmp_path / "5/cmdline").unlink()
+    (tmp_path / "5/cmdline").symlink_to("cmdline")
+    process, _ = sight(Procfs(tmp_path), 5)
+    assert process.mps_server
+
+
+def test_real_process() -> None:
+    """A look at this very process names it."""
+    process, trouble = sight(Procfs(), os.getpid())
+    assert trouble is None
+    assert process.name
+    assert process.place.kind in (PlaceKind.HOST, PlaceKind.POD)
+
+
+def test_real_zombie() -> None:
+    """A process that has ended and was not reaped is a zombie."""
+    process = subprocess.Popen(["true"])
+    wait_until(lambda: Procfs().stat(process.pid).state == "Z")
+    try:
+        assert sight(Procfs(), process.pid)[0].place == ZOMBIE
+    finally:
+        process.wait()
+
+
+def test_real_dead_leader() -> None:
+    """A process whose leader has ended is no zombie while its thread runs."""
+    with python(DEAD_LEADER) as process:
+        wait_until(lambda: Procfs().stat(process.pid).state == "Z")
+        assert sight(Procfs(), process.pid)[0].place == sight(Procfs(), os.getpid())[0].place
+
+
+def test_troubles_become_one_gap_each() -> None:
+    """A thousand hidden processes are one gap that names a few of them."""
+    troubles = Troubles()
+    for pid in range(1000, 0, -1):
+        troubles.add(pid, NO_DESCRIPTOR)
+    troubles.add(7, Trouble(GapReason.CGROUP, "why"))
+    gaps = troubles.gaps()
+    assert [(gap.reason, gap.what) for gap in gaps] == [
+        (GapReason.CGROUP, "process 7"),
+        (GapReason.DESCRIPTORS, "processes 1, 2, 3, 4, 5 and 995 more"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "words"),
+    [
+        (errno.EMFILE, GapReason.DESCRIPTORS, "limit of open files"),
+        (errno.ENFILE, GapReason.DESCRIPTORS, "limit of open files"),
+        (errno.EACCES, GapReason.CGROUP, "without hidepid"),
+        (errno.ENAMETOOLONG, GapReason.CGROUP, "longer than the kernel writes"),
+        (errno.EIO, GapReason.CGROUP, "Input/output error"),
+    ],
+)
+def test_errors_name_the_remedy(number: int, reason: GapReason, words: str) -> None:
+    """Each kind of error says what can be done about it."""
+    trouble = describe_error(OSError(number, os.strerror(number)), GapReason.CGROUP)
+    assert trouble.reason is reason
+    assert words in trouble.why

@@ -1,0 +1,60 @@
+"""Cgroups of a test, in every hierarchy of one version that this machine has mounted."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Literal
+
+Version = Literal["cgroup", "cgroup2"]
+
+
+def mounts(version: Version) -> list[Path]:
+    """Where the v1 (`cgroup`) or v2 (`cgroup2`) hierarchies are mounted; cpuset takes no process unprepared."""
+    lines = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    return [Path(line[1]) for line in lines if line[2] == version and not line[1].endswith("cpuset")]
+
+
+class Cgroups:
+    """Makes cgroups and removes those that it made; whoever runs in them must have been ended before."""
+
+    def __init__(self, version: Version) -> None:
+        self._mounts = mounts(version)
+        self._made: list[Path] = []
+
+    @property
+    def are_there(self) -> bool:
+        """Whether this machine has hierarchies of that version."""
+        return bool(self._mounts)
+
+    def enter(self, path: str, pid: int) -> None:
+        """Put a process with all its threads into the cgroup of this path, made where it is missing."""
+        for mount in self._mounts:
+            self._make(mount / path)
+            (mount / path / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
+    def read(self, path: str) -> str:
+        """The PIDs in the cgroup of this path, in the first hierarchy."""
+        return (self._mounts[0] / path / "cgroup.procs").read_text(encoding="ascii")
+
+    def remove(self) -> None:
+        """Remove what was made, the innermost first; what somebody else uses by now stays."""
+        for folder in reversed(self._made):
+            deadline = time.monotonic() + 5
+            while folder.exists() and time.monotonic() < deadline:
+                # A cgroup is busy until its last process has been reaped.
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                    break
+                if any(child.is_dir() for child in folder.iterdir()):
+                    break
+                time.sleep(0.01)
+        self._made.clear()
+
+    def _make(self, folder: Path) -> None:
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir()
+            self._made.append(each)

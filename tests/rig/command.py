@@ -1,0 +1,140 @@
+"""The real command, run as an operator would."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.stub import Variant, environment
+
+COMMAND = Path(sys.executable).with_name("gpu-watchdog")
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def gpu_watchdog(*arguments: str | Path, stub: Path, variant: Variant = "current") -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        env=environment(stub, variant=variant),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class Daemon:
+    """A running `gpu-watchdog run`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
+        self.process = process
+        self.port = port
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        return self.process.pid
+
+    def log(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        lines = self._log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under one event name."""
+        return [line for line in self.log() if line["event"] == name]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask one of its endpoints; status and body."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def status(self) -> dict[str, Any]:
+        """What /api/status says."""
+        found: dict[str, Any] = json.loads(self.get("/api/status")[1])
+        return found
+
+    def metrics(self) -> Samples:
+        """Every sample of /metrics, by name and labels, without the prefix."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return {
+            (sample.name.removeprefix("gpu_watchdog_"), frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The one sample of this name that has these labels; None where there is none."""
+        found = [v for (n, held), v in self.metrics().items() if n == name and labels.items() <= dict(held).items()]
+        assert len(found) <= 1, (name, labels, found)
+        return found[0] if found else None
+
+    def wait(self, true: Callable[["Daemon"], object], seconds: float = 15.0) -> None:
+        """Wait until something is true of it."""
+        deadline = time.monotonic() + seconds
+        while not true(self):
+            assert self.process.poll() is None, self._log.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline, self._log.read_text(encoding="utf-8")
+            time.sleep(0.01)
+
+    def is_up(self) -> bool:
+        """Whether a pass has finished."""
+        with contextlib.suppress(OSError):
+            return self.get("/api/status")[0] == 200
+        return False
+
+    def wait_passes(self, count: int = 1) -> None:
+        """Wait until so many more passes have finished."""
+        target = (self.metric("cycle_duration_seconds_count") or 0) + count
+        self.wait(lambda d: (d.metric("cycle_duration_seconds_count") or 0) >= target)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+        """Send a signal and wait for the end: the exit code and how many seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=20)
+        return code, time.monotonic() - began
+
+
+@contextlib.contextmanager
+def daemon(root: Path, stub: Path, *arguments: str | Path, prefix: tuple[str, ...] = ()) -> Iterator[Daemon]:
+    """Run the daemon on a free port of loopback; it is ended at the end."""
+    log = root / f"log-{time.monotonic_ns()}.jsonl"
+    port = free_port()
+    command = [*prefix, str(COMMAND), "run", "--listen", f"127.0.0.1:{port}", "--node", "n1", *map(str, arguments)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=environment(stub), stdout=out, stderr=out, cwd=root)
+    try:
+        running = Daemon(process, log, port)
+        running.wait(Daemon.is_up)
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses at the moment."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+__all__ = ["COMMAND", "Daemon", "Samples", "daemon", "free_port", "gpu_watchdog"]

@@ -1,0 +1,242 @@
+"""The node: pods with real processes in cgroups as the kubelet makes them, and what the driver says they use."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tests.node.support import cannot_run, need_root
+from tests.rig.cgroups import Cgroups, Version
+from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
+
+GPU = "GPU-00000000-0000-0000-0000-000000000000"
+
+# What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
+# either, `breeder` forks a child every few milliseconds for as long as it lives. Each notes when SIGTERM came.
+_PREAMBLE = """
+import os, signal, sys, time
+def note(number, frame):
+    with open(sys.argv[1], "a") as out:
+        print(time.clock_gettime(time.CLOCK_BOOTTIME), file=out, flush=True)
+    if sys.argv[2] == "polite":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+signal.signal(signal.SIGTERM, note)
+sys.stdin.readline()
+print("ready", flush=True)
+deadline = time.monotonic() + 300
+"""
+_BEHAVIOURS = {
+    "polite": "",
+    "stubborn": "",
+    "forker": """
+for _ in range(2):
+    if os.fork() == 0:
+        break
+""",
+    "breeder": """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while time.monotonic() < deadline - 280:
+    if os.fork() == 0:
+        time.sleep(0.2)
+        os._exit(0)
+    time.sleep(0.005)
+""",
+}
+_REST = """
+while time.monotonic() < deadline:
+    time.sleep(1)
+"""
+
+
+@dataclass
+class Tenant:
+    """A real process of a container (or of the host), and what it uses of the card."""
+
+    process: subprocess.Popen[bytes]
+    used: int
+    notes: Path
+
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        return self.process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    @property
+    def terms(self) -> list[float]:
+        """When it, or a child of it, got SIGTERM (CLOCK_BOOTTIME, seconds)."""
+        return [float(line) for line in self.notes.read_text(encoding="ascii").split()] if self.notes.exists() else []
+
+    @property
+    def ended_by(self) -> int | None:
+        """The signal that ended it; None while it runs or where it ended by itself."""
+        code = self.process.poll()
+        return -code if code is not None and code < 0 else None
+
+
+@dataclass
+class Container:
+    """A container of a pod and its processes."""
+
+    name: str
+    id: str
+    declared: str | None = None
+    tenants: list[Tenant] = field(default_factory=list)
+
+    def to_json(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Its spec and its status, as the API server has them."""
+        amount = {} if self.declared is None else {"veriff.com/gpu-memory": self.declared}
+        spec = {"name": self.name, "image": "i", "resources": {"limits": amount, "requests": amount}}
+        status = {"name": self.name, "containerID": f"containerd://{self.id}", "state": {"running": {}}}
+        return spec, status
+
+
+@dataclass
+class Pod:
+    """A pod and its containers."""
+
+    name: str
+    namespace: str = "ns"
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    containers: list[Container] = field(default_factory=list)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def cgroup(self, container: Container) -> str:
+        """Where the kubelet with the cgroupfs driver puts it."""
+        return f"kubepods/burstable/pod{self.uid}/{container.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The pod as `kubectl get pods -o json` prints it."""
+        pairs = [container.to_json() for container in self.containers]
+        metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, **self.metadata}
+        spec = {"nodeName": "n1", "containers": [spec for spec, _ in pairs]}
+        status = {"phase": "Running", "containerStatuses": [status for _, status in pairs]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+class Node:
+    """A node with one card or several, whose tenants are started and whose memory is set by the test."""
+
+    def __init__(self, root: Path, version: Version) -> None:
+        self.root = root
+        self.pods: list[Pod] = []
+        self.stub = Stub(gpus=(StubGpu(uuid=GPU, total=40 * GIB, reserved=512 * MIB),))
+        self._cgroups = Cgroups(version)
+        self._tenants: list[Tenant] = []
+        self._places: dict[int, str] = {}
+        if not self._cgroups.are_there:
+            cannot_run(f"no {version} hierarchy is mounted")
+
+    @property
+    def stub_file(self) -> Path:
+        """The file that steers the stub of NVML."""
+        return self.root / "nvml.txt"
+
+    @property
+    def pods_file(self) -> Path:
+        """The pod list."""
+        return self.root / "pods.json"
+
+    @property
+    def journal(self) -> Path:
+        """The journal of a daemon of this node."""
+        return self.root / "state" / "journal.db"
+
+    def pod(self, name: str, *containers: tuple[str, str | None], **more: Any) -> Pod:
+        """Add a pod with these containers, each a name and what it declares."""
+        made = [Container(name=each, id=os.urandom(32).hex(), declared=declared) for each, declared in containers]
+        pod = Pod(name=name, containers=made, **more)
+        self.pods.append(pod)
+        return pod
+
+    def start(
+        self,
+        pod: Pod | None,
+        container: int = 0,
+        *,
+        used: int = 0,
+        behaviour: str = "polite",
+        user: int | None = None,
+    ) -> Tenant:
+        """Start a process in a container, or on the host (None), that uses so much of the card."""
+        notes = self.root / f"terms-{len(self._tenants)}"
+        # Another user can't read the interpreter of a checkout in root's home; a shell is everywhere.
+        shell: list[str | Path] = ["/bin/sh", "-c", "read line; echo ready; exec sleep 300"]
+        python: list[str | Path] = [sys.executable, "-c", _PREAMBLE + _BEHAVIOURS[behaviour] + _REST, notes, behaviour]
+        process = subprocess.Popen(
+            python if user is None else shell,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            user=user,
+        )
+        tenant = Tenant(process=process, used=used, notes=notes)
+        self._tenants.append(tenant)
+        if pod is not None:
+            path = pod.cgroup(pod.containers[container])
+            self._cgroups.enter(path, process.pid)
+            pod.containers[container].tenants.append(tenant)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n"
+        return tenant
+
+    def enter(self, path: str, pid: int) -> None:
+        """Put a process into a cgroup of any path."""
+        self._cgroups.enter(path, pid)
+
+    def members(self, pod: Pod, container: int = 0) -> set[int]:
+        """The PIDs in a container's cgroup."""
+        path = pod.cgroup(pod.containers[container])
+        return {int(pid) for pid in self._cgroups.read(path).split()}
+
+    def write(self, *, pods: bool = True) -> None:
+        """Let the driver and the pod list show what is there now."""
+        first, *others = self.stub.gpus
+        listed = tuple(StubProcess(pid=each.pid, used=each.used) for each in self._tenants if each.used)
+        kept = tuple(each for each in first.processes if each.pid not in {tenant.pid for tenant in self._tenants})
+        gpu = replace(first, processes=(*kept, *listed))
+        replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)
+        if pods:
+            scratch = self.root / ".pods.json"
+            items = [pod.to_json() for pod in self.pods]
+            scratch.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+            scratch.replace(self.pods_file)
+
+    def use(self, tenant: Tenant, used: int) -> None:
+        """Let a process use so much from now on."""
+        tenant.used = used
+        self.write(pods=False)
+
+    def close(self) -> None:
+        """End every process that was started here, with its children, and remove the cgroups."""
+        for tenant in self._tenants:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(tenant.pid, 9)
+            tenant.process.kill()
+            tenant.process.communicate()
+        self._cgroups.remove()
+
+
+@contextlib.contextmanager
+def node(root: Path, version: Version = "cgroup") -> Iterator[Node]:
+    """A node that is taken down at the end."""
+    need_root()
+    made = Node(root, version)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,1 @@
+"""Tests of the simulated node and of the demo on it."""

@@ -1,0 +1,131 @@
+"""A showing of the demo: its command in a process of its own, in a pipe or on a terminal."""
+
+import contextlib
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from watchdog.core.model import ProcessKey
+from watchdog.sim.life import key_of
+
+REPOSITORY: Final = Path(__file__).parents[2]
+FAST: Final = 5.0
+# A user without any right but that to read, since where Python and the checkout lie may be closed to others.
+AS_NOBODY: Final = (
+    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"),
+    *(
+        "--bounding-set=-all,+dac_read_search",
+        "--inh-caps=-all,+dac_read_search",
+        "--ambient-caps=-all,+dac_read_search",
+    ),
+)
+CODE: Final = f"import sys; from watchdog.demo import run_demo; sys.exit(run_demo(sys.stdout, speed={FAST}))"
+# Classic BPF: load the number of the system call; pidfd_open (434) and pidfd_send_signal (424) answer EPERM.
+WITHOUT_PIDFD: Final = f"""
+import ctypes, struct
+libc = ctypes.CDLL(None, use_errno=True)
+rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 434), (0x15, 0, 1, 424), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(program)))
+assert libc.prctl(38, 1, 0, 0, 0) == libc.prctl(22, 2, filter, 0, 0) == 0
+from watchdog.node.pidfd import pidfd_supported
+assert pidfd_supported()
+{CODE}
+"""
+_STARTED: Final = re.compile(r"t= *[0-9.]+s  started +(\S+): (.*)")
+_LONGEST_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class Showing:
+    """What a showing has written so far, line by line, and the processes that it said to have started, if watched."""
+
+    process: subprocess.Popen[bytes]
+    watched: bool = True
+    lines: list[str] = field(default_factory=list)
+    keys: dict[str, ProcessKey] = field(default_factory=dict)
+
+    def read(self) -> Iterator[str]:
+        """The lines as they come, until the end."""
+        assert self.process.stdout is not None
+        for raw in self.process.stdout:
+            line = raw.decode().removesuffix("\n")
+            self.lines.append(line)
+            if self.watched and (started := _STARTED.fullmatch(line)):
+                pairs = (each.split() for each in started[2].split(", "))
+                self.keys |= {name: key_of(int(pid)) for name, pid in pairs}
+            yield line
+
+    def read_until(self, word: str) -> None:
+        """Read until a line of this occurrence has come."""
+        assert any(f"s  {word} " in line for line in self.read()), self.lines
+
+    def read_all(self) -> str:
+        """Read to the end; all that was written."""
+        for _ in self.read():
+            pass
+        return "\n".join(self.lines)
+
+    def second(self, text: str) -> float:
+        """The second of the only occurrence whose line has this text."""
+        (line,) = [line for line in self.lines if text in line and line.startswith("t=")]
+        return float(line[2:].partition("s")[0])
+
+
+@contextlib.contextmanager
+def showing(folder: Path, *before: str, code: str = CODE, watched: bool = True) -> Iterator[Showing]:
+    """A showing in a pipe, whose temporary files lie in `folder`; `before` stands before its command."""
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        env=_environment(folder, {}),
+    )
+    try:
+        yield Showing(process, watched)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def open_terminal(columns: int, rows: int) -> tuple[int, int]:
+    """A terminal of a size: the end that reads it, and the one that programs write to."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return master, slave
+
+
+def on_terminal(folder: Path, environment: Mapping[str, str]) -> tuple[str, int]:
+    """Run a whole showing on a terminal of 80 by 24; what it wrote, and its exit code."""
+    master, slave = open_terminal(80, 24)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=REPOSITORY,
+        env=_environment(folder, environment),
+    )
+    os.close(slave)
+    written, deadline_s = b"", time.monotonic() + _LONGEST_S
+    with contextlib.suppress(OSError):  # EIO: the last process that had it open has ended
+        while time.monotonic() < deadline_s and (part := os.read(master, 65536)):
+            written += part
+    os.close(master)
+    return written.decode().replace("\r\n", "\n"), process.wait(timeout=10)
+
+
+def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    return {**kept, "TERM": "xterm-256color", "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **more}

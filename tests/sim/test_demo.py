@@ -1,0 +1,209 @@
+"""The demo as a visitor sees it: a process of its own, its output, and what it leaves behind."""
+
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import need_root, wait_until
+from tests.sim.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
+from watchdog.sim.life import lives
+
+pytestmark = pytest.mark.slow
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+COLOUR = re.compile(r"\x1b\[[0-9]*m")
+NEIGHBOURS = {"detector", "notebook"}
+VICTIMS = {"launcher", "trainer", "loader"}
+ORDER = (
+    "over      notebooks/jupyter-7",
+    "warned    notebooks/jupyter-7",
+    "within    notebooks/jupyter-7",
+    "over      training/finetune",
+    "warned    training/finetune",
+    "kill      training/finetune",
+    "SIGTERM   launcher",
+    "SIGKILL   trainer",
+    "freed     11.2Gi",
+    "alive     detector",
+)
+
+
+def check_story(shown: Showing) -> None:
+    """What every whole showing must have told, in this order, and left behind."""
+    seconds = [shown.second(text) for text in ORDER]
+    assert seconds == sorted(seconds)
+    assert set(shown.keys) == NEIGHBOURS | VICTIMS
+    text = "\n".join(shown.lines)
+    assert "The GPU is simulated. The processes, the decisions and the signals are real." in text
+    assert "What the owner of training/finetune can read:" in text
+    assert "The watchdog killed 3 processes of container train" in " ".join(text.split())
+    assert text.count("notebooks/jupyter-7, above 120%") == text.count("vision/detector,") == 0
+    assert not CONTROL.search(text)
+    # With the longest PIDs that the kernel gives, too, no occurrence is cut on a terminal of 80 columns.
+    occurrences = [line for line in shown.lines if line.startswith("t=") and "  card " not in line]
+    pids = re.compile("|".join(str(key.pid) for key in shown.keys.values()))
+    assert max(len(pids.sub("4194304", line)) for line in occurrences) <= 79
+    check_nothing_left(shown)
+
+
+def check_nothing_left(shown: Showing) -> None:
+    """No process of the demo runs."""
+    assert shown.keys
+    wait_until(lambda: not any(lives(key) for key in shown.keys.values()))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for the demo's temporary files, which every user may write to; at the end nothing is in it."""
+    with tempfile.TemporaryDirectory(prefix="demo-test-") as made:
+        Path(made).chmod(0o1777)
+        yield Path(made)
+        assert list(Path(made).iterdir()) == []
+
+
+def test_in_real_time(folder: Path) -> None:
+    """In a pipe and in real time it takes under 30 s; the victim has died when its memory is free, the others live."""
+    begin_s = time.monotonic()
+    with showing(folder, code=CODE.replace(f"speed={FAST}", "speed=1.0")) as shown:
+        shown.read_until("SIGTERM")
+        assert all(lives(shown.keys[name]) for name in (*NEIGHBOURS, "trainer"))
+        shown.read_until("freed")
+        assert [name for name, key in shown.keys.items() if lives(key)] == ["detector", "notebook"]
+        shown.read_all()
+        assert shown.process.wait(timeout=5) == 0
+    assert 15 < time.monotonic() - begin_s < 30
+    check_story(shown)
+    assert 3.0 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5  # the grace of the policy
+
+
+def test_as_nobody(folder: Path) -> None:
+    """It works as a user without any right."""
+    need_root()
+    with showing(folder, *AS_NOBODY) as shown:
+        shown.read_all()
+        assert shown.process.wait(timeout=5) == 0
+    check_story(shown)
+
+
+def test_in_a_container(folder: Path) -> None:
+    """It works in a PID namespace that is not the host's."""
+    need_root()
+    with showing(folder, "unshare", "--pid", "--fork", "--mount-proc", watched=False) as shown:
+        text = shown.read_all()
+        assert shown.process.wait(timeout=5) == 0
+    assert "freed     11.2Gi" in text
+    assert "run on, never signalled" in text
+
+
+def test_without_pidfd(folder: Path) -> None:
+    """It works where the pidfd calls are refused, as some sandboxes do."""
+    with showing(folder, code=WITHOUT_PIDFD) as shown:
+        assert "freed     11.2Gi" in shown.read_all()
+        assert shown.process.wait(timeout=5) == 0
+    check_story(shown)
+
+
+@pytest.mark.parametrize(
+    ("word", "number"),
+    [
+        ("started", signal.SIGINT),
+        ("warned", signal.SIGINT),
+        ("SIGTERM", signal.SIGINT),
+        ("warned", signal.SIGTERM),
+        ("SIGTERM", signal.SIGHUP),
+    ],
+)
+def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
+    """Ctrl-C at any point, or another signal that ends programs: it says so, and no process is left."""
+    with showing(folder) as shown:
+        shown.read_until(word)
+        shown.process.send_signal(number)
+        shown.read_all()
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert shown.process.stderr.read() == b"the demo was stopped; all of its processes have been ended\n"
+    check_nothing_left(shown)
+
+
+def test_killed(folder: Path) -> None:
+    """Even a SIGKILL of the demo leaves no process, not the one that ignores SIGTERM either."""
+    with showing(folder) as shown:
+        shown.read_until("SIGTERM")
+        shown.process.kill()
+        shown.process.wait(timeout=5)
+        check_nothing_left(shown)
+    for left in folder.iterdir():
+        shutil.rmtree(left)  # nobody was there to do it
+
+
+def test_reader_goes(folder: Path) -> None:
+    """When whoever reads it goes away, it ends, and no process is left."""
+    with showing(folder) as shown:
+        shown.read_until("started")
+        assert shown.process.stdout is not None
+        shown.process.stdout.close()
+        assert shown.process.wait(timeout=10) != 0
+        check_nothing_left(shown)
+
+
+def test_foreign_proc(folder: Path) -> None:
+    """In a PID namespace whose /proc is that of another it says what it lacks, and starts nothing."""
+    need_root()
+    with showing(folder, "unshare", "--pid", "--fork") as shown:
+        assert shown.read_all() == ""
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert b"the demo needs the /proc of its own PID namespace" in shown.process.stderr.read()
+
+
+def test_no_room(folder: Path) -> None:
+    """Where no temporary folder can be made it says so in a line, and exits with 1."""
+    with showing(folder / "missing", code=f"import tempfile; tempfile.tempdir = '{folder}/missing'\n{CODE}") as shown:
+        assert shown.read_all() == ""
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert re.fullmatch(rb"the demo can't run here: [^\n]*missing[^\n]*\n", shown.process.stderr.read())
+
+
+def test_on_a_terminal(folder: Path) -> None:
+    """On a terminal of 80 by 24 every frame is drawn over the one before it and fits; the cursor comes back."""
+    written, code = on_terminal(folder, {})
+    assert code == 0
+    head, *drawn = re.split(r"\x1b\[([0-9]+)F", written)
+    frames = [head.removeprefix("\x1b[?25l"), *drawn[1::2]]
+    assert written.startswith("\x1b[?25l")
+    assert len(frames) > 10
+    shown = [
+        [COLOUR.sub("", line).removesuffix("\x1b[K") for line in each.partition("\x1b[J")[0].splitlines()]
+        for each in frames
+    ]
+    assert max(len(line) for lines in shown for line in lines) <= 79
+    assert max(len(lines) for lines in shown[:-1]) <= 23
+    assert [int(up) for up in drawn[0::2]] == [len(lines) for lines in shown[:-1]]
+    assert not any(CONTROL.search(line) for lines in shown for line in lines)
+    end = COLOUR.sub("", frames[-1].partition("\x1b[J")[2])
+    assert "What the owner of training/finetune can read:" in end
+    assert end.endswith("\x1b[?25h")
+    for text in ("kill in", "SIGKILL in", "recovered: ladder begins anew", "killed   0 of 3 run", "1 of 3 run"):
+        assert any(text in line for lines in shown for line in lines), text
+
+
+def test_no_colour(folder: Path) -> None:
+    """A terminal that is not to be coloured gets lines, as a pipe does."""
+    written, code = on_terminal(folder, {"NO_COLOR": "1"})
+    assert code == 0
+    assert not CONTROL.search(written)
+    assert "freed     11.2Gi" in written
+
+
+def test_contact(folder: Path) -> None:
+    """Whom a tenant should ask stands in what the victim's owner reads."""
+    code = CODE.replace("speed=", "contact='GPU \\\"desk\\\"', speed=")
+    with showing(folder, code=code) as shown:
+        assert 'Questions: ask GPU "desk".' in " ".join(shown.read_all().split())

@@ -1,0 +1,173 @@
+"""A node's GPUs as the stub of NVML shall show them: values that are written to the file that steers it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.stub.library import NoCompilerError, Variant, build, build_or_skip, environment, preload
+
+__all__ = [
+    "GIB",
+    "LISTS",
+    "MIB",
+    "NoCompilerError",
+    "Stub",
+    "StubDelay",
+    "StubGpu",
+    "StubMig",
+    "StubProcess",
+    "StubReturn",
+    "Variant",
+    "build",
+    "build_or_skip",
+    "environment",
+    "preload",
+]
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+ListName = Literal["compute", "graphics", "mps"]
+LISTS: Final = (
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubProcess:
+    """A process that a GPU lists, as long as it lives; a `ghost` is listed whether it lives or not.
+
+    `used` is bytes or None for not available. `holds` is what it really holds, where that differs. `gi` and `ci` are
+    for a card in MIG mode. `protected` fills the field that only 32-byte entries have.
+    """
+
+    pid: int
+    used: int | None = GIB
+    lists: tuple[ListName, ...] = ("compute",)
+    gi: int | None = None
+    ci: int | None = None
+    ghost: bool = False
+    holds: int | None = None
+    protected: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubMig:
+    """A MIG device of a card: `slot` is its MIG index; slots that no device has are the holes."""
+
+    uuid: str
+    slot: int = 0
+    gi: int = 1
+    ci: int = 0
+    profile: str = "1g.5gb"
+    total: int = 5 * GIB
+    reserved: int = 0
+    base: int = 0
+    null_handle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubGpu:
+    """A card. Its used bytes are `base` + `reserved` + what its processes hold, or `used` where that is given.
+
+    A `unified` chip has no memory information. `mig_mode` None: on where it has `migs`, otherwise not capable of it.
+    """
+
+    uuid: str
+    name: str = "NVIDIA Stub"
+    total: int = 40 * GIB
+    reserved: int = 512 * MIB
+    base: int = 0
+    used: int | None = None
+    unified: bool = False
+    null_handle: bool = False
+    mig_mode: bool | None = None
+    max_migs: int = 7
+    migs: tuple[StubMig, ...] = ()
+    processes: tuple[StubProcess, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubReturn:
+    """The return code of an NVML function by its C name, or of all but nvmlShutdown (`*`), for one device or any."""
+
+    call: str
+    code: int
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubDelay:
+    """How long an NVML function takes; no signal cuts it short."""
+
+    call: str
+    ms: float
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stub:
+    """All that the stub shows.
+
+    `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `grow_by`: every list is so much longer at
+    each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its memory used
+    for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid.
+    """
+
+    gpus: tuple[StubGpu, ...] = ()
+    driver: str = "550.54.15"
+    returns: tuple[StubReturn, ...] = ()
+    delays: tuple[StubDelay, ...] = ()
+    size_query_succeeds: bool = False
+    grow_by: int = 0
+    grow_calls: int = 1
+    free_delay_ms: float = 0.0
+    handle_epoch: int = 0
+
+    def write(self, path: Path) -> Path:
+        """Put it into a file at once (by renaming), and give the path."""
+        scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        scratch.write_text("\n".join(self.lines()) + "\n", encoding="utf-8")
+        scratch.replace(path)
+        return path
+
+    def lines(self) -> Iterator[str]:
+        """The statements of the file."""
+        yield f"driver version={self.driver}"
+        for gpu in self.gpus:
+            yield from _gpu_lines(gpu)
+        for rule in self.returns:
+            yield _line("return", call=rule.call, code=rule.code, gpu=rule.gpu or None)
+        for delay in self.delays:
+            yield _line("delay", call=delay.call, ms=delay.ms, gpu=delay.gpu or None)
+        if self.size_query_succeeds:
+            yield "size_query_succeeds"
+        if self.grow_by:
+            yield _line("grow", by=self.grow_by, calls=self.grow_calls)
+        yield _line("free_delay", ms=self.free_delay_ms)
+        yield _line("handles", epoch=self.handle_epoch)
+
+
+def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
+    mig = gpu.mig_mode if gpu.mig_mode is not None else (True if gpu.migs else None)
+    sizes = {"total": gpu.total, "reserved": gpu.reserved, "base": gpu.base, "used": gpu.used}
+    kind = {"unified": int(gpu.unified), "null": int(gpu.null_handle), "mig": mig if mig is None else int(mig)}
+    yield _line("gpu", uuid=gpu.uuid, **sizes, **kind, max_migs=gpu.max_migs, name=gpu.name)
+    for one in gpu.migs:
+        place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
+        size = {"total": one.total, "reserved": one.reserved, "base": one.base, "null": int(one.null_handle)}
+        yield _line("mig", parent=gpu.uuid, uuid=one.uuid, **place, **size)
+    for process in gpu.processes:
+        used = "na" if process.used is None else process.used
+        place = {"gi": process.gi, "ci": process.ci, "holds": process.holds, "protected": process.protected}
+        for name in process.lists:
+            yield _line(
+                "process", gpu=gpu.uuid, list=name, pid=process.pid, used=used, ghost=int(process.ghost), **place
+            )
+
+
+def _line(statement: str, **values: object) -> str:
+    return " ".join([statement, *(f"{key}={value}" for key, value in values.items() if value is not None)])

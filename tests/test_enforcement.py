@@ -1,0 +1,75 @@
+"""What suspends enforcement, and what an earlier life leaves behind."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.worlds import at, policy
+from watchdog.core.findings import AccountKey
+from watchdog.core.model import ProcessKey
+from watchdog.core.policy import Policy, Safety
+from watchdog.enforcement import REMEDIES, Footing, judge, stop_file
+from watchdog.leftovers import Leftover, Leftovers
+
+FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)
+ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
+
+
+@pytest.mark.parametrize(
+    ("under", "footing", "has", "suspended"),
+    [
+        (policy(), FIRM, (True, True), ()),
+        (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
+        (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
+        (policy(), FIRM, (False, True), ("lock",)),
+        (policy(), FIRM, (True, False), ("journal",)),
+        (policy(later=("brakes",)), FIRM, (True, True), ("policy_not_followed",)),
+        (policy(safety=ALLOWED), Footing(in_host_pid_namespace=False, pidfd_missing="EPERM"), (True, True), ()),
+        (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing="x"), (False, False), ()),
+    ],
+)
+def test_enforcing_is_refused_with_its_reasons(
+    tmp_path: Path, under: Policy, footing: Footing, has: tuple[bool, bool], suspended: tuple[str, ...]
+) -> None:
+    """Point 37: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
+    found = judge(under, footing, tmp_path / "journal.db", has_lock=has[0], has_journal=has[1])
+    assert found.suspended == suspended
+    assert found.enforcing is (under.mode == "enforce" and not suspended)
+    assert set(found.suspended) <= set(REMEDIES)
+
+
+def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> None:
+    """Point 33: a file `stop` beside the journal can only lower."""
+    journal = tmp_path / "journal.db"
+    stop_file(journal).touch()
+    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).suspended == ("stop_file",)
+    stop_file(journal).unlink()
+    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).enforcing
+
+
+def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
+    """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
+    victim = ProcessKey(pid=7, start_ticks=70)
+    account = AccountKey(uid="a")
+    left = Leftover(account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+    waiting = Leftovers((left,))
+    assert waiting.see(lambda _: True, at(1)) == ()
+    assert waiting.see(None, at(2)) == ()
+    assert waiting.see(lambda _: True, at(30)) == (account,)
+    assert waiting.see(lambda _: True, at(31)) == ()
+    assert Leftovers((left,)).see(lambda _: False, at(1)) == (account,)
+
+
+def test_two_deeds_of_one_account_are_both_waited_for() -> None:
+    """Point 31: the account is free when the last of its deeds is over."""
+    account = AccountKey(uid="a")
+    first, second = (ProcessKey(pid=pid, start_ticks=1) for pid in (7, 8))
+    both = Leftovers(
+        tuple(
+            Leftover(account=account, step=0, victim="main", targets=(key,), until_s=at(30).boottime_s)
+            for key in (first, second)
+        )
+    )
+    assert both.see(lambda key: key == second, at(1)) == ()
+    assert both.see(lambda _: False, at(2)) == (account,)

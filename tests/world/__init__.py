@@ -1,0 +1,1 @@
+"""Worlds: the real command on real processes in real cgroups, with the stub of NVML."""

@@ -1,0 +1,235 @@
+"""`run` in enforce mode on a real node: who is killed, how, and who lives."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig.command import daemon
+from tests.rig.node import GPU
+from tests.stub import GIB, MIB, StubProcess
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+def run(world: Node, policy: Path, prefix: tuple[str, ...] = ()) -> AbstractContextManager[Daemon]:
+    """The daemon on this node."""
+    arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
+    return daemon(world.root, world.stub_file, *arguments, prefix=prefix)
+
+
+def ended(running: Daemon, result: str = "done") -> bool:
+    """Whether the one kill has ended so."""
+    return running.metric("actions_total", action="kill", result=result) == 1.0
+
+
+def test_exactly_the_offenders_container_dies(world: Node) -> None:
+    """Points 21 to 23: every process and fork of the container gets TERM, then KILL; nobody else gets anything."""
+    hog = world.pod("hog", ("main", "1Gi"), ("side", None))
+    calm = world.pod("calm", ("main", "4Gi"))
+    over = world.start(hog, 0, behaviour="forker")
+    helper = world.start(hog, 0)  # a process of the same container that uses no GPU
+    side = world.start(hog, 1, used=128 * MIB)
+    within = world.start(calm, 0, used=3 * GIB)
+    host = world.start(None, used=GIB)
+    world.write()
+    members = world.members(hog)
+    assert len(members) == 4
+    with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(1)
+        world.use(over, 9 * GIB)
+        running.wait(lambda _: len(over.terms) == 3)
+        assert over.is_alive
+        running.wait(ended)
+        assert over.ended_by == signal.SIGKILL
+        assert helper.ended_by == signal.SIGTERM
+        assert world.members(hog) == set()
+        assert (side.is_alive, within.is_alive, host.is_alive) == (True, True, True)
+        assert (side.terms, within.terms, host.terms) == ([], [], [])
+        _check_the_record(world, running, members)
+
+
+def _check_the_record(world: Node, running: Daemon, members: set[int]) -> None:
+    """Metrics, log, journal and `history` tell it, and the ladder begins anew."""
+    assert running.metric("reaction_seconds_count", action="kill") == 1
+    assert running.metric("release_seconds_count") == 1
+    assert running.metric("container_memory_used_bytes", pod="hog", container="main") is None
+    assert running.metric("pod_memory_used_bytes", pod="hog") == 128 * MIB
+    assert running.metric("account_over_limit", pod="hog") == 0
+    stamp = running.metric(
+        "pod_last_action_timestamp_seconds", pod="hog", action="kill", result="done", container="main"
+    )
+    assert stamp is not None
+    assert abs(stamp - time.time()) < 30
+    (begun,) = running.events("kill_begun")
+    assert (begun["namespace"], begun["pod"], begun["container"], begun["rule"]) == ("ns", "hog", "main", "shared")
+    rows = _history(world)
+    kinds = [row["event"] for row in rows if row["pod"] == "hog"]
+    assert [kind for kind in kinds if kind in ("intended", "signalled", "kill_ended", "released")] == [
+        *("intended", "signalled", "signalled", "kill_ended", "released")
+    ]
+    text = gpu_watchdog("history", "--journal", world.journal, "--pod", "ns/hog", stub=world.stub_file).stdout
+    assert "SIGTERM" in text
+    assert "SIGKILL" in text
+    assert "1Gi" in text
+    killed = json.dumps(rows)
+    assert all(str(pid) in killed for pid in members)
+
+
+def _history(world: Node) -> list[dict[str, object]]:
+    done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def test_the_neighbour_container_has_its_own_account(world_v1: Node) -> None:
+    """Point 21: in container accounts the neighbour within the same pod lives."""
+    both = world_v1.pod("both", ("x", "1Gi"), ("y", "8Gi"))
+    over, within = world_v1.start(both, 0, used=3 * GIB), world_v1.start(both, 1, used=7 * GIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE, account="container")) as running:
+        running.wait(ended)
+        assert (over.ended_by, within.is_alive) == (signal.SIGTERM, True)
+
+
+def test_scope_process_ends_the_largest_alone(world_v1: Node) -> None:
+    """Points 21 and 22: only the largest GPU process of the container, and no SIGKILL once use is at the mark."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    small, large = world_v1.start(hog, used=300 * MIB), world_v1.start(hog, used=4 * GIB, behaviour="stubborn")
+    world_v1.write()
+    step = KILL_AT_ONCE.replace('scope = "container"', 'scope = "process"')
+    with run(world_v1, write_policy(world_v1.root, step)) as running:
+        running.wait(lambda _: large.terms)
+        world_v1.use(large, 100 * MIB)
+        running.wait(ended)
+        time.sleep(2.5)
+        assert (small.is_alive, small.terms, large.is_alive, len(large.terms)) == (True, [], True, 1)
+        assert "fell" in running.events("kill_ended")[0]["reason"]
+
+
+def test_scope_pod_ends_all_known_containers(world_v1: Node) -> None:
+    """Point 21: all containers of the pod; the sandbox and what the list does not know stay."""
+    hog = world_v1.pod("hog", ("main", "1Gi"), ("side", None))
+    over, side = world_v1.start(hog, 0, used=4 * GIB), world_v1.start(hog, 1)
+    pause = world_v1.start(None)
+    world_v1.enter(f"kubepods/burstable/pod{hog.uid}/{os.urandom(32).hex()}", pause.pid)
+    world_v1.write()
+    step = KILL_AT_ONCE.replace('scope = "container"', 'scope = "pod"')
+    with run(world_v1, write_policy(world_v1.root, step)) as running:
+        running.wait(ended)
+        assert (over.ended_by, side.ended_by, pause.is_alive) == (signal.SIGTERM, signal.SIGTERM, True)
+
+
+def test_a_fork_storm_is_ended(world_v1: Node) -> None:
+    """Point 23: forks that come between the rounds of SIGKILL are found, up to 10 rounds."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    world_v1.start(hog, used=4 * GIB, behaviour="breeder")
+    world_v1.write()
+    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"')
+    with run(world_v1, write_policy(world_v1.root, step)) as running:
+        running.wait(ended)
+        assert world_v1.members(hog) == set()
+
+
+def test_grace_0s_is_sigkill_at_once(world_v1: Node) -> None:
+    """Point 23: with `grace = "0s"` nobody gets SIGTERM."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    over = world_v1.start(hog, used=4 * GIB)
+    world_v1.write()
+    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"')
+    with run(world_v1, write_policy(world_v1.root, step)) as running:
+        running.wait(ended)
+        assert (over.ended_by, over.terms) == (signal.SIGKILL, [])
+
+
+def test_observe_does_nothing_and_says_what_it_would_do(world_v1: Node) -> None:
+    """Point 37: in observe mode one deed an incident is planned and none is done."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    over = world_v1.start(hog, used=4 * GIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
+        running.wait_passes(3)
+        assert running.metric("would_act_total", action="kill") == 1
+        assert running.metric("actions_total", action="kill", result="done") == 0
+        assert running.metric("enforcing") == 0
+        assert (over.is_alive, over.terms) == (True, [])
+        assert len(running.events("would_act")) >= 1
+    assert any(row["event"] == "would_act" for row in _history(world_v1))
+
+
+def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:
+    """Point 23: signal 0 goes to all first; without the right to signal one of them none of them is."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    mine = world_v1.start(hog, used=4 * GIB)
+    theirs = world_v1.start(hog, used=GIB, user=65534)
+    world_v1.write()
+    without_kill = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=without_kill) as running:
+        running.wait(lambda d: ended(d, "failed"))
+        running.wait_passes(3)
+        assert running.metric("actions_total", action="kill", result="failed") == 1
+        assert (mine.terms, theirs.terms, mine.is_alive, theirs.is_alive) == ([], [], True, True)
+        assert "CAP_KILL" in running.events("kill_ended")[0]["reason"]
+
+
+def test_evict_without_an_api_fails_and_says_so(world_v1: Node) -> None:
+    """Point 27: an eviction that can't be made is `failed: no API`, and holds up no later step."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    over = world_v1.start(hog, used=4 * GIB)
+    world_v1.write()
+    evict = 'above = "100%"\nfor = "0s"\ndo = "evict"'
+    kill = 'above = "100%"\nfor = "3s"\ndo = "kill"\ngrace = "1s"'
+    with run(world_v1, write_policy(world_v1.root, evict, kill)) as running:
+        running.wait(lambda d: d.metric("actions_total", action="evict", result="failed"))
+        assert over.is_alive
+        assert "no API" in running.events("evict_ended")[0]["reason"]
+        running.wait(ended)
+        assert over.ended_by == signal.SIGTERM
+
+
+def test_the_other_offender_does_not_wait(world_v1: Node) -> None:
+    """Law 10: a victim that takes its whole grace holds up nobody else's kill."""
+    slow, quick = world_v1.pod("slow", ("main", "1Gi")), world_v1.pod("quick", ("main", "1Gi"))
+    first = world_v1.start(slow, used=9 * GIB, behaviour="stubborn")
+    second = world_v1.start(quick, used=4 * GIB)
+    world_v1.write()
+    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "30s"')
+    with run(world_v1, write_policy(world_v1.root, step)) as running:
+        running.wait(lambda _: not second.is_alive)
+        assert first.is_alive
+        assert len(first.terms) == 1
+
+
+def test_a_process_that_nvml_alone_still_knows_is_nobodys(world_v1: Node) -> None:
+    """Ghosts, zombies and PIDs without a process are unattributed with their reason; nothing follows from them."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    zombie = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
+    world_v1.start(hog, used=512 * MIB)
+    (card,) = world_v1.stub.gpus
+    ghosts = (
+        StubProcess(pid=2**22 - 1, used=5 * GIB, ghost=True),
+        StubProcess(pid=zombie.pid, used=6 * GIB, ghost=True),
+    )
+    world_v1.stub = replace(world_v1.stub, gpus=(replace(card, processes=ghosts),))
+    world_v1.write()
+    time.sleep(0.3)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(2)
+        status = running.status()
+        assert sorted((each["reason"], each["gpu"]) for each in status["unattributed"]) == [
+            ("gone", GPU),
+            ("zombie", GPU),
+        ]
+        assert [each["verdict"] for each in status["accounts"]] == ["within"]
+    zombie.wait()

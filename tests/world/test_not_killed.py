@@ -1,0 +1,240 @@
+"""`run` in enforce mode: who must not be signalled, whatever happens between the decision and the signal."""
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Daemon, Node
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
+from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
+from tests.world.test_kill import ended, run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+GRACE_5S = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "5s"')
+
+
+def _let_the_first_look_hang(world: Node) -> None:
+    """Make the last list of a look take 1.5 s, so that the test can act between its first list and its end."""
+    world.stub = replace(world.stub, delays=(StubDelay(call=LISTS[2], ms=1500),))
+    world.write()
+
+
+def test_use_that_falls_between_selection_and_signal(world_v1: Node) -> None:
+    """Point 22: before the first signal use is read again, and whoever is at the mark by then lives."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    _let_the_first_look_hang(world_v1)
+    with run(world_v1, _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
+        running.wait_passes(1)
+        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        world_v1.use(tenant, 512 * MIB)
+        running.wait(lambda d: ended(d, "gone"))
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def _every_5s(policy: Path) -> Path:
+    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "5s"')
+    policy.write_text(text, encoding="utf-8")
+    return policy
+
+
+def _wait_for_the_middle_of_a_look(running: Daemon, before: Callable[[], None]) -> None:
+    """Run `before` between two looks, then wait until the second has read its first list and hangs in its last."""
+    running.wait_passes(1)
+    before()
+    time.sleep(5.0 - 1.5 + 0.75)
+
+
+def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> None:
+    """Point 22: whoever has ended is not signalled, and nobody in its place."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    other = world_v1.start(hog)
+    _let_the_first_look_hang(world_v1)
+    with run(world_v1, _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
+        running.wait_passes(1)
+        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        tenant.process.kill()
+        tenant.process.wait()
+        running.wait_passes(2)
+        assert (other.is_alive, other.terms) == (True, [])
+
+
+def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
+    """Points 15 and 16: time without readings is not time above the mark."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    seen = world_v1.stub
+    with run(world_v1, write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))) as running:
+        running.wait_passes(1)
+        blind = StubReturn(call=LISTS[0], code=999)
+        world_v1.stub = replace(seen, returns=(blind,))
+        world_v1.write()
+        running.wait_passes(1)
+        time.sleep(6)
+        assert tenant.terms == []
+        status = running.status()
+        assert [each["verdict"] for each in status["accounts"]] == ["unknown"]
+        assert "nvmlDeviceGetComputeRunningProcesses" in status["gaps"][0]["why"]
+        world_v1.stub = seen
+        world_v1.write()
+        came_back = time.clock_gettime(time.CLOCK_BOOTTIME)
+        running.wait(lambda _: tenant.terms)
+        assert tenant.terms[0] - came_back > 1.5
+
+
+@pytest.mark.parametrize("how", ["observe", "protect", "stop file"])
+def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
+    """Points 20 and 33: a policy that observes or protects, or the stop file, in the grace: no SIGKILL."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    policy = write_policy(world_v1.root, GRACE_5S)
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: tenant.terms)
+        if how == "observe":
+            write_policy(world_v1.root, GRACE_5S, mode="observe")
+        elif how == "protect":
+            write_policy(world_v1.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
+        else:
+            (world_v1.journal.parent / "stop").touch()
+        began = time.monotonic()
+        running.wait(lambda d: ended(d, "interrupted"))
+        assert time.monotonic() - began < 2.0
+        time.sleep(5)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+        if how == "stop file":
+            assert running.metric("enforcement_suspended", reason="stop_file") == 1
+            assert "stop" in running.get("/readyz")[1]
+
+
+def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(world_v1: Node) -> None:
+    """Point 20: another reload in the grace period does not save the offender."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait(lambda _: tenant.terms)
+        write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["elsewhere"]\n')
+        running.wait(ended)
+        assert tenant.ended_by == signal.SIGKILL
+
+
+def test_stopping_in_a_grace_period(world_v1: Node) -> None:
+    """Point 26: no further signal, `interrupted` in the journal, the end within a second; the journal is whole."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, GRACE_5S)) as running:
+        running.wait(lambda _: tenant.terms)
+        code, took_s = running.stop()
+    assert (code, took_s < 1.0) == (0, True)
+    time.sleep(5)
+    assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+    assert _deeds(world_v1) == ["interrupted"]
+
+
+def _deeds(world: Node) -> list[str | None]:
+    with sqlite3.connect(f"file:{world.journal}?mode=ro", uri=True) as journal:
+        assert journal.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        found = [row[0] for row in journal.execute("SELECT result FROM deed ORDER BY id")]
+    journal.close()
+    return found
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.3, 1.9, 2.02, 2.2])
+def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: float) -> None:
+    """Point 31: from the intention in the journal on, a daemon that dies is never followed by a second kill."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    with run(world_v1, policy) as running:
+        deadline = time.monotonic() + 10
+        while not _intended(world_v1.journal):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(after_s)
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+    time.sleep(0.1)
+    terms, was_alive = len(tenant.terms), tenant.is_alive
+    with run(world_v1, policy) as again:
+        again.wait_passes(4)
+        time.sleep(2)
+        assert len(_deeds(world_v1)) == 1
+        assert (len(tenant.terms), tenant.is_alive) == (terms, was_alive)
+        plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]
+        assert plan == (["pending"] if was_alive else [])
+    assert terms <= 1
+
+
+def _intended(journal: Path) -> bool:
+    """Whether an intention is on disk, without taking a lock that the daemon would notice."""
+    wal = journal.with_name(journal.name + "-wal")
+    try:
+        return b"intended" in wal.read_bytes() or b"intended" in journal.read_bytes()
+    except FileNotFoundError:
+        return False
+
+
+def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None:
+    """Point 31: the wait after a crash ends; who is still over then is killed by a new deed."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nrelease_timeout = "3s"')
+    policy.write_text(text, encoding="utf-8")
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: tenant.terms)
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+    with run(world_v1, policy) as again:
+        again.wait(ended)
+        assert tenant.ended_by == signal.SIGKILL
+    assert _deeds(world_v1) == ["interrupted", "done"]
+
+
+def test_a_stale_pod_list_leads_to_no_force(world_v1: Node) -> None:
+    """Point 27: a list that is older than `stale_after` suspends force, not observation."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nstale_after = "3s"')
+    policy.write_text(text, encoding="utf-8")
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        world_v1.pods_file.write_text("{", encoding="utf-8")
+        running.wait(lambda d: d.get("/readyz")[0] == 503, 20)
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="stale") == 1)
+        running.wait_passes(2)
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+        assert running.metric("pod_memory_used_bytes", pod="hog") == 9 * GIB
+        world_v1.write()
+        running.wait(lambda _: not tenant.is_alive)
+
+
+def test_protected_pods_live(world_v1: Node) -> None:
+    """Point 35: in kube-system, and a static pod: measured, and never signalled."""
+    system = world_v1.pod("dns", ("main", "1Gi"), namespace="kube-system")
+    mirror = world_v1.pod(
+        "etcd", ("main", "1Gi"), metadata={"annotations": {"kubernetes.io/config.mirror": "0123456789abcdef" * 2}}
+    )
+    tenants = [world_v1.start(system, used=9 * GIB), world_v1.start(mirror, used=9 * GIB)]
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="protected") == 2)
+        running.wait_passes(2)
+        assert [tenant.terms for tenant in tenants] == [[], []]
+        assert running.metric("withheld_total", brake="protected") == 2

@@ -1,0 +1,354 @@
+"""The life of `run`: health, reload, signals, a second daemon, and how fast it reacts."""
+
+import contextlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Node
+from tests.rig.command import COMMAND, Daemon, free_port
+from tests.rig.node import GPU
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn, environment
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
+from tests.world.test_kill import ended, run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+def test_the_endpoints(world_v1: Node) -> None:
+    """/metrics, /healthz, /readyz, /api/status and / answer; anything else is 404."""
+    world_v1.pod("calm", ("main", "1Gi"))
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE)) as running:
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        assert running.get("/healthz")[0] == 200
+        assert running.get("/")[0] == 200
+        assert running.get("/nothing")[0] == 404
+        assert running.status()["enforcing"] is True
+        assert running.metric("enforcing") == 1
+        assert running.metric("gpu_up", gpu=GPU) == 1
+        assert running.stop()[0] == 0
+    (started,) = running.events("started")
+    assert started["mode"] == "enforce"
+    assert running.events("stopped")
+
+
+def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_force(world_v1: Node) -> None:
+    """While an NVML call hangs HTTP answers, /healthz and /readyz are 503, no force follows; SIGTERM ends it in 1 s."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(1)
+        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[2], ms=600_000),))
+        tenant.used = 9 * GIB
+        world_v1.write()
+        running.wait(lambda d: d.get("/healthz")[0] == 503, 30)
+        status, reasons = running.get("/readyz")
+        assert status == 503
+        assert "NVML" in reasons
+        assert running.get("/metrics")[0] == 200
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+        code, took_s = running.stop()
+        assert (code, took_s < 1.0) == (0, True)
+
+
+def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> None:
+    """Point 22: once begun a kill is completed by identity alone; a driver that hangs does not hold it up."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait(lambda _: tenant.terms)
+        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=600_000),))
+        world_v1.write()
+        running.wait(lambda _: not tenant.is_alive, 5)
+        assert tenant.ended_by == signal.SIGKILL
+
+
+def test_memory_that_comes_back_late_is_waited_for(world_v1: Node) -> None:
+    """Point 24: the release is measured by what the driver lists; until then the account's next deed is pending."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.stub = replace(world_v1.stub, free_delay_ms=3000)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait(ended)
+        release = running.metric("release_seconds_sum")
+        assert release is not None
+        assert 2.5 < release < 8
+
+
+@pytest.mark.parametrize("how", ["rename", "SIGHUP in place", "symlink swap"])
+def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
+    """A new file, the same file written anew with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    folders = [world_v1.root / "1", world_v1.root / "2"]
+    for folder, mode in zip(folders, ("observe", "enforce"), strict=True):
+        folder.mkdir()
+        write_policy(folder, KILL_AT_ONCE, mode=mode)
+    data = world_v1.root / "..data"
+    data.symlink_to("1")
+    policy = world_v1.root / "policy.toml"
+    policy.symlink_to("..data/policy.toml")
+    with run(world_v1, policy) as running:
+        running.wait_passes(2)
+        assert tenant.is_alive
+        first = _loaded(running)
+        if how == "symlink swap":
+            swapped = world_v1.root / "..data_tmp"
+            swapped.symlink_to("2")
+            swapped.rename(data)
+        elif how == "rename":
+            (folders[1] / "policy.toml").rename(folders[0] / "policy.toml")
+        else:
+            (folders[0] / "policy.toml").write_bytes((folders[1] / "policy.toml").read_bytes())
+            running.process.send_signal(signal.SIGHUP)
+        running.wait(lambda _: not tenant.is_alive)
+        assert _loaded(running) != first
+        assert running.metric("policy_last_reload_successful") == 1
+
+
+def _loaded(running: Daemon) -> str:
+    sha256: str = running.status()["policy"]["sha256"]
+    return sha256
+
+
+def test_a_policy_that_stops_parsing_changes_nothing(world_v1: Node) -> None:
+    """A broken file while the daemon runs: the last good policy goes on, a metric and the log say so."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        before = _loaded(running)
+        write_policy(world_v1.root, KILL_AT_ONCE.replace("2s", "soon"))
+        running.wait(lambda d: d.metric("policy_last_reload_successful") == 0)
+        (refused,) = running.events("policy_refused")
+        assert "rule[0].step[0].grace" in refused["message"]
+        assert _loaded(running) == before
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+        write_policy(world_v1.root, KILL_AT_ONCE)
+        running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
+
+
+def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) -> None:
+    """The report of `check`, on stderr, and nothing started."""
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
+    done = subprocess.run(
+        [COMMAND, "run", "--policy", policy, "--listen", f"127.0.0.1:{free_port()}"],
+        env=environment(world_v1.stub_file),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "rule[0].step[0].do" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
+    """A second daemon on the same port says so and ends."""
+    world_v1.write()
+    policy = write_policy(world_v1.root, WARN_AT_ONCE)
+    with run(world_v1, policy) as running:
+        done = subprocess.run(
+            [COMMAND, "run", "--policy", policy, "--listen", f"127.0.0.1:{running.port}"],
+            env=environment(world_v1.stub_file),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert str(running.port) in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
+    """Point 32: one daemon a node; when the first has gone the second takes over."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    with run(world_v1, policy) as first, run(world_v1, policy) as second:
+        second.wait_passes(1)
+        status, reasons = second.get("/readyz")
+        assert status == 503
+        assert str(first.pid) in reasons
+        assert second.metric("enforcing") == 0
+        assert second.metric("enforcement_suspended", reason="lock") == 1
+        first.stop()
+        second.wait(lambda d: d.metric("enforcing") == 1)
+        second.wait(lambda d: d.get("/readyz")[0] == 200)
+        world_v1.use(tenant, 9 * GIB)
+        second.wait(lambda _: not tenant.is_alive)
+
+
+def test_without_a_journal_it_only_observes(world_v1: Node) -> None:
+    """Points 31 and 37: where the journal can't be opened enforcement is suspended, and the reason is said."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    world_v1.journal.parent.mkdir()
+    world_v1.journal.mkdir()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        assert running.metric("enforcement_suspended", reason="journal") == 1
+        assert "journal" in running.get("/readyz")[1]
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+        world_v1.journal.rmdir()
+        running.wait(lambda _: not tenant.is_alive)
+
+
+def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> None:
+    """Point 37: PIDs that NVML speaks may mean other processes there; `[safety]` can allow it."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    elsewhere = ("unshare", "--pid", "--fork", "--kill-child")
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=elsewhere) as running:
+        running.wait_passes(2)
+        assert running.metric("enforcement_suspended", reason="pid_namespace") == 1
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def test_settings_of_a_later_version_make_it_observe(world_v1: Node) -> None:
+    """While a setting is there that this version can't follow, enforcing would break the operator's word."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE, more='\n[brakes]\nnode = "1 per 10m"\n')
+    with run(world_v1, policy) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
+        assert running.metric("enforcement_suspended", reason="policy_not_followed") == 1
+        assert any("brakes" in line["message"] for line in running.events("warning"))
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:
+    """One card that falls off the bus is `gpu_up 0` and a gap; who is over on the other is still killed."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    (first,) = world_v1.stub.gpus
+    second = replace(first, uuid=GPU[:-1] + "1")
+    world_v1.stub = replace(world_v1.stub, gpus=(first, second))
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(1)
+        lost = StubReturn(call="*", code=15, gpu=second.uuid)
+        world_v1.stub = replace(world_v1.stub, returns=(lost,))
+        world_v1.write()
+        running.wait(lambda d: d.metric("gpu_up", gpu=second.uuid) == 0)
+        assert running.metric("gpu_up", gpu=first.uuid) == 1
+        assert running.metric("gpu_memory_used_bytes", gpu=second.uuid) is None
+        assert any(second.uuid in gap["what"] for gap in running.status()["gaps"])
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+
+
+def test_the_driver_goes_away_and_comes_back(world_v1: Node) -> None:
+    """A driver that is unloaded is a gap and `not ready`; when it is back the daemon goes on by itself."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    world_v1.write()
+    whole = world_v1.stub
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        world_v1.stub = replace(whole, returns=(StubReturn(call="*", code=9),))
+        world_v1.write()
+        running.wait(lambda d: d.get("/readyz")[0] == 503)
+        assert running.get("/healthz")[0] == 200
+        assert tenant.is_alive
+        world_v1.stub = replace(whole, driver="570.00.00")
+        world_v1.write()
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+
+
+def test_the_signal_follows_within_the_interval_and_50_ms(world_v1: Node) -> None:
+    """With `for = "0s"` and `interval = "1s"` a limit that is crossed leads to a signal within 1.05 s (median of 7)."""
+    pods = [world_v1.pod(f"hog-{number}", ("main", "1Gi")) for number in range(7)]
+    tenants = [world_v1.start(pod, used=512 * MIB) for pod in pods]
+    world_v1.write()
+    took = []
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(2)
+        for number, tenant in enumerate(tenants):
+            time.sleep(0.13 * number)
+            began = time.clock_gettime(time.CLOCK_BOOTTIME)
+            world_v1.use(tenant, 9 * GIB)
+            running.wait(lambda _, tenant=tenant: tenant.terms)  # type: ignore[misc]
+            took.append(tenant.terms[0] - began)
+    sys.stdout.write(f"allocation to SIGTERM, s: {sorted(round(each, 3) for each in took)}\n")
+    assert statistics.median(took) <= 1.05
+    assert min(took) >= 0
+
+
+def test_a_recycled_pid_is_another_process(world_v1: Node) -> None:
+    """Point 11: a neighbour that gets the PID of an offender that has ended is not taken for it.
+
+    In a small PID namespace the next PID can be chosen, so the very same one is given out again.
+    """
+    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "20Gi"))
+    world_v1.write()
+    policy = write_policy(
+        world_v1.root, KILL_AT_ONCE.replace('"0s"', '"3s"', 1), more="\n[safety]\nforeign_pid_namespace = true\n"
+    )
+    arguments = [str(world_v1.root), str(policy), hog.cgroup(hog.containers[0]), calm.cgroup(calm.containers[0])]
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    done = subprocess.run(
+        [*unshare, sys.executable, "-m", "tests.world.recycled_pid", *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "the neighbour lives under the offender's PID"
+
+
+def test_nothing_is_left_open_over_many_passes(world_v1: Node) -> None:
+    """Descriptors: processes that come and go leave none behind in the daemon."""
+    hog = world_v1.pod("hog", ("main", "8Gi"))
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE)) as running:
+        running.wait_passes(2)
+        before = _pidfds(running)
+        for _ in range(5):
+            tenants = [world_v1.start(hog, used=10 * MIB) for _ in range(4)]
+            world_v1.write()
+            running.wait_passes(1)
+            for tenant in tenants:
+                tenant.process.kill()
+                tenant.process.wait()
+                tenant.used = 0  # the stub runs in the daemon and holds whom it lists
+            world_v1.write()
+        running.wait_passes(1)
+        world_v1.write()  # the stub lets go of whom it listed when it reads its file again
+        running.wait_passes(2)
+        assert (before, _pidfds(running)) == (0, 0)
+
+
+def _pidfds(running: Daemon) -> int:
+    """How many pidfds the daemon holds; its connections come and go while one looks."""
+    count = 0
+    for link in Path(f"/proc/{running.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += "pidfd" in str(link.readlink())
+    return count

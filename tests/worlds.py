@@ -1,0 +1,156 @@
+"""Worlds made by hand: pods, GPUs and processes in a line each, for tests of the core."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.findings import Assessment
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import (
+    Container,
+    ContainerKind,
+    Gpu,
+    Node,
+    Now,
+    Owner,
+    Place,
+    PlaceKind,
+    Pod,
+    Process,
+    ProcessKey,
+    Snapshot,
+    Use,
+)
+from watchdog.core.plan import Conditions, Plan
+from watchdog.core.policy import Allowance, Declaration, Do, Mark, Policy, Rule, Scope, Step
+
+Gi = 2**30
+Mi = 2**20
+BOOT = "11111111-2222-3333-4444-555555555555"
+MEMORY = "veriff.com/gpu-memory"
+VERIFF = Declaration(kind="resource", key=MEMORY, unit=1)
+NODE = Node(name="n1")
+T0 = 1_800_000_000.0
+
+
+def at(second: float) -> Now:
+    """The moment so many seconds after the test began; the wall clock goes along."""
+    return Now(boottime_s=1000.0 + second, wall_s=T0 + second, boot_id=BOOT)
+
+
+def container_id(text: str) -> str:
+    """A container ID of 64 hexadecimal digits that stands for a text."""
+    return text.encode().hex().ljust(64, "0")[:64]
+
+
+def container(
+    name: str = "main",
+    declared: str | None = None,
+    *,
+    of: str = "a",
+    kind: ContainerKind = ContainerKind.MAIN,
+    resources: Mapping[str, str] | None = None,
+    running: bool = True,
+) -> Container:
+    """A container of the pod with UID `of`, declaring the Veriff resource where `declared` is given."""
+    own = {MEMORY: declared} if declared is not None else {}
+    ids = frozenset({container_id(f"{of}/{name}")})
+    return Container(name=name, kind=kind, ids=ids, running=running, resources={**own, **(resources or {})})
+
+
+def pod(uid: str = "a", *containers: Container, namespace: str = "ns", **more: object) -> Pod:
+    """A pod whose name is `pod-UID`; without containers it has one, `main`, that declares nothing."""
+    made = Pod(namespace=namespace, name=f"pod-{uid}", uid=uid, containers=containers or (container(of=uid),))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def gpu(number: int = 0, total: int = 80 * Gi, **more: object) -> Gpu:
+    """A card named `GPU-number`."""
+    made = Gpu(uuid=f"GPU-{number}", index=number, name="Stub", total=total, used=0, reserved=0)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def process(pid: int, where: str | None = "a/main", **more: object) -> Process:
+    """A process in a container (`uid/name`), or on the host (None); its start time is ten times its PID."""
+    place = Place(kind=PlaceKind.HOST)
+    if where is not None:
+        place = Place(kind=PlaceKind.POD, pod=where.split("/")[0], container=container_id(where))
+    made = Process(pid=pid, key=ProcessKey(pid=pid, start_ticks=pid * 10), place=place, name="python3")
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def use(pid: int, used: int | None, number: int = 0) -> Use:
+    """What a process uses on card `number`."""
+    return Use(gpu=f"GPU-{number}", pid=pid, used=used)
+
+
+def snapshot(
+    uses: Iterable[Use] = (),
+    processes: Iterable[Process] = (),
+    gpus: Iterable[Gpu] = (gpu(),),
+    second: float = 0.0,
+    **more: object,
+) -> Snapshot:
+    """A snapshot; processes that are not given stand in container `a/main`."""
+    uses = tuple(uses)
+    known = {each.pid: each for each in processes}
+    every = {each.pid: known.get(each.pid, process(each.pid)) for each in uses}
+    made = Snapshot(at=at(second), driver="550.54", gpus=tuple(gpus), uses=uses, processes=every)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def step(above: str = "100%", for_s: float = 0.0, do: str = "kill", scope: Scope = "container", **more: object) -> Step:
+    """A step; `above` is a percentage, `+bytes` or bytes."""
+    if above.endswith("%"):
+        mark = Mark(share=Fraction(above[:-1]) / 100)
+    elif above.startswith("+"):
+        mark = Mark(plus=int(above))
+    else:
+        mark = Mark(amount=int(above))
+    return replace(Step(above=mark, for_s=for_s, do=Do(do), scope=scope), **more)  # type: ignore[arg-type]
+
+
+def rule(*steps: Step, **more: object) -> Rule:
+    """A rule `all` for every pod."""
+    return replace(Rule(name="all", steps=steps), **more)  # type: ignore[arg-type]
+
+
+def policy(*rules: Rule, **more: object) -> Policy:
+    """A policy without allowance that reads the Veriff resource, with the given rules or one that kills at once."""
+    made = Policy(
+        sha256="0" * 64,
+        source="policy.toml",
+        mode="enforce",
+        declarations=(VERIFF,),
+        allowance=Allowance(per_context=0, max_contexts=0, percent=Fraction(0)),
+        rules=rules or (rule(step()),),
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def assessed(
+    seen: Snapshot, pods: Iterable[Pod], under: Policy, node: Node = NODE, own: Place | None = None
+) -> tuple[Assessment, ...]:
+    """Attribute and assess in one go."""
+    pods = tuple(pods)
+    return assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=node, own=own))
+
+
+def planned(
+    seen: Snapshot,
+    pods: Iterable[Pod],
+    under: Policy,
+    ledger: Ledger | None = None,
+    conditions: Conditions | None = None,
+) -> Plan:
+    """From a snapshot to its plan."""
+    known = ledger if ledger is not None else Ledger()
+    return decide(assessed(seen, pods, under), under, known, seen.at, conditions or Conditions())
+
+
+def owner(kind: str = "ReplicaSet", name: str = "web") -> Owner:
+    """A controller."""
+    return Owner(kind=kind, name=name)

@@ -1,0 +1,6 @@
+"""Makes `python -m watchdog` the same as `gpu-watchdog`."""
+
+from watchdog.cli import main
+
+if __name__ == "__main__":
+    main()

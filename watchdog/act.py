@@ -1,0 +1,177 @@
+"""The act: the only step that changes anything. Looks at identity once more, writes the intention down, then signals.
+
+Observe mode ends here and nowhere else.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from watchdog.core.errors import RecordError
+from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.model import Now, Pod, ProcessKey
+from watchdog.core.plan import Brake, Outcome, PlanEntry, Result
+from watchdog.deed import Deed, Record, Warrant
+from watchdog.node.pidfd import Handle
+
+
+class Processes(Protocol):
+    """Finds processes to act on."""
+
+    def members(self, pod: Pod, containers: frozenset[str]) -> list[Handle]:
+        """Every living process of these containers (IDs) of a pod, each held; never PID 1, this daemon or MPS."""
+
+
+class Deeds:
+    """The kills under way, at most one an account, each going on by itself."""
+
+    def __init__(self, processes: Processes, record: Record, clock: Callable[[], Now]) -> None:
+        self._processes = processes
+        self._clock = clock
+        self._record = record
+        self._under_way: dict[AccountKey, Deed] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time at which one of them wants to go on; infinity where none does."""
+        return min((deed.next_wake_s for deed in self._under_way.values()), default=float("inf"))
+
+    def begin(self, entry: PlanEntry, release_timeout_s: float) -> Outcome | Brake:
+        """Begin a kill that has just been looked at again.
+
+        Gives what is known right after the first signal (`done` stands for: begun), how it ended where it could not
+        begin, or the brake that holds it.
+        """
+        handles = _of_scope(self._members(entry), entry)
+        now = self._clock()
+        try:
+            ready = _test(handles)
+            if not ready:
+                return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+            number = self._record.intend(entry, sorted(handle.key for handle in ready), now)
+        except PermissionError as error:
+            _close(handles)
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; nobody was signalled")
+        except RecordError:
+            _close(handles)
+            return Brake.JOURNAL
+        warrant = Warrant(
+            entry=entry,
+            number=number,
+            first_signal=self._clock(),
+            release_timeout_s=release_timeout_s,
+            members=lambda: self._members(entry),
+        )
+        deed = Deed(warrant, ready, self._record)
+        self._under_way[entry.account] = deed
+        return self._begun(deed)
+
+    def _members(self, entry: PlanEntry) -> list[Handle]:
+        return self._processes.members(entry.assessment.pod, _container_ids(entry))
+
+    def _begun(self, deed: Deed) -> Outcome:
+        now = deed.warrant.first_signal
+        failed = deed.advance(now)
+        if failed is not None:
+            del self._under_way[deed.entry.account]
+            return failed
+        return Outcome(
+            entry=deed.entry,
+            result=Result.DONE,
+            at=now,
+            signalled=deed.victims,
+            deed=deed.warrant.number,
+            reaction_s=reaction_s(deed.entry, now),
+        )
+
+    def hasten(self, entry: PlanEntry, now: Now) -> None:
+        """End the grace of this account's deed: a stronger step has come due on the same victim."""
+        deed = self._under_way.get(entry.account)
+        if deed is not None:
+            deed.hasten(entry, now)
+
+    def advance(self, now: Now, is_permitted: Callable[[PlanEntry], bool]) -> tuple[Outcome, ...]:
+        """Let each go on. One that is still in its grace and is not permitted any more gets no further signal."""
+        outcomes: list[Outcome] = []
+        for key, deed in list(self._under_way.items()):
+            if deed.is_in_grace and not is_permitted(deed.entry):
+                reason = "enforcement was withdrawn in the grace period"
+                outcomes.append(deed.stop(Result.INTERRUPTED, reason, now))
+                del self._under_way[key]
+            elif deed.next_wake_s <= now.boottime_s:
+                outcome = deed.advance(now)
+                if outcome is not None:
+                    outcomes.append(outcome)
+                    del self._under_way[key]
+        return tuple(outcomes)
+
+    def see(
+        self, still_listed: Callable[[ProcessKey], bool] | None, assessments: Iterable[Assessment], now: Now
+    ) -> tuple[Outcome, ...]:
+        """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed.
+
+        `still_listed` is None where the driver did not answer, so that nothing can be said of what is free.
+        """
+        by_account = {assessment.account: assessment for assessment in assessments}
+        outcomes: list[Outcome] = []
+        for key, deed in list(self._under_way.items()):
+            outcome = deed.see(still_listed or (lambda _key: True), now)
+            if outcome is None and deed.is_in_grace and deed.entry.definition.scope == "process":
+                assessment = by_account.get(key)
+                # Only a whole number says that it is enough; the other scopes are completed whatever is used.
+                if assessment is not None and assessment.used is not None and assessment.used <= deed.entry.height:
+                    outcome = deed.stop(Result.DONE, "use fell to the mark after SIGTERM", now)
+            if outcome is not None:
+                outcomes.append(outcome)
+                del self._under_way[key]
+        return tuple(outcomes)
+
+    def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
+        """Stop all of them where they are: no further signal."""
+        under_way = self._under_way.values()
+        outcomes = tuple(deed.stop(Result.INTERRUPTED, reason, now, is_final=False) for deed in under_way)
+        self._under_way.clear()
+        return outcomes
+
+
+def reaction_s(entry: PlanEntry, now: Now) -> float | None:
+    """Seconds from the last conclusive reading not above the mark, plus `for`, until now; None: there was none."""
+    if entry.not_above is None:
+        return None
+    return max(now.boottime_s - entry.not_above.boottime_s - entry.definition.for_s, 0.0)
+
+
+def _container_ids(entry: PlanEntry) -> frozenset[str]:
+    """The container IDs to act on: the victim's, or with scope `pod` those of all containers, never the sandbox's."""
+    whole_pod = entry.definition.scope == "pod"
+    chosen = (c for c in entry.assessment.pod.containers if whole_pod or c.name == entry.victim)
+    return frozenset[str]().union(*(container.ids for container in chosen))
+
+
+def _of_scope(held: list[Handle], entry: PlanEntry) -> list[Handle]:
+    if entry.definition.scope != "process":
+        return held
+    _close(handle for handle in held if handle.key not in entry.targets)
+    return [handle for handle in held if handle.key in entry.targets]
+
+
+def _test(handles: list[Handle]) -> list[Handle]:
+    """Send signal 0 to all before anything else; those that have ended are let go, PermissionError goes up."""
+    ready = []
+    for handle in handles:
+        try:
+            handle.signal(0)
+        except ProcessLookupError:
+            handle.close()
+        except PermissionError as error:
+            raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error
+        else:
+            ready.append(handle)
+    return ready
+
+
+def _close(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.close()

@@ -1,0 +1,140 @@
+"""The command `gpu-watchdog`. Exit codes everywhere: 0, 1 with a reason on stderr, 2 wrong use."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from watchdog import __version__
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DEFAULT_PROCFS, Options
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def _path(name: str, default: Path | None, help_: str) -> Callable[[Command], Command]:
+    return click.option(
+        name,
+        envvar="GPU_WATCHDOG_" + name.removeprefix("--").replace("-", "_").upper(),
+        show_envvar=True,
+        default=default,
+        show_default=True,
+        type=click.Path(path_type=Path),
+        help=help_,
+    )
+
+
+def _node_options(command: Command) -> Command:
+    """The options by which a command finds the node, its processes and its pods."""
+    node = click.option(
+        "--node",
+        envvar=["GPU_WATCHDOG_NODE", "NODE_NAME"],
+        show_envvar=True,
+        default=socket.gethostname,
+        show_default="the host's name",
+        help="The name of this node.",
+    )
+    for option in (
+        _path("--node-object", None, "A file with what `kubectl get node NAME -o json` prints."),
+        _path("--pods", None, "A file with what `kubectl get pods -A -o json` prints; read again when it changes."),
+        _path("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted."),
+        node,
+        _path("--policy", DEFAULT_POLICY, "The policy, a TOML file."),
+    ):
+        command = option(command)
+    return command
+
+
+_journal = _path("--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` beside it turns enforcement off.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="gpu-watchdog")
+def main() -> None:
+    """Gives declared GPU memory teeth: measures what each pod of this node uses, warns and kills by a policy."""
+
+
+@main.command()
+@_node_options
+@_journal
+@click.option(
+    "--listen",
+    envvar="GPU_WATCHDOG_LISTEN",
+    show_envvar=True,
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    help="Address and port of /metrics, /healthz, /readyz and the status page.",
+)
+def run(**options: Any) -> None:
+    """Run the daemon until SIGTERM or SIGINT. SIGHUP reads the policy again, and so does a change of the file."""
+    from watchdog.daemon import run_daemon
+
+    code = run_daemon(Options(**options))
+    sys.stderr.flush()
+    # A call into the driver can hang for ever on its thread, and an ordinary exit would wait for it.
+    os._exit(code)
+
+
+@main.command()
+@_node_options
+@_json
+@click.pass_context
+def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
+    """Look once, print what is there and what would follow. Never acts, opens no journal."""
+    from watchdog.scan import print_scan
+
+    named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
+    print_scan(Options(**options), is_policy_named=named, as_json=as_json)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Validate a policy: print it compiled, or every mistake in it, one a line."""
+    from watchdog.config.load import load_policy
+    from watchdog.config.problems import PolicyError
+    from watchdog.config.render import render_policy
+
+    try:
+        policy = load_policy(file)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    for warning in policy.warnings:
+        click.echo(f"{file}: warning: {warning}", err=True)
+    click.echo(render_policy(policy))
+
+
+@main.command()
+@click.option("--pod", metavar="NS/NAME", help="Only what concerns this pod.")
+@click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
+@_journal
+@_json
+def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> None:
+    """Print what was decided and done, from the journal."""
+    from watchdog.history import print_history
+
+    print_history(journal, pod, _duration(since), as_json=as_json)
+
+
+@main.command()
+def demo() -> None:
+    """Watch a simulated shared card with three tenants, one of which runs away and is really killed."""
+    from watchdog.demo import run_demo
+
+    sys.exit(run_demo(sys.stdout))
+
+
+def _duration(text: str) -> float:
+    from watchdog.core.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error

@@ -1,0 +1,1 @@
+"""The policy file as it is written, turned into core.policy."""

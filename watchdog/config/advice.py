@@ -1,0 +1,83 @@
+"""Warnings: what a policy may say, but what is hardly meant."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from watchdog.config.amounts import format_mark
+from watchdog.config.problems import Location, Mistake
+from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
+from watchdog.config.schema import PolicyTable
+from watchdog.core.policy import Protect
+from watchdog.core.units import format_duration, format_quantity
+
+_SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
+
+
+def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
+    """Look through a valid policy."""
+    yield from _look_at_whole(table)
+    yield from _look_for_unused(table.rule)
+    for index, rule in enumerate(table.rule):
+        yield from _look_at_rule(rule, ("rule", index), table.interval)
+    if table.allowance.per_context and table.allowance.per_context < _SMALL:
+        yield Mistake(("allowance", "per_context"), _say_small(table.allowance.per_context))
+    for index, declaration in enumerate(table.declaration):
+        if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
+            location = ("declaration", index, "allowance", "per_context")
+            yield Mistake(location, _say_small(declaration.allowance.per_context or 0))
+
+
+def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
+    if not table.rule:
+        yield Mistake((), "there is no [[rule]]: every pod is measured and left alone")
+    elif not table.declaration and all(rule.default is None for rule in table.rule):
+        yield Mistake((), "there is no [[declaration]] and no default: every pod is undeclared and left alone")
+    if table.stale_after < table.interval:
+        yield Mistake(("stale_after",), "is shorter than interval: force may be withheld always")
+    waits = any(step.under_pressure for rule in table.rule for step in rule.step)
+    if table.pressure is not None and not waits:
+        yield Mistake(("pressure",), "is for steps with under_pressure = true, and there is none")
+    if table.pressure is None and waits:
+        yield Mistake((), "a step has under_pressure = true, and there is no [pressure] that says when")
+    priority = table.protect.priority_at_least
+    if priority > Protect().priority_at_least:
+        yield Mistake(("protect", "priority_at_least"), "protects nobody: 2000000000 and above always is")
+    if priority <= 0:
+        yield Mistake(("protect", "priority_at_least"), "protects every pod that has no priority class")
+
+
+def _look_for_unused(rules: list[RuleTable]) -> Iterator[Mistake]:
+    seen: dict[str, int] = {}
+    for index, rule in enumerate(rules):
+        match = "all" if _is_for_all(rule.match) else repr(rule.match)
+        first = seen.get("all", seen.setdefault(match, index))
+        if first != index:
+            yield Mistake(("rule", index), f"can never be used: rule[{first}] matches whatever it would match")
+
+
+def _look_at_rule(rule: RuleTable, at: Location, interval: float) -> Iterator[Mistake]:
+    if "match" not in rule.model_fields_set:
+        yield Mistake(at, "has no match, so it is for every pod; write match = {} to say so")
+    if rule.default and rule.default < _SMALL:
+        yield Mistake((*at, "default"), _say_small(rule.default))
+    for number, step in enumerate(rule.step):
+        yield from _look_at_step(step, (*at, "step", number), interval)
+
+
+def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mistake]:
+    if 0 < step.for_s < interval:
+        yield Mistake(
+            (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval)}"
+        )
+    amount = step.above.plus or step.above.amount
+    if amount and amount < _SMALL:
+        yield Mistake((*at, "above"), f"{format_mark(step.above)} {_say_small(amount)}")
+
+
+def _say_small(amount: int) -> str:
+    return f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"'
+
+
+def _is_for_all(match: MatchTable) -> bool:
+    names_all = all(any(not name.strip("*/") for name in names) for names in (match.namespaces, match.pods) if names)
+    return names_all and not (match.labels or match.owner_kinds or match.namespace_labels or match.node_labels)

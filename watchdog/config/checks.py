@@ -1,0 +1,154 @@
+"""Mistakes that no single field shows: keys that do not go together, ladders that fall, names given twice."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from watchdog.config.amounts import format_mark
+from watchdog.config.declaration_schema import DeclarationTable
+from watchdog.config.fields import quote
+from watchdog.config.problems import Location, Mistake, format_path
+from watchdog.config.rule_schema import RuleTable, StepTable
+from watchdog.config.schema import BrakesTable, PolicyTable
+from watchdog.core.policy import Mark
+
+_KINDS: Final = ("resource", "annotation", "label")
+_LISTS: Final = ("namespaces", "pods", "owner_kinds")
+
+
+class Ground(NamedTuple):
+    """A place of the document, and the places below which nothing can be concluded from."""
+
+    at: Location
+    spoilt: frozenset[Location]
+
+    def trusts(self, *keys: str) -> bool:
+        """Whether what stands under these keys is what the file says."""
+        return not any((*self.at, key) in self.spoilt for key in keys) and self.at not in self.spoilt
+
+    def mistake(self, key: str, what: str) -> Mistake:
+        """A mistake under a key of this place, or of the place itself if the key is empty."""
+        return Mistake((*self.at, key) if key else self.at, what)
+
+
+def find_mistakes(table: PolicyTable, spoilt: frozenset[Location]) -> Iterator[Mistake]:
+    """Look at what the schema let through; nothing is said of places that it did not trust."""
+    seen: dict[str, int] = {}
+    for index, declaration in enumerate(table.declaration):
+        ground = Ground(("declaration", index), spoilt)
+        yield from _check_declaration(declaration, ground)
+        first = seen.setdefault(repr(declaration), index)
+        if first != index and not any(place[:2] == ground.at for place in spoilt):
+            yield ground.mistake("", f"is the same as declaration[{first}]; leave one of them")
+    names: dict[str, Location] = {}
+    for index, rule in enumerate(table.rule):
+        ground = Ground(("rule", index), spoilt)
+        if ground.trusts("name"):
+            if rule.name in names:
+                yield ground.mistake("name", f"{quote(rule.name)} is the name of {format_path(names[rule.name])} too")
+            names.setdefault(rule.name, ground.at)
+        yield from _check_rule(rule, ground)
+    if table.brakes is not None:
+        yield from _check_brakes(table.brakes, Ground(("brakes",), spoilt))
+
+
+def _check_declaration(declaration: DeclarationTable, ground: Ground) -> Iterator[Mistake]:
+    # A key that is there and wrong is there all the same.
+    kinds = [kind for kind in _KINDS if getattr(declaration, kind) is not None or not ground.trusts(kind)]
+    if ground.trusts() and len(kinds) != 1:
+        named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
+        yield ground.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
+    elif kinds[0] != "resource":
+        for key in ("unless", "limit_annotation"):
+            if getattr(declaration, key):
+                yield ground.mistake(key, f"goes only with a resource, not with {kinds[0]}")
+    if ground.trusts("unit", "shares"):
+        if declaration.unit == "share" and declaration.shares is None:
+            yield ground.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
+        if declaration.unit != "share" and declaration.shares is not None:
+            yield ground.mistake("shares", 'goes only with unit = "share"')
+
+
+def _check_rule(rule: RuleTable, ground: Ground) -> Iterator[Mistake]:
+    match = Ground((*ground.at, "match"), ground.spoilt)
+    for key in _LISTS:
+        if key in rule.match.model_fields_set and not getattr(rule.match, key):
+            yield match.mistake(key, "is an empty list; leave the key out to match whatever it is")
+    for index, step in enumerate(rule.step):
+        yield from _check_step(step, Ground((*ground.at, "step", index), ground.spoilt))
+    yield from _check_ladder(rule.step, ground)
+
+
+def _check_step(step: StepTable, ground: Ground) -> Iterator[Mistake]:
+    if not ground.trusts("do"):
+        return
+    given = step.model_fields_set
+    if "scope" in given and step.do != "kill":
+        yield ground.mistake("scope", f'goes only with do = "kill", not with "{step.do}"')
+    if "grace" in given and step.do == "warn":
+        yield ground.mistake("grace", 'goes only with do = "kill" or "evict"')
+    if "grace" in given and step.do == "evict" and step.grace < 1:
+        yield ground.mistake("grace", "must be at least 1s for evict; the API server gives no less")
+    if "repeat" in given and step.do != "warn":
+        yield ground.mistake("repeat", 'goes only with do = "warn"')
+    if _is_below_allowed(step) and ground.trusts("above"):
+        yield ground.mistake(
+            "above", f"{format_mark(step.above)} is below what is allowed; {step.do} needs 100% or more"
+        )
+
+
+def _is_below_allowed(step: StepTable) -> bool:
+    return step.do != "warn" and step.above.share is not None and step.above.share < 1
+
+
+def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
+    """Find steps that stand twice, and marks that fall; steps under pressure make a ladder of their own."""
+    seen: dict[tuple[Mark, float, str], int] = {}
+    tops: dict[bool, list[Mark]] = {True: [], False: []}
+    for index, step in enumerate(steps):
+        ground = Ground((*rule.at, "step", index), rule.spoilt)
+        if not ground.trusts("above") or _is_below_allowed(step):
+            continue
+        if ground.trusts("for", "do"):
+            first = seen.setdefault((step.above, step.for_s, step.do), index)
+            if first != index:
+                yield ground.mistake("", f"has the same above, for and do as step[{first}]; leave one of them")
+                continue
+        top = tops[step.under_pressure]
+        lower = next((earlier for earlier in top if is_surely_below(step.above, earlier)), None)
+        if lower is not None:
+            yield ground.mistake(
+                "above", f"{format_mark(step.above)} falls below {format_mark(lower)} of an earlier step"
+            )
+        else:
+            top[:] = [mark for mark in top if _kind(mark) != _kind(step.above)] + [step.above]
+
+
+def is_surely_below(mark: Mark, earlier: Mark) -> bool:
+    """Whether a mark is below another whatever is allowed.
+
+    Marks of one kind are compared as numbers. Of different kinds only what lies on different sides of allowed can be
+    told apart: 90% is below every `+` amount, and +0 below 110%. Everything else depends on the pod and is let through.
+    """
+    if mark.share is not None and earlier.share is not None:
+        return mark.share < earlier.share
+    if mark.plus is not None and earlier.plus is not None:
+        return mark.plus < earlier.plus
+    if mark.amount is not None and earlier.amount is not None:
+        return mark.amount < earlier.amount
+    if mark.share is not None and earlier.plus is not None:
+        return mark.share < 1
+    return mark.plus == 0 and earlier.share is not None and earlier.share > 1
+
+
+def _kind(mark: Mark) -> tuple[bool, bool]:
+    return mark.share is None, mark.plus is None
+
+
+def _check_brakes(brakes: BrakesTable, ground: Ground) -> Iterator[Mistake]:
+    backoff = Ground((*ground.at, "owner_backoff"), ground.spoilt)
+    if (
+        brakes.owner_backoff
+        and backoff.trusts("first", "max")
+        and brakes.owner_backoff.max < brakes.owner_backoff.first
+    ):
+        yield backoff.mistake("max", "is shorter than first")

@@ -1,0 +1,131 @@
+"""A compiled policy in words, for people: every effective value, rule by rule, each ladder as a small table."""
+
+from collections.abc import Iterator, Mapping
+
+from watchdog.config.amounts import format_mark
+from watchdog.config.document import policy_document
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.units import format_duration, format_percent, format_quantity
+
+__all__ = ["policy_document", "render_policy"]
+
+_MODES = {"observe": "decides everything and does nothing", "enforce": "acts"}
+_SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
+_COLUMNS = ("above", "for", "do")
+
+
+def render_policy(policy: Policy) -> str:
+    """Write a policy as lines of text; quantities, durations and marks stand as a policy file would say them."""
+    return "\n".join(_lines(policy))
+
+
+def _lines(policy: Policy) -> Iterator[str]:
+    yield f"Policy {policy.source} (sha256 {policy.sha256})"
+    yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
+    yield (
+        f"Processes are listed every {format_duration(policy.interval_s)} at least; no force on a pod list older than "
+        f"{format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"
+    )
+    yield ""
+    yield "Declarations, the first that a container has counts:" if policy.declarations else "No declarations."
+    for declaration in policy.declarations:
+        yield f"  {_declaration(declaration)}"
+    yield f"Allowance: {_allowance(policy.allowance)}"
+    yield ""
+    yield "Rules, the first that matches a pod is its rule:" if policy.rules else "No rules: every pod is left alone."
+    for rule in policy.rules:
+        yield from _rule(rule)
+    yield ""
+    yield from _rest(policy)
+
+
+def _declaration(declaration: Declaration) -> str:
+    unit = declaration.unit
+    parts = [f"{declaration.kind} {declaration.key}: unit {format_quantity(unit) if isinstance(unit, int) else unit}"]
+    parts.append("for all GPUs together" if declaration.per == "total" else "for each GPU")
+    if declaration.shares is not None:
+        parts.append(f"shares {declaration.shares}")
+    if declaration.node_labels:
+        parts.append(f"on nodes with {_labels(declaration.node_labels)}")
+    if declaration.unless:
+        parts.append(f"unless {declaration.unless.resource} is {declaration.unless.at_least} or more")
+    if declaration.limit_annotation:
+        parts.append(f"limit in annotation {declaration.limit_annotation}")
+    if declaration.allowance is not None:
+        parts.append(f"own allowance {_allowance(declaration.allowance)}")
+    return ", ".join(parts)
+
+
+def _allowance(allowance: Allowance) -> str:
+    if allowance == NO_ALLOWANCE:
+        return "none"
+    contexts = f"{format_quantity(allowance.per_context)} for each of at most {allowance.max_contexts} contexts"
+    return f"{format_percent(allowance.percent)} of declared + {contexts}"
+
+
+def _rule(rule: Rule) -> Iterator[str]:
+    yield f"  {rule.name}: {_match(rule.match)}"
+    account = "a pod's containers together" if rule.account == "pod" else "each container by itself"
+    yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
+    if rule.mode is not None or rule.active is not None:
+        yield f"    mode {rule.mode or 'as above'}, active {rule.active or 'always'}"
+    rows = [_COLUMNS, *((format_mark(step.above), format_duration(step.for_s), _deed(step)) for step in rule.steps)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for row in rows if rule.steps else []:
+        yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
+    if not rule.steps:
+        yield "    no steps: measured only"
+
+
+def _default(default: int | None) -> str:
+    if default is None:
+        return "left alone"
+    return f"default {format_quantity(default)}" if default else "nothing is allowed (default 0)"
+
+
+def _match(match: Match) -> str:
+    parts = [
+        f"{what} {' or '.join(names)}"
+        for what, names in (("namespace", match.namespaces), ("pod", match.pods), ("owned by", match.owner_kinds))
+        if names
+    ]
+    parts += [
+        f"{what} {_labels(labels)}"
+        for what, labels in (
+            ("labels", match.labels),
+            ("namespace labels", match.namespace_labels),
+            ("node labels", match.node_labels),
+        )
+        if labels
+    ]
+    return "; ".join(parts) or "every pod"
+
+
+def _deed(step: Step) -> str:
+    pressure = " while the card is short" * step.under_pressure
+    if step.do is Do.WARN:
+        return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
+    if step.do is Do.EVICT:
+        return f"evict with grace {format_duration(step.grace_s)}{pressure}"
+    signals = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL at once"
+    return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {signals}{pressure}"
+
+
+def _rest(policy: Policy) -> Iterator[str]:
+    protect = policy.protect
+    spared = [f"namespace {name}" for name in protect.namespaces] + [f"pod {name}" for name in protect.pods]
+    spared += [f"annotation {protect.annotation}"] if protect.annotation else []
+    yield f"Protected beyond what is built in: {', '.join([*spared, f'priority from {protect.priority_at_least}'])}"
+    journal = policy.journal
+    yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
+    yield f"Contact named in Events: {policy.contact or 'none'}"
+    safety = policy.safety
+    allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
+    allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd
+    yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
+    if policy.later:
+        yield f"Not followed by this version, so that `run` only observes: {', '.join(policy.later)}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items())

@@ -1,0 +1,191 @@
+"""Assessment: how each account stands against what it may use."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from watchdog.core.budget import Budget, Scale, budget, is_per_gpu
+from watchdog.core.declare import PodDeclaration, declare
+from watchdog.core.findings import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
+from watchdog.core.model import Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.policy import Match, Policy, Rule
+from watchdog.core.protect import matches, protection
+
+_NO_RULE = Rule(name="")
+
+Uses = tuple[AttributedUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What an assessment depends on besides the uses: the policy, the node, and where the daemon itself runs."""
+
+    policy: Policy
+    node: Node
+    own: Place | None = None
+
+
+def assess(
+    attribution: Attribution, snapshot: Snapshot, pods: Iterable[Pod], setting: Setting
+) -> tuple[Assessment, ...]:
+    """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
+    dark = Darkness.of(snapshot)
+
+    def judge(pod: Pod, uses: Uses) -> tuple[Assessment, ...]:
+        return assess_pod(pod, uses, Terms.of(pod, snapshot, setting), snapshot, dark, setting)
+
+    return assess_each(attribution, pods, judge)
+
+
+def assess_each(
+    attribution: Attribution, pods: Iterable[Pod], judge: Callable[[Pod, Uses], tuple[Assessment, ...]]
+) -> tuple[Assessment, ...]:
+    """Let every pod be judged by its uses, and bring the assessments into the order of their keys."""
+    by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
+    for use in attribution.attributed:
+        by_pod[use.uid].append(use)
+    # A UID stands for one pod; a list that repeats it must not make two accounts of one.
+    unique = {pod.uid: pod for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name), reverse=True)}
+    found = [each for pod in unique.values() for each in judge(pod, tuple(by_pod.get(pod.uid, ())))]
+    return tuple(sorted(found, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
+
+
+def rule_of(pod: Pod, policy: Policy, node: Node) -> Rule | None:
+    """The first rule that matches a pod; None: it is measured and left alone."""
+    return next((rule for rule in policy.rules if _matches(rule.match, pod, node)), None)
+
+
+def _matches(match: Match, pod: Pod, node: Node) -> bool:
+    kind = pod.owner.kind if pod.owner is not None else ""
+    return (
+        (not match.namespaces or matches(pod.namespace, match.namespaces))
+        and (not match.pods or matches(pod.name, match.pods) or matches(pod.title, match.pods))
+        and (not match.owner_kinds or matches(kind, match.owner_kinds))
+        and all(k in pod.labels and matches(pod.labels[k], (v,)) for k, v in match.labels.items())
+        and all(k in node.labels and matches(node.labels[k], (v,)) for k, v in match.node_labels.items())
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Darkness:
+    """What could not be seen: `everywhere` concerns every account, `gpus` those that might be on one of them."""
+
+    everywhere: bool
+    unlisted: bool
+    unseen: frozenset[str]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Darkness":
+        """What a snapshot leaves in the dark."""
+        # A process whose cgroup can't be read may be anybody's.
+        unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
+        return cls(
+            everywhere=snapshot.blind or any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
+            unlisted=any(not gpu.listed for gpu in snapshot.gpus),
+            unseen=snapshot.unseen,
+        )
+
+    def hides(self, gpu: str | None, pod_uses: Uses) -> bool:
+        """Whether an account may use more than was seen: a pod seen nowhere may be on a GPU that was not listed."""
+        unseen = bool(self.unseen) if gpu is None else gpu in self.unseen
+        return self.everywhere or unseen or (self.unlisted and not pod_uses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What holds for a pod whatever it uses: its rule, and what it declares."""
+
+    rule: Rule | None
+    declaration: PodDeclaration
+
+    @classmethod
+    def of(cls, pod: Pod, snapshot: Snapshot, setting: Setting) -> "Terms":
+        """The terms of a pod; of the snapshot only the sizes of the GPUs have a part in them."""
+        return cls(
+            rule=rule_of(pod, setting.policy, setting.node),
+            declaration=declare(pod, setting.policy, setting.node, snapshot.gpus),
+        )
+
+
+def assess_pod(
+    pod: Pod, uses: Uses, terms: Terms, snapshot: Snapshot, dark: Darkness, setting: Setting
+) -> tuple[Assessment, ...]:
+    """Assess the accounts of one pod; none where it neither uses GPU memory nor declares it.
+
+    Of the snapshot only the GPUs have a part in it, by their names and sizes, and the time, for a pod that terminates.
+    """
+    rule, declaration = terms.rule, terms.declaration
+    if not (uses or declaration.pod is not None or declaration.containers or declaration.misdeclared):
+        return ()
+    protected = protection(pod, setting.policy.protect, setting.own, snapshot.at)
+    found: list[Assessment] = []
+    for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
+        own = tuple(use for use in uses if _belongs(use, key))
+        scale = Scale(
+            rule=rule or _NO_RULE,
+            container=key.container,
+            gpu=key.gpu,
+            gpus=snapshot.gpus,
+            uses=own,
+            pod_uses=uses,
+        )
+        granted = budget(pod, declaration, scale, setting.policy)
+        used_at_least = sum(use.used or 0 for use in own)
+        known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses)
+        found.append(
+            Assessment(
+                account=key,
+                pod=pod,
+                rule=rule,
+                used=used_at_least if known else None,
+                used_at_least=used_at_least,
+                declared=granted.declared,
+                declared_by=granted.declared_by,
+                allowed=granted.allowed,
+                verdict=_verdict(granted, used_at_least, is_known=known),
+                protected=protected,
+                uses=own,
+                shares=_shares(own, granted),
+                misdeclarations=declaration.skipped,
+            )
+        )
+    return tuple(found)
+
+
+def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
+    names: set[str | None] = {None}
+    if rule.account == "container":
+        declaring = {name for name in (*declaration.containers, *declaration.misdeclared) if name}
+        names = {*(use.container for use in uses), *declaring} or {None}
+    keys: list[AccountKey] = []
+    for container in names:
+        gpus: set[str | None] = {None}
+        if is_per_gpu(declaration):
+            gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
+        keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
+    return keys
+
+
+def _belongs(use: AttributedUse, key: AccountKey) -> bool:
+    return key.container in (None, use.container) and key.gpu in (None, use.gpu)
+
+
+def _shares(uses: Uses, granted: Budget) -> tuple[ContainerShare, ...]:
+    used: defaultdict[str, int] = defaultdict(int)
+    for use in uses:
+        used[use.container] += use.used or 0
+    return tuple(
+        ContainerShare(container=name, used_at_least=used[name], declared=granted.of.get(name, 0))
+        for name in sorted(used)
+    )
+
+
+def _verdict(granted: Budget, used_at_least: int, *, is_known: bool) -> Verdict:
+    if granted.misdeclared:
+        return Verdict.MISDECLARED
+    if granted.allowed is None:
+        # A declaration of whole cards whose size the driver does not tell.
+        return Verdict.UNKNOWN if granted.declared_by else Verdict.UNDECLARED
+    if used_at_least > granted.allowed:
+        return Verdict.OVER
+    return Verdict.WITHIN if is_known else Verdict.UNKNOWN

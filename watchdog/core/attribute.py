@@ -1,0 +1,96 @@
+"""Attribution: whose is each use? A cgroup's claim counts only where the pod list confirms it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from watchdog.core.findings import AttributedUse, Attribution, Reason, Unattributed
+from watchdog.core.model import Container, Place, PlaceKind, Pod, Process, Snapshot, Use
+
+_REASONS: Mapping[PlaceKind, Reason] = {
+    PlaceKind.HOST: Reason.HOST,
+    PlaceKind.GONE: Reason.GONE,
+    PlaceKind.ZOMBIE: Reason.ZOMBIE,
+    # Only somebody who moves processes between pods' cgroups by hand makes the lines disagree.
+    PlaceKind.CONTRADICTORY: Reason.SPOOFED,
+    PlaceKind.UNREADABLE: Reason.UNKNOWN_POD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodIndex:
+    """The pod list, to be asked by what cgroups carry: pod UIDs, static pods' config hashes, container IDs."""
+
+    pods: Mapping[str, Pod]
+    containers: Mapping[str, tuple[tuple[Pod, Container], ...]]
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod]) -> "PodIndex":
+        """Index pods; where two claim the same key, a UID beats a config hash and the lesser name the greater."""
+        by_key: dict[str, Pod] = {}
+        by_container: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
+        ordered = sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid))
+        for pod in ordered:
+            by_key.setdefault(pod.uid, pod)
+        for pod in ordered:
+            # The hash is an annotation, which tenants write; only a static pod's is the kubelet's own.
+            if pod.static and pod.config_hash:
+                by_key.setdefault(pod.config_hash, pod)
+            for container in pod.containers:
+                for container_id in container.ids:
+                    by_container[container_id].append((pod, container))
+        return cls(by_key, {key: tuple(found) for key, found in by_container.items()})
+
+    def find(self, place: Place) -> tuple[Pod, str] | Reason:
+        """The pod and the container's name ("" if not known) that a claim holds for, or why it holds for none."""
+        named = self.pods.get(place.pod) if place.pod is not None else None
+        holders = self.containers.get(place.container, ()) if place.container is not None else ()
+        if place.pod is None:
+            return (holders[0][0], holders[0][1].name) if len(holders) == 1 else Reason.UNKNOWN_POD
+        for pod, container in holders:
+            if pod is named:
+                return pod, container.name
+        if holders:
+            return Reason.SPOOFED
+        return Reason.UNKNOWN_POD if named is None else (named, "")
+
+
+def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
+    """Put every use of a snapshot into exactly one place: a pod of the list, or unattributed with its reason."""
+    return attribute_by(PodIndex.of(pods), snapshot)
+
+
+def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
+    """The same, by a pod list that has been indexed already; of the snapshot only uses and processes have a part."""
+    attributed: list[AttributedUse] = []
+    unattributed: list[Unattributed] = []
+    for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):
+        process = snapshot.processes.get(use.pid)
+        found = _find(process, index)
+        if isinstance(found, Reason) or process is None or process.key is None:
+            reason = found if isinstance(found, Reason) else Reason.GONE
+            unattributed.append(_unattributed(use, reason, process))
+            continue
+        pod, container = found
+        attributed.append(
+            AttributedUse(
+                key=process.key, uid=pod.uid, container=container, gpu=use.gpu, used=use.used, name=process.name
+            )
+        )
+    return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))
+
+
+def _find(process: Process | None, index: PodIndex) -> tuple[Pod, str] | Reason:
+    if process is None:
+        return Reason.GONE
+    if process.mps_server:
+        return Reason.MPS_SERVER
+    if process.place.kind is not PlaceKind.POD:
+        return _REASONS[process.place.kind]
+    return index.find(process.place)
+
+
+def _unattributed(use: Use, reason: Reason, process: Process | None) -> Unattributed:
+    return Unattributed(
+        pid=use.pid, gpu=use.gpu, used=use.used, reason=reason, name=process.name if process is not None else ""
+    )

@@ -1,0 +1,158 @@
+"""Budgets: what an account may use, from what its pod declares."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from watchdog.core.declare import Amount, PodDeclaration, active_containers
+from watchdog.core.findings import AttributedUse
+from watchdog.core.model import Gpu, Pod
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What an account declares and may use, in bytes; `of` is the part of each container that declares.
+
+    `misdeclared` says that the pod tried to declare and nothing of it holds.
+    """
+
+    declared: int | None = None
+    declared_by: str | None = None
+    allowed: int | None = None
+    misdeclared: bool = False
+    of: Mapping[str, int] = field(default_factory=dict)
+
+
+def is_per_gpu(declaration: PodDeclaration) -> bool:
+    """Whether a pod's declarations hold for each GPU on its own."""
+    return any(amount.kind == "gpu" for amount in _amounts(declaration))
+
+
+def contradicts_itself(declaration: PodDeclaration) -> bool:
+    """Whether a pod declares a total and an amount per GPU, which cannot be added."""
+    kinds = {amount.kind for amount in _amounts(declaration)}
+    return {"total", "gpu"} <= kinds
+
+
+def budget(pod: Pod, declaration: PodDeclaration, scale: "Scale", policy: Policy) -> Budget:
+    """Work out the budget of one account of a pod, of the containers and GPUs that `scale` names."""
+    if scale.container == "":
+        return Budget()  # processes of containers that the list does not know yet: measured, never acted on
+    active = [container.name for container in active_containers(pod)]
+    split = declaration.pod is not None and scale.container is not None and active != [scale.container]
+    if split or contradicts_itself(declaration):
+        return Budget(misdeclared=True)
+    amounts = _amounts_of(active, declaration, scale)
+    asked = {*(active if scale.container is None else [scale.container]), *([] if amounts else [""])}
+    if declaration.pod is None and declaration.misdeclared & asked and (amounts or scale.rule.default is None):
+        return Budget(misdeclared=True)
+    if not amounts:
+        return _default(scale, policy)
+    sizes = {name: scale.bytes_of(amount, _uses_of(scale.pod_uses, name)) for name, amount in amounts.items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if len(known) != len(sizes):
+        return Budget(declared_by=_sources(amounts.values()))
+    return Budget(
+        declared=sum(known.values()),
+        declared_by=_sources(amounts.values()),
+        allowed=_allowed(amounts, known, scale.uses, policy),
+        of=known,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Which account is meant (None: all of the pod's), under which rule, and the node's GPUs.
+
+    `uses` are those of the account. `pod_uses` are all of the pod: on which GPUs a container uses most is not to be
+    seen from one GPU alone.
+    """
+
+    rule: Rule
+    container: str | None
+    gpu: str | None
+    gpus: tuple[Gpu, ...]
+    uses: tuple[AttributedUse, ...]
+    pod_uses: tuple[AttributedUse, ...]
+
+    def bytes_of(self, amount: Amount, uses: tuple[AttributedUse, ...]) -> int | None:
+        """What an amount of a container that has these uses comes to; None where a size is needed and not known."""
+        if amount.kind == "total":
+            return amount.bytes_
+        most_used = self._most_used(uses)
+        if amount.kind == "whole":
+            return self._whole(amount, most_used)
+        if self.gpu is None:
+            return amount.bytes_ * (amount.count or 1)
+        return amount.bytes_ if amount.count is None or self.gpu in most_used[: amount.count] else 0
+
+    def _most_used(self, uses: tuple[AttributedUse, ...]) -> list[str]:
+        by_gpu: defaultdict[str, int] = defaultdict(int)
+        for use in uses:
+            by_gpu[use.gpu] += use.used or 0
+        return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
+
+    def _whole(self, amount: Amount, most_used: list[str]) -> int | None:
+        sizes = {gpu.uuid: gpu.size for gpu in self.gpus}
+        count = amount.count or 1
+        mine = most_used[:count]
+        if self.gpu is not None:
+            return sizes.get(self.gpu) if self.gpu in mine else 0
+        alike = [gpu.size for gpu in self.gpus if amount.profile is None or gpu.profile == amount.profile]
+        known = [size for size in alike if size is not None]
+        parts = [sizes.get(gpu) for gpu in mine] + [min(known, default=None)] * (count - len(mine))
+        return None if any(part is None for part in parts) else sum(part or 0 for part in parts)
+
+
+def _amounts(declaration: PodDeclaration) -> tuple[Amount, ...]:
+    return (declaration.pod,) if declaration.pod is not None else tuple(declaration.containers.values())
+
+
+def _amounts_of(active: list[str], declaration: PodDeclaration, scale: Scale) -> dict[str, Amount]:
+    """The amounts that count for an account, by container; "" is the pod's own."""
+    if declaration.pod is not None:
+        return {"": declaration.pod}
+    names = active if scale.container is None else [scale.container]
+    return {name: declaration.containers[name] for name in names if name in declaration.containers}
+
+
+def _default(scale: Scale, policy: Policy) -> Budget:
+    default = scale.rule.default
+    if default is None:
+        return Budget()
+    allowance = policy.allowance if default else NO_ALLOWANCE
+    allowed = allowance.allowed(default, _contexts(scale.uses))
+    return Budget(declared=default, declared_by="default", allowed=allowed)
+
+
+def _allowed(
+    amounts: Mapping[str, Amount], known: Mapping[str, int], uses: tuple[AttributedUse, ...], policy: Policy
+) -> int:
+    """Add up what each allowance gives; processes of containers that declare nothing fall under the policy's own."""
+    first, *others = (amount.allowance for amount in amounts.values())
+    if all(other is first for other in others):
+        return first.allowed(sum(known.values()), _contexts(uses))
+    declared: defaultdict[Allowance, int] = defaultdict(int)
+    of: dict[str, Allowance] = {}
+    for name, amount in amounts.items():
+        declared[amount.allowance] += known[name]
+        of[name] = amount.allowance
+    fallback = of.get("") or (next(iter(declared)) if len(declared) == 1 else policy.allowance)
+    contexts: defaultdict[Allowance, list[AttributedUse]] = defaultdict(list)
+    for use in uses:
+        contexts[of.get(use.container, fallback)].append(use)
+    every = declared.keys() | contexts.keys()
+    return sum(each.allowed(declared[each], _contexts(contexts[each])) for each in every)
+
+
+def _contexts(uses: Iterable[AttributedUse]) -> int:
+    return len({(use.key, use.gpu) for use in uses})
+
+
+def _uses_of(uses: tuple[AttributedUse, ...], container: str) -> tuple[AttributedUse, ...]:
+    return uses if container == "" else tuple(use for use in uses if use.container == container)
+
+
+def _sources(amounts: Iterable[Amount]) -> str:
+    return ", ".join(sorted({amount.source for amount in amounts}))

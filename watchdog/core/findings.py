@@ -1,0 +1,125 @@
+"""What attribution and assessment give: who uses what, and how that stands against what is allowed."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from watchdog.core.model import Pod, ProcessKey
+from watchdog.core.policy import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributedUse:
+    """What one process of a pod uses on one GPU. `container` is "" where the pod is known and the container is not."""
+
+    key: ProcessKey
+    uid: str
+    container: str
+    gpu: str
+    used: int | None
+    name: str = ""
+
+
+class Reason(StrEnum):
+    """Why bytes belong to no pod of the list."""
+
+    HOST = "host"
+    GONE = "gone"
+    ZOMBIE = "zombie"
+    UNKNOWN_POD = "unknown_pod"
+    SPOOFED = "spoofed"
+    MPS_SERVER = "mps_server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unattributed:
+    """What a process of no pod of the list uses on one GPU, with the reason."""
+
+    pid: int
+    gpu: str
+    used: int | None
+    reason: Reason
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Every use of a snapshot, in exactly one of the two: bytes are conserved."""
+
+    attributed: tuple[AttributedUse, ...] = ()
+    unattributed: tuple[Unattributed, ...] = ()
+
+
+class Verdict(StrEnum):
+    """How an account stands."""
+
+    WITHIN = "within"
+    OVER = "over"
+    UNDECLARED = "undeclared"
+    MISDECLARED = "misdeclared"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AccountKey:
+    """Identity of an account: a pod (UID), one container of it or all (None), on one GPU or over all (None)."""
+
+    uid: str
+    container: str | None = None
+    gpu: str | None = None
+
+    @property
+    def sort_key(self) -> tuple[str, str, str]:
+        """A total order in which None comes first."""
+        return (self.uid, self.container or "", self.gpu or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerShare:
+    """A container's part of an account: what the choice of a victim looks at."""
+
+    container: str
+    used_at_least: int
+    declared: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdeclaration:
+    """A declaration that was skipped: where it stands and what is wrong with it."""
+
+    source: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """How one account stands. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
+
+    `declared_by` is the resource, annotation or label key (several joined by `, `), or `default`. `protected` says in
+    a few words why the pod is never acted on, or is None.
+    """
+
+    account: AccountKey
+    pod: Pod
+    rule: Rule | None
+    used: int | None
+    used_at_least: int
+    declared: int | None
+    declared_by: str | None
+    allowed: int | None
+    verdict: Verdict
+    protected: str | None
+    uses: tuple[AttributedUse, ...] = ()
+    shares: tuple[ContainerShare, ...] = ()
+    misdeclarations: tuple[Misdeclaration, ...] = ()
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether the reading says for sure on which side of allowed the account is."""
+        return self.verdict in (Verdict.WITHIN, Verdict.OVER)
+
+    @property
+    def title(self) -> str:
+        """The account as people write it: namespace/pod, with container and GPU where it has them."""
+        container = f" container {self.account.container}" if self.account.container is not None else ""
+        gpu = f" on {self.account.gpu}" if self.account.gpu is not None else ""
+        return f"{self.pod.title}{container}{gpu}"

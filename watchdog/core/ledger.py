@@ -1,0 +1,134 @@
+"""The memory of the ladder: what has been counted, warned and begun for each account.
+
+Durations are differences of CLOCK_BOOTTIME.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.model import Now
+from watchdog.core.policy import Do, Mark
+
+Signature = tuple[Mark, float, Do]
+
+# A step that failed (no right to signal, no API) must not be tried again at every pass: earlyoom once looped on EPERM.
+_RETRY_FIRST_S = 10.0
+_RETRY_MAX_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """How long a step has counted: only between consecutive conclusive readings above its mark.
+
+    `since` is the first reading of this count and `last` the latest; `not_above` is the last conclusive reading
+    before it that was not above the mark, if there was one.
+    """
+
+    counted_s: float
+    since: Now
+    last: Now
+    not_above: Now | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A step that failed: how often in this incident, and the boot time before which it is not tried again."""
+
+    failures: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """A deed that has begun and whose memory has not been seen free yet: by which step, on which container."""
+
+    step: int
+    victim: str
+    whole_pod: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountState:
+    """What the ladder remembers of one account.
+
+    `below` has the last conclusive reading not above each mark. `warned_s` has the boot time of each warning of
+    this incident; `observed` says that observe mode has planned this incident's one deed; `reported` are the brakes
+    already told of. `calm` is the assessment that was not above any mark: as long as whole passes give the very same
+    one the state stays as it is, and its last reading is that of the ledger's `last_pass`.
+    """
+
+    rule: str
+    declared: int | None
+    timers: Mapping[Signature, Timer] = field(default_factory=dict)
+    below: Mapping[Signature, Now] = field(default_factory=dict)
+    over_since: Now | None = None
+    warned_s: Mapping[Signature, float] = field(default_factory=dict)
+    retries: Mapping[Signature, Retry] = field(default_factory=dict)
+    observed: bool = False
+    under_way: UnderWay | None = None
+    reported: frozenset[str] = frozenset()
+    calm: Assessment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What the ladder remembers of all accounts. `last_pass` is the last pass that read the whole node conclusively."""
+
+    accounts: Mapping[AccountKey, AccountState] = field(default_factory=dict)
+    last_pass: Now | None = None
+
+    def begun_anew(self) -> "Ledger":
+        """The ledger when enforcement begins: all ladders at their foot, deeds under way still known."""
+        return Ledger(
+            accounts={
+                key: AccountState(rule=state.rule, declared=state.declared, under_way=state.under_way)
+                for key, state in self.accounts.items()
+                if state.under_way is not None
+            }
+        )
+
+    def calm(self, assessments: Iterable[Assessment]) -> dict[AccountKey, AccountState]:
+        """The states that stay as they are in a whole pass that gives these assessments."""
+        pairs = ((each, self.accounts.get(each.account)) for each in assessments)
+        return {each.account: state for each, state in pairs if state is not None and state.calm is each}
+
+    def last_below(self, state: AccountState) -> Mapping[Signature, Now]:
+        """The last conclusive reading of an account not above each mark."""
+        last = self.last_pass
+        if state.calm is None or last is None:
+            return state.below
+        return {key: at if at.boottime_s > last.boottime_s else last for key, at in state.below.items()}
+
+    def note_begun(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
+        """The ledger after a deed on an account has begun, or is taken over from the journal after a restart."""
+        state = self.accounts.get(key) or AccountState(rule=rule, declared=declared)
+        return self._with(key, replace(state, under_way=under_way))
+
+    def note_observed(self, key: AccountKey) -> "Ledger":
+        """The ledger after observe mode has planned the one deed of this incident."""
+        state = self.accounts.get(key)
+        return self if state is None else self._with(key, replace(state, observed=True))
+
+    def note_ended(self, key: AccountKey, failed: Signature | None, now: Now) -> "Ledger":
+        """The ledger after a deed has ended: the timers of force begin anew; `failed` is the step that failed."""
+        state = self.accounts.get(key)
+        if state is None:
+            return self
+        timers = {signature: timer for signature, timer in state.timers.items() if not signature[2].is_force}
+        retries = dict(state.retries)
+        if failed is not None:
+            failures = retries[failed].failures + 1 if failed in retries else 1
+            wait_s = min(_RETRY_FIRST_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
+            retries[failed] = Retry(failures=failures, at_s=now.boottime_s + wait_s)
+        return self._with(key, replace(state, timers=timers, retries=retries, under_way=None))
+
+    def note_reported(self, key: AccountKey, brake: str) -> "Ledger":
+        """The ledger after a withholding has been told of; the very same one where it had been before."""
+        state = self.accounts.get(key)
+        if state is None or brake in state.reported:
+            return self
+        return self._with(key, replace(state, reported=state.reported | {brake}))
+
+    def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
+        return replace(self, accounts={**self.accounts, key: replace(state, calm=None)})

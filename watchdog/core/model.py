@@ -1,0 +1,235 @@
+"""What is known of a node at one moment: immutable values that the steps hand to each other.
+
+Bytes are integers, an unknown amount is None (never 0), times are seconds. A process is never a bare PID.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """One moment, read once a pass and handed to every step.
+
+    `boottime_s` is CLOCK_BOOTTIME (goes on in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
+    """
+
+    boottime_s: float
+    wall_s: float
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ProcessKey:
+    """Identity of a process: its PID and its start time in clock ticks since boot (`/proc/PID/stat`, field 22)."""
+
+    pid: int
+    start_ticks: int
+
+
+class PlaceKind(StrEnum):
+    """What the cgroup text of a process says about where it belongs."""
+
+    POD = "pod"
+    HOST = "host"
+    GONE = "gone"
+    ZOMBIE = "zombie"
+    CONTRADICTORY = "contradictory"  # its lines name different pods or containers
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the cgroup text of a process puts it: a claim, to be checked against the pod list.
+
+    `pod` is a pod UID or a static pod's config hash, lower case with dashes; None where the text (a sibling
+    seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID.
+    """
+
+    kind: PlaceKind
+    pod: str | None = None
+    container: str | None = None
+
+
+HOST: Final = Place(kind=PlaceKind.HOST)
+GONE: Final = Place(kind=PlaceKind.GONE)
+ZOMBIE: Final = Place(kind=PlaceKind.ZOMBIE)
+CONTRADICTORY: Final = Place(kind=PlaceKind.CONTRADICTORY)
+UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process as /proc shows it. `key` is None where it was gone before its start time could be read."""
+
+    pid: int
+    key: ProcessKey | None
+    place: Place
+    name: str = ""
+    mps_server: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A schedulable device: a card without MIG, or a MIG instance (`parent`, `gi`, `ci`, `profile` are set).
+
+    `used` includes `reserved`, as `nvmlDeviceGetMemoryInfo_v2` counts. `listed` says whether its processes are
+    known in this snapshot. `up` is False when it stopped answering.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    parent: str | None = None
+    gi: int | None = None
+    ci: int | None = None
+    profile: str | None = None
+    up: bool = True
+    listed: bool = True
+    total: int | None = None
+    used: int | None = None
+    reserved: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """What tenants can share of it, in bytes: total minus reserved; None if the total is unknown."""
+        return None if self.total is None else self.total - (self.reserved or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigParent:
+    """A card in MIG mode. It is no schedulable device; it only has an `gpu_info` series."""
+
+    uuid: str
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What one process uses on one GPU, by the driver's own count; `used` is None where it does not say."""
+
+    gpu: str
+    pid: int
+    used: int | None
+
+
+class GapReason(StrEnum):
+    """Why something could not be learned: the label of `scan_gaps_total`."""
+
+    NVML_UNAVAILABLE = "nvml_unavailable"  # no library, no driver, or another version than the library's
+    NVML_TIMEOUT = "nvml_timeout"
+    GPU_LOST = "gpu_lost"
+    GPU_ERROR = "gpu_error"
+    PROCESSES = "processes"  # a process list that failed
+    CONTRADICTION = "contradiction"  # a sample that contradicts itself, rejected whole
+    MIG = "mig"
+    MEMORY = "memory"
+    PROCFS = "procfs"
+    CGROUP = "cgroup"
+    PODS = "pods"
+    NODE = "node"  # the node's own object
+    DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something that could not be learned: `what` names the thing, `why` says it in a sentence with the remedy."""
+
+    reason: GapReason
+    what: str
+    why: str
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that one look at the node gave. `processes` has an entry for each PID of `uses`.
+
+    `blind` means that NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose
+    processes are not known now and have never been since the daemon began: whatever runs there is unknown.
+    A process known from an earlier look on a GPU that can't be listed now stands in `uses` with `used=None`.
+    """
+
+    at: Now
+    driver: str | None
+    gpus: tuple[Gpu, ...]
+    parents: tuple[MigParent, ...] = ()
+    uses: tuple[Use, ...] = ()
+    processes: Mapping[int, Process] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    blind: bool = False
+    unseen: frozenset[str] = frozenset()
+
+
+class ContainerKind(StrEnum):
+    """The four ways a container stands in a pod's spec."""
+
+    MAIN = "main"
+    INIT = "init"
+    SIDECAR = "sidecar"  # an init container with restartPolicy: Always
+    EPHEMERAL = "ephemeral"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container of a pod: `ids` are its present and last container IDs, `resources` its quantities as written."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.MAIN
+    ids: frozenset[str] = frozenset()
+    running: bool = True
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The controller of a pod, as its own object tells."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of this node, as far as the watchdog needs it.
+
+    `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
+    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may take its time.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    containers: tuple[Container, ...]
+    config_hash: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    priority: int | None = None
+    static: bool = False
+    deletion_deadline_s: float | None = None
+
+    @property
+    def title(self) -> str:
+        """`namespace/name`, as people write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The node's own object, as far as the policy needs it; labels are empty where it is not known."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodList:
+    """The pods of this node. `synced` is when the list was last known to be true; None: there is no source of pods."""
+
+    pods: tuple[Pod, ...] = ()
+    synced: Now | None = None
+    gaps: tuple[Gap, ...] = ()

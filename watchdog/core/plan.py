@@ -1,0 +1,142 @@
+"""What is to be done, what holds it back, and what came of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from watchdog.core.findings import AccountKey, Assessment, Attribution
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
+from watchdog.core.policy import Do, Policy, Rule, Step
+
+
+class Brake(StrEnum):
+    """What withholds a step: the value of `withheld_by` and the label of `withheld_total`."""
+
+    PROTECTED = "protected"
+    PENDING = "pending"
+    STALE = "stale"
+    OWNER = "owner"
+    OWNER_BACKOFF = "owner_backoff"
+    NAMESPACE = "namespace"
+    NODE = "node"
+    BREAKER = "breaker"
+    JOURNAL = "journal"
+    MAINTENANCE = "maintenance"
+    UNKNOWN_CONTAINER = "unknown_container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEntry:
+    """A step of an account that is above its mark: due now (`due_in_s` 0), or when it would come.
+
+    `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed, `height` the
+    bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of a deed under way.
+    `news` says that this withholding has not been reported in this incident yet. `above_since` is when the account was
+    first seen above the mark; `not_above` the last conclusive reading before that, if there was one.
+    """
+
+    assessment: Assessment
+    rule: Rule
+    step: int
+    victim: str
+    targets: tuple[ProcessKey, ...]
+    height: int
+    due_in_s: float
+    withheld_by: Brake | None = None
+    taken: bool = False
+    hastens: bool = False
+    news: bool = False
+    above_since: Now
+    not_above: Now | None = None
+
+    @property
+    def do(self) -> Do:
+        """What the step does."""
+        return self.definition.do
+
+    @property
+    def definition(self) -> Step:
+        """The step of the rule that this is."""
+        return self.rule.steps[self.step]
+
+    @property
+    def account(self) -> AccountKey:
+        """The account it is about."""
+        return self.assessment.account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All entries in the order in which they would be acted on, and the ledger after this pass."""
+
+    entries: tuple[PlanEntry, ...]
+    ledger: Ledger
+
+    @property
+    def actions(self) -> tuple[PlanEntry, ...]:
+        """The entries that this pass acts on."""
+        return tuple(entry for entry in self.entries if entry.taken)
+
+
+class Result(StrEnum):
+    """What came of an action: the label `result`; `observed` is the end of everything in observe mode."""
+
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    GONE = "gone"
+    INTERRUPTED = "interrupted"
+    OBSERVED = "observed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one plan entry. `reason` says it in a few words; `signalled` are the processes that got a signal.
+
+    `deed` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
+    conclusive reading not above the mark, plus `for`, to the first signal; `release_s` from the first signal to the
+    memory seen free.
+    """
+
+    entry: PlanEntry
+    result: Result
+    at: Now
+    reason: str = ""
+    signalled: tuple[ProcessKey, ...] = ()
+    deed: int | None = None
+    reaction_s: float | None = None
+    release_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What the daemon knows of itself when it decides: brakes that lie outside the node's readings."""
+
+    pods_stale: bool = False
+    journal_writable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """One pass, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
+
+    `suspended` has the reasons why the daemon, told to enforce, does not. `began` are deeds whose first signal went
+    out in this pass or since the last one, `outcomes` what ended. `duration_s` is the pass, `scan_s` its reading of the
+    node.
+    """
+
+    node: Node
+    at: Now
+    policy: Policy
+    policy_loaded_at_s: float
+    enforcing: bool
+    suspended: tuple[str, ...]
+    snapshot: Snapshot
+    pods: PodList
+    attribution: Attribution
+    assessments: tuple[Assessment, ...]
+    plan: Plan
+    began: tuple[Outcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    scan_s: float = 0.0
+    duration_s: float = 0.0

@@ -1,0 +1,191 @@
+"""The policy, compiled: amounts are bytes, durations seconds, shares exact fractions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Literal
+
+from watchdog.core.units import format_percent, format_quantity
+
+Mode = Literal["observe", "enforce"]
+Scope = Literal["process", "container", "pod"]
+
+
+class Do(StrEnum):
+    """What a step does."""
+
+    WARN = "warn"
+    KILL = "kill"
+    EVICT = "evict"
+
+    @property
+    def is_force(self) -> bool:
+        """Whether it ends processes."""
+        return self is not Do.WARN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The height above which a step counts: a share of allowed, an amount above allowed, or an amount; one is set."""
+
+    share: Fraction | None = None
+    plus: int | None = None
+    amount: int | None = None
+
+    def height(self, allowed: int, do: Do) -> int:
+        """Bytes of `used_at_least` above which the step counts; for force never below `allowed`."""
+        if self.share is not None:
+            height = allowed * self.share.numerator // self.share.denominator
+        elif self.plus is not None:
+            height = allowed + self.plus
+        else:
+            height = self.amount or 0
+        return max(height, allowed) if do.is_force else height
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return format_percent(self.share)
+        if self.plus is not None:
+            return f"+{format_quantity(self.plus)}"
+        return format_quantity(self.amount or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a rule's ladder."""
+
+    above: Mark
+    for_s: float
+    do: Do
+    scope: Scope = "container"
+    grace_s: float = 10.0
+    repeat_s: float = 3600.0
+    under_pressure: bool = False
+
+    @property
+    def signature(self) -> tuple[Mark, float, Do]:
+        """What keeps a step's timer over a reload: `above`, `for` and `do`."""
+        return (self.above, self.for_s, self.do)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which pods a rule is for; every field that is set must match, names take `*` and `?`."""
+
+    namespaces: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner_kinds: tuple[str, ...] = ()
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What holds for the pods that it matches: the first rule that matches a pod is its rule."""
+
+    name: str
+    match: Match = field(default_factory=Match)
+    account: Literal["pod", "container"] = "pod"
+    default: int | None = None
+    mode: Mode | None = None
+    active: str | None = None
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What the driver takes, on top of what was declared: bytes a context, at most so many, and a share of declared."""
+
+    per_context: int = 512 * 2**20
+    max_contexts: int = 4
+    percent: Fraction = Fraction(2, 100)
+
+    def allowed(self, declared: int, contexts: int) -> int:
+        """Bytes that an account may use: floor(declared x (1 + percent)) + per_context x contexts."""
+        share = declared * self.percent.numerator // self.percent.denominator
+        return declared + share + self.per_context * min(contexts, self.max_contexts)
+
+
+NO_ALLOWANCE = Allowance(per_context=0, max_contexts=0, percent=Fraction(0))
+
+Special = Literal["percent", "fraction", "share", "mig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unless:
+    """A resource that, from a number on, makes a declaration not apply (`tencent.com/vcuda-core` of 100)."""
+
+    resource: str
+    at_least: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One place where GPU memory is declared.
+
+    `unit` is the number of bytes that 1 stands for, or the name of a unit that depends on the cards.
+    """
+
+    kind: Literal["resource", "annotation", "label"]
+    key: str
+    unit: int | Special
+    per: Literal["total", "gpu"] = "total"
+    shares: str | int | None = None
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    unless: Unless | None = None
+    limit_annotation: str = ""
+    allowance: Allowance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protect:
+    """Whom the operator spares beyond what is built in."""
+
+    namespaces: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    priority_at_least: int = 2_000_000_000
+    annotation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLimits:
+    """How much of the past the journal keeps."""
+
+    max_age_s: float = 30 * 86400.0
+    max_size: int = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safety:
+    """What the operator allows although it is less safe."""
+
+    foreign_pid_namespace: bool = False
+    signal_without_pidfd: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The whole policy. `later` names settings that this version reads but cannot follow: `run` then observes."""
+
+    sha256: str
+    source: str
+    mode: Mode = "observe"
+    interval_s: float = 1.0
+    stale_after_s: float = 180.0
+    release_timeout_s: float = 30.0
+    declarations: tuple[Declaration, ...] = ()
+    allowance: Allowance = field(default_factory=Allowance)
+    rules: tuple[Rule, ...] = ()
+    protect: Protect = field(default_factory=Protect)
+    journal: JournalLimits = field(default_factory=JournalLimits)
+    safety: Safety = field(default_factory=Safety)
+    contact: str = ""
+    later: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def reset_after_s(self) -> float:
+        """How long without a conclusive reading resets every timer: three intervals, at least 10 s."""
+        return max(3 * self.interval_s, 10.0)

@@ -1,0 +1,229 @@
+"""One pass from top to bottom: scan, attribute, assess, decide, act.
+
+A pass with force in it has a pause in the middle: the driver is asked once more for the GPUs concerned, and the loop
+waits for that answer as it waits for the first one, free to let other deeds go on.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from watchdog.act import Deeds, reaction_s
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.findings import AccountKey, Assessment, Attribution
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Now, PodList, ProcessKey, Snapshot
+from watchdog.core.plan import Brake, Conditions, Outcome, Plan, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.core.steady import Assessor
+from watchdog.core.victim import targets_of, victim_of
+from watchdog.leftovers import Leftover, Leftovers
+from watchdog.node.driver import DriverReading
+from watchdog.node.scan import Scanner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a pass takes as given besides the reading: the pods, the policy and node, brakes, and whether it may act."""
+
+    pods: PodList
+    setting: Setting
+    conditions: Conditions
+    enforcing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A pass as far as its plan. `only` are the GPUs to be looked at again before it can act; empty: none."""
+
+    view: View
+    snapshot: Snapshot
+    attribution: Attribution
+    assessments: tuple[Assessment, ...]
+    plan: Plan
+    scan_s: float
+    only: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What a pass came to: the plan as it stands at the end, what began, and what has ended since the last pass."""
+
+    plan: Plan
+    began: tuple[Outcome, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+class Cycle:
+    """Runs passes over one node, and remembers the ledger from one to the next."""
+
+    def __init__(self, scanner: Scanner, deeds: Deeds) -> None:
+        self._scanner = scanner
+        self._assessor = Assessor()
+        self._deeds = deeds
+        self._leftovers = Leftovers()
+        self._ended: list[Outcome] = []
+        self.ledger = Ledger()
+
+    def take_over(self, leftovers: tuple[Leftover, ...]) -> None:
+        """Let the accounts of deeds that an earlier daemon did not see the end of wait for these."""
+        self._leftovers.add(leftovers)
+        for each in leftovers:
+            under_way = UnderWay(step=each.step, victim=each.victim)
+            self.ledger = self.ledger.note_begun(each.account, "", None, under_way)
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time at which a deed under way wants to go on; infinity where none does."""
+        return self._deeds.next_wake_s
+
+    def open(self, reading: DriverReading, view: View, asked_s: float, now: Now) -> Pass:
+        """Take a reading, asked for at the boot time `asked_s`, as far as the plan."""
+        snapshot = self._scanner.snapshot(reading, now)
+        attribution, assessments = self._assessor.assess(snapshot, view.pods.pods, view.setting)
+        still_listed = _listed(snapshot)
+        if len(self._deeds):
+            self._note(self._deeds.see(still_listed, assessments, now))
+        for account in self._leftovers.see(still_listed, now):
+            self.ledger = self.ledger.note_ended(account, None, now)
+        plan = decide(assessments, view.setting.policy, self.ledger, now, view.conditions)
+        self.ledger = plan.ledger
+        kills = [entry for entry in plan.actions if entry.do is Do.KILL and not entry.hastens]
+        # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
+        concerned = {entry.account.uid for entry in kills} if view.enforcing else set()
+        return Pass(
+            view=view,
+            snapshot=snapshot,
+            attribution=attribution,
+            assessments=assessments,
+            plan=plan,
+            scan_s=now.boottime_s - asked_s,
+            only=frozenset(use.gpu for use in attribution.attributed if use.uid in concerned),
+        )
+
+    def advance(self, now: Now, is_permitted: Callable[[PlanEntry], bool]) -> None:
+        """Let the deeds under way go on, between passes too."""
+        self._note(self._deeds.advance(now, is_permitted))
+
+    def interrupt(self, reason: str, now: Now) -> None:
+        """Stop the deeds under way where they are."""
+        self._note(self._deeds.interrupt(reason, now))
+
+    def close(self, opened: Pass, second: DriverReading | None, now: Now) -> Finish:
+        """Act on the plan; `second` is the second look, without which nothing is killed."""
+        renewed = self._look_again(opened, second, now)
+        began: list[Outcome] = []
+        entries: list[PlanEntry] = []
+        for entry in opened.plan.entries:
+            if not entry.taken:
+                entries.append(entry)
+                continue
+            result = self._act(entry, renewed, opened.view, now)
+            if isinstance(result, Outcome):
+                entries.append(result.entry)
+                (began if result.deed is not None and result.result is Result.DONE else self._ended).append(result)
+            else:
+                entries.append(self._hold(entry, result))
+        plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
+        return Finish(plan=plan, began=tuple(began), outcomes=self.take_ended())
+
+    def take_ended(self) -> tuple[Outcome, ...]:
+        """What has ended since it was last asked for."""
+        outcomes, self._ended = tuple(self._ended), []
+        return outcomes
+
+    def _act(
+        self, entry: PlanEntry, renewed: dict[AccountKey, Assessment], view: View, now: Now
+    ) -> Outcome | Brake | None:
+        """Do what one entry says; None: not now, the next pass will see."""
+        if not view.enforcing:
+            self.ledger = self.ledger.note_observed(entry.account) if entry.do.is_force else self.ledger
+            return Outcome(entry=entry, result=Result.OBSERVED, at=now)
+        if entry.do is Do.WARN:
+            return Outcome(entry=entry, result=Result.DONE, at=now, reaction_s=reaction_s(entry, now))
+        if entry.do is Do.EVICT:
+            outcome = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
+            self._settle(outcome)
+            return outcome
+        if entry.hastens:
+            self._deeds.hasten(entry, now)
+            self._begin_note(entry)
+            return None
+        again = _renew(entry, renewed.get(entry.account), now)
+        return self._kill(again, view) if isinstance(again, PlanEntry) else self._settled(again)
+
+    def _kill(self, entry: PlanEntry, view: View) -> Outcome | Brake:
+        result = self._deeds.begin(entry, view.setting.policy.release_timeout_s)
+        if isinstance(result, Outcome):
+            if result.result is Result.DONE:
+                self._begin_note(entry)
+            else:
+                self._settle(result)
+        return result
+
+    def _look_again(self, opened: Pass, second: DriverReading | None, now: Now) -> dict[AccountKey, Assessment]:
+        if second is None or not opened.only:
+            return {}
+        view = opened.view
+        snapshot = self._scanner.look_again(opened.snapshot, second, opened.only, now)
+        attribution = attribute(snapshot, view.pods.pods)
+        concerned = {entry.account.uid for entry in opened.plan.actions}
+        pods = [pod for pod in view.pods.pods if pod.uid in concerned]
+        return {each.account: each for each in assess(attribution, snapshot, pods, view.setting)}
+
+    def _begin_note(self, entry: PlanEntry) -> None:
+        under_way = UnderWay(step=entry.step, victim=entry.victim, whole_pod=entry.definition.scope == "pod")
+        declared = entry.assessment.declared
+        self.ledger = self.ledger.note_begun(entry.account, entry.rule.name, declared, under_way)
+
+    def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
+        if brake is None:
+            return replace(entry, taken=False)
+        news = self.ledger.note_reported(entry.account, brake.value)
+        is_news, self.ledger = news is not self.ledger, news
+        return replace(entry, taken=False, withheld_by=brake, news=is_news)
+
+    def _note(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            self._settle(outcome)
+            self._ended.append(outcome)
+
+    def _settled(self, outcome: Outcome | None) -> Outcome | None:
+        if outcome is not None:
+            self._settle(outcome)
+        return outcome
+
+    def _settle(self, outcome: Outcome) -> None:
+        failed = outcome.entry.definition.signature if outcome.result is Result.FAILED else None
+        self.ledger = self.ledger.note_ended(outcome.entry.account, failed, outcome.at)
+
+
+def _listed(snapshot: Snapshot) -> Callable[[ProcessKey], bool] | None:
+    """Whether the driver lists a process, be it only its memory after its end; None where it does not say."""
+    if snapshot.blind or not all(gpu.listed for gpu in snapshot.gpus if gpu.up):
+        return None
+
+    def is_listed(key: ProcessKey) -> bool:
+        process = snapshot.processes.get(key.pid)
+        return any(use.pid == key.pid for use in snapshot.uses) and (process is None or process.key in (None, key))
+
+    return is_listed
+
+
+def _renew(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntry | Outcome | None:
+    """The entry by the second look; an outcome where nothing is left to act on, None where that can't be said."""
+    if assessment is None or assessment.allowed is None:
+        return None
+    height = entry.definition.above.height(assessment.allowed, entry.do)
+    if assessment.used_at_least <= height:
+        if assessment.used is None:
+            return None
+        return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the mark again")
+    if assessment.rule is not entry.rule or assessment.protected is not None:
+        return None
+    victim = victim_of(assessment)
+    if victim != entry.victim:
+        return None
+    targets = targets_of(assessment, victim, entry.definition.scope)
+    return replace(entry, assessment=assessment, targets=targets, height=height)

@@ -1,0 +1,263 @@
+"""The daemon: one loop that looks, decides, acts and reports, and is free between any two of its steps."""
+
+import math
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+
+from watchdog import clock
+from watchdog.act import Deeds
+from watchdog.config.load import load_policy
+from watchdog.config.problems import PolicyError
+from watchdog.config.watch import PolicyFile
+from watchdog.core.assess import Setting
+from watchdog.core.model import Gap, GapReason, Now, Place
+from watchdog.core.plan import Conditions, CycleReport, PlanEntry
+from watchdog.core.policy import Policy
+from watchdog.core.protect import protection
+from watchdog.cycle import Cycle, Pass, View
+from watchdog.enforcement import Enforcement, Footing, judge
+from watchdog.export.journal import UnfinishedDeed
+from watchdog.export.listen import ListenError
+from watchdog.leftovers import Leftover
+from watchdog.node.driver import Driver, DriverReading
+from watchdog.node.nvml import NvmlDriver
+from watchdog.node.nvml_thread import DriverThread
+from watchdog.node.scan import Scanner
+from watchdog.options import Options
+from watchdog.pace import Pace
+from watchdog.reporter import Reporter
+from watchdog.sources import is_stale, node_source, pod_source
+from watchdog.start import open_processes
+from watchdog.waiter import Waiter
+
+# The stop file, a changed policy and a lock that has come free are looked for this often, with little more than a stat.
+_HEARTBEAT_S = 0.5
+# A second look that took longer says what was, not what is; the next pass decides anew.
+_SECOND_LOOK_S = 2.0
+# A pass that fails in a way that nobody foresaw is logged and tried again; this many in a row end the daemon.
+_MAX_FAILURES = 10
+
+
+def run_daemon(options: Options) -> int:
+    """Run the daemon on this node's GPUs; the exit code."""
+    try:
+        policy = load_policy(options.policy)
+    except PolicyError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    footing, scanner = open_processes(options)
+    try:
+        daemon = Daemon(options, policy, NvmlDriver(), footing, scanner)
+    except ListenError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return daemon.run()
+
+
+class Daemon:
+    """Runs passes until it is told to stop."""
+
+    def __init__(self, options: Options, policy: Policy, driver: Driver, footing: Footing, scanner: Scanner) -> None:
+        now = clock.now()
+        self._options = options
+        self._footing = footing
+        self._policy = policy
+        self._policy_file = PolicyFile(options.policy)
+        self._policy_loaded_s = now.wall_s
+        self._own: Place | None = footing.own
+        self._pods = pod_source(options)
+        self._node = node_source(options)
+        self._driver = driver
+        self._thread = DriverThread(driver)
+        self._scanner = scanner
+        self._reporter = Reporter(options, policy, now)
+        deeds = Deeds(scanner, self._reporter.record, clock.now)
+        self._cycle = Cycle(scanner, deeds)
+        self._pace = Pace(policy.interval_s)
+        self._enforcement = Enforcement(enforcing=False, suspended=())
+        self._opened: Pass | None = None
+        self._asked_s = 0.0
+        self._next_beat_s = -math.inf
+        self._reload_wanted = False
+        self._failures = 0
+        self._exit_code: int | None = None
+
+    def run(self) -> int:
+        """Run until a signal ends it; the exit code."""
+        waiter = Waiter()
+        waiter.watch(self._thread.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            waiter.on(number, self.stop)
+        waiter.on(signal.SIGHUP, self._want_reload)
+        self._reporter.start(self._policy, clock.now())
+        while self._exit_code is None:
+            try:
+                self._turn(clock.now())
+            except Exception as error:  # the one broad except: a bug must not end a daemon that enforces
+                self._fail(error)
+            waiter.wait(self._idle_s(clock.now()) if self._exit_code is None else 0.0)
+        self._end(clock.now())
+        waiter.close()
+        return self._exit_code
+
+    def stop(self) -> None:
+        """End as soon as the step at hand is done."""
+        self._exit_code = 0
+
+    def _want_reload(self) -> None:
+        self._reload_wanted = True
+        self._next_beat_s = -math.inf
+
+    def _turn(self, now: Now) -> None:
+        if now.boottime_s >= self._next_beat_s:
+            self._beat(now)
+        self._cycle.advance(now, self._is_permitted)
+        reading = self._thread.take()
+        if reading is not None:
+            self._take(reading, now)
+        elif not self._thread.busy and now.boottime_s >= self._pace.next_look_s:
+            self._pace.begin(now)
+            self._ask(None, now)
+
+    def _beat(self, now: Now) -> None:
+        """What is looked for between passes: a new policy, new pods, the lock, the stop file, a driver that hangs."""
+        self._next_beat_s = now.boottime_s + _HEARTBEAT_S
+        if self._reload_wanted or self._policy_file.has_changed():
+            self._reload_wanted = False
+            self._reload(now)
+        self._cycle.take_over(self._leftovers(self._reporter.tend(now), now))
+        self._judge()
+        silent_s = now.boottime_s - self._asked_s if self._thread.busy else 0.0
+        reasons = [f"NVML has not answered for {silent_s:.0f} s"] if silent_s > self._policy.reset_after_s else []
+        self._reporter.note_silence(tuple(reasons))
+
+    def _judge(self) -> None:
+        before = self._enforcement
+        self._enforcement = judge(
+            self._policy,
+            self._footing,
+            self._options.journal,
+            has_lock=self._reporter.has_lock,
+            has_journal=self._reporter.has_journal,
+        )
+        if self._enforcement.enforcing and not before.enforcing:
+            self._cycle.ledger = self._cycle.ledger.begun_anew()
+
+    def _reload(self, now: Now) -> None:
+        try:
+            policy = self._policy_file.load()
+        except PolicyError as error:
+            self._reporter.policy_refused(error, now)
+            return
+        self._policy, self._policy_loaded_s = policy, now.wall_s
+        self._pace.interval_s = policy.interval_s
+        self._pace.hurry(now)
+        self._reporter.policy_loaded(policy, now)
+
+    def _ask(self, only: frozenset[str] | None, now: Now) -> None:
+        self._asked_s = now.boottime_s
+        self._thread.request(only)
+
+    def _take(self, reading: DriverReading, now: Now) -> None:
+        """A reading has come: the first of a pass takes it as far as its plan, the second lets it act."""
+        took_s = now.boottime_s - self._asked_s
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            self._finish(opened, reading if took_s <= _SECOND_LOOK_S else None)
+            return
+        if took_s > self._policy.reset_after_s:
+            reading = _outdated(reading, took_s)
+        self._judge()
+        opened = self._cycle.open(reading, self._view(now), self._asked_s, now)
+        if opened.only:
+            self._opened = opened
+            self._ask(opened.only, now)
+        else:
+            self._finish(opened, None)
+
+    def _view(self, now: Now) -> View:
+        node, gaps = self._node.read(now)
+        pods = self._pods.read(now)
+        return View(
+            pods=replace(pods, gaps=(*pods.gaps, *gaps)),
+            setting=Setting(policy=self._policy, node=node, own=self._own),
+            conditions=Conditions(
+                pods_stale=is_stale(pods, self._policy, now), journal_writable=self._reporter.is_writable
+            ),
+            enforcing=self._enforcement.enforcing,
+        )
+
+    def _finish(self, opened: Pass, second: DriverReading | None) -> None:
+        now = clock.now()
+        # What was let through a moment ago may have been told to stop while the driver was asked again.
+        finish = self._cycle.close(opened, second if self._enforcement.enforcing else None, now)
+        ended = clock.now()
+        self._pace.plan(finish.plan, ended)
+        report = CycleReport(
+            node=opened.view.setting.node,
+            at=opened.snapshot.at,
+            policy=opened.view.setting.policy,
+            policy_loaded_at_s=self._policy_loaded_s,
+            enforcing=self._enforcement.enforcing,
+            suspended=self._enforcement.suspended,
+            snapshot=opened.snapshot,
+            pods=opened.view.pods,
+            attribution=opened.attribution,
+            assessments=opened.assessments,
+            plan=finish.plan,
+            began=finish.began,
+            outcomes=finish.outcomes,
+            scan_s=opened.scan_s,
+            duration_s=ended.boottime_s - opened.snapshot.at.boottime_s + opened.scan_s,
+        )
+        self._reporter.publish(report, is_stale=opened.view.conditions.pods_stale)
+        self._failures = 0
+        stuck = self._driver.needs_new_process
+        if stuck is not None:
+            self._reporter.say_ending(stuck)
+            self._exit_code = 1
+
+    def _is_permitted(self, entry: PlanEntry) -> bool:
+        """Whether a deed in its grace may still go on to SIGKILL: force only ever gets less."""
+        if not self._enforcement.enforcing:
+            return False
+        return protection(entry.assessment.pod, self._policy.protect, self._own, clock.now()) is None
+
+    def _leftovers(self, unfinished: Iterable[UnfinishedDeed], now: Now) -> tuple[Leftover, ...]:
+        until_s = now.boottime_s + self._policy.release_timeout_s
+        return tuple(
+            Leftover(account=deed.account, step=deed.step, victim=deed.victim, targets=deed.targets, until_s=until_s)
+            for deed in unfinished
+        )
+
+    def _idle_s(self, now: Now) -> float:
+        moments = [self._next_beat_s, self._cycle.next_wake_s]
+        if not self._thread.busy:
+            moments.append(self._pace.next_look_s)
+        return min(moments) - now.boottime_s
+
+    def _fail(self, error: Exception) -> None:
+        self._opened = None
+        self._failures += 1
+        self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
+        self._reporter.say_failure(error)
+        if self._failures >= _MAX_FAILURES:
+            self._reporter.say_ending(f"{self._failures} passes in a row have failed")
+            self._exit_code = 1
+
+    def _end(self, now: Now) -> None:
+        self._cycle.interrupt("the watchdog was stopped in the grace period", now)
+        self._reporter.stop(self._cycle.take_ended(), now)
+        if self._thread.close(timeout_s=0.2):
+            self._scanner.close()
+
+
+def _outdated(reading: DriverReading, took_s: float) -> DriverReading:
+    """What a reading that took too long is worth: nothing is known, and why."""
+    why = f"the driver took {took_s:.0f} s to answer; what it said is too old to go by"
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why)
+    gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
+    uses = tuple(replace(use, used=None) for use in reading.uses)
+    return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)

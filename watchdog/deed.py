@@ -1,0 +1,192 @@
+"""One kill from its first signal to the memory seen free, a step at a time so that no deed waits for another."""
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.node.pidfd import Handle
+
+MAX_ROUNDS = 10  # of forks found after a SIGKILL; more is a fork bomb
+_POLL_FIRST_S = 0.02
+_POLL_MAX_S = 0.5
+
+
+class Record(Protocol):
+    """Where deeds are written down; only `intend` raises (RecordError), and nothing is signalled then."""
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+        """Commit the intention to disk and number it."""
+
+    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Note which processes got which signal."""
+
+    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+        """Note what came of it."""
+
+    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Note when the memory was seen free; None: it was not, in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warrant:
+    """What a deed may rely on: its plan entry, its number in the journal and the moment of the first signal.
+
+    `members` finds the processes of the victim that live now, each held; forks are found by asking again.
+    """
+
+    entry: PlanEntry
+    number: int
+    first_signal: Now
+    release_timeout_s: float
+    members: Callable[[], list[Handle]]
+
+
+class _Phase(Enum):
+    GRACE = auto()
+    KILLING = auto()
+    RELEASING = auto()
+    ENDED = auto()
+
+
+class Deed:
+    """A kill under way. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
+
+    def __init__(self, warrant: Warrant, handles: list[Handle], record: Record) -> None:
+        self.warrant = warrant
+        self.entry = warrant.entry
+        self._record = record
+        self._handles = {handle.key: handle for handle in handles}
+        self._killed: set[ProcessKey] = set()
+        self._rounds = 0
+        self._result = Result.DONE
+        self._reason = ""
+        start_s = warrant.first_signal.boottime_s
+        self._phase = _Phase.GRACE
+        self._grace_ends_s = start_s + self.entry.definition.grace_s
+        self._poll_s = _POLL_FIRST_S
+        self.next_wake_s = start_s
+        if self.entry.definition.grace_s > 0:
+            self._send(signal.SIGTERM, handles, warrant.first_signal)
+
+    @property
+    def victims(self) -> tuple[ProcessKey, ...]:
+        """Every process that got a signal."""
+        return tuple(sorted(self._handles))
+
+    @property
+    def is_in_grace(self) -> bool:
+        """Whether SIGKILL is still to come."""
+        return self._phase is _Phase.GRACE
+
+    @property
+    def ends_within_s(self) -> float:
+        """Seconds after the first signal at which waiting for the memory is given up."""
+        return self.entry.definition.grace_s + self.warrant.release_timeout_s
+
+    def hasten(self, entry: PlanEntry, now: Now) -> None:
+        """End the grace sooner: a stronger step has come due on the same victim. It never adds a victim."""
+        grace_ends_s = now.boottime_s + entry.definition.grace_s
+        self._grace_ends_s = min(self._grace_ends_s, grace_ends_s)
+        self.next_wake_s = min(self.next_wake_s, now.boottime_s)
+
+    def advance(self, now: Now) -> Outcome | None:
+        """Go on as far as the moment allows; the outcome once it has failed."""
+        if self._phase is _Phase.GRACE:
+            if any(handle.alive() for handle in self._handles.values()) and now.boottime_s < self._grace_ends_s:
+                self.next_wake_s = min(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
+                return None
+            self._phase = _Phase.KILLING
+        return self._kill(now) if self._phase is _Phase.KILLING else None
+
+    def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
+        """Take note of what the driver lists now; the outcome once the memory is free, or has not come back in time."""
+        if self._phase is not _Phase.RELEASING:
+            return None
+        waited_s = now.boottime_s - self.warrant.first_signal.boottime_s
+        if not any(still_listed(key) for key in self._handles):
+            return self._release(now, release_s=waited_s, reason=self._reason)
+        if waited_s >= self.ends_within_s:
+            return self._release(now, release_s=None, reason="the driver still lists its memory after release_timeout")
+        return None
+
+    def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
+        """End it where it is: no further signal. Unless final, whoever reads the journal next waits for its memory."""
+        was_over = self._phase is _Phase.RELEASING
+        if not was_over:
+            self._record.end(self.warrant.number, result, reason, now)
+        if is_final and result is not Result.FAILED:
+            self._record.released(self.warrant.number, now, None, reason)
+        return self._finish(self._result if was_over else result, reason, now)
+
+    def _kill(self, now: Now) -> Outcome | None:
+        """Send SIGKILL to what is left, forks that have come meanwhile included, and see whether all has ended."""
+        # In this order: a member can only come from a living member, so a search that began when none lived any
+        # more and found none has the last word.
+        was_alive = any(handle.alive() for handle in self._handles.values())
+        forks = self._find_forks()
+        if not was_alive and not forks:
+            self._phase = _Phase.RELEASING
+            self._record.end(self.warrant.number, self._result, self._reason, now)
+            self.next_wake_s = float("inf")
+            return None
+        self._rounds += bool(forks)
+        self._handles |= forks
+        if self._rounds > MAX_ROUNDS:
+            return self.stop(Result.FAILED, f"it still forked after {MAX_ROUNDS} rounds of SIGKILL", now)
+        left = {key: handle for key, handle in self._handles.items() if handle.alive()}
+        self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
+        self._killed |= left.keys()
+        if now.boottime_s >= self._grace_ends_s + self.warrant.release_timeout_s:
+            reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
+            return self.stop(Result.FAILED, reason, now)
+        self.next_wake_s = now.boottime_s + self._poll_s
+        self._poll_s = min(self._poll_s * 2, _POLL_MAX_S)
+        return None
+
+    def _find_forks(self) -> dict[ProcessKey, Handle]:
+        forks: dict[ProcessKey, Handle] = {}
+        if self.entry.definition.scope == "process":
+            return forks
+        for handle in self.warrant.members():
+            if handle.key in self._handles:
+                handle.close()
+            else:
+                forks[handle.key] = handle
+        return forks
+
+    def _send(self, number: signal.Signals, handles: list[Handle], now: Now) -> None:
+        reached = []
+        for handle in handles:
+            try:
+                handle.signal(number)
+            except ProcessLookupError:
+                continue
+            except PermissionError as error:
+                # It passed signal 0 and has changed its user since; the others are still to be ended.
+                self._result, self._reason = Result.FAILED, f"process {handle.key.pid}: {error.strerror}"
+                continue
+            reached.append(handle.key)
+        if reached:
+            self._record.signalled(self.warrant.number, now, number.name, reached)
+
+    def _release(self, now: Now, *, release_s: float | None, reason: str) -> Outcome:
+        self._record.released(self.warrant.number, now, release_s, reason)
+        return self._finish(self._result, reason, now, release_s)
+
+    def _finish(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
+        self._phase = _Phase.ENDED
+        for handle in self._handles.values():
+            handle.close()
+        return Outcome(
+            entry=self.entry,
+            result=result,
+            at=now,
+            reason=reason,
+            signalled=self.victims,
+            deed=self.warrant.number,
+            release_s=release_s,
+        )

@@ -1,0 +1,172 @@
+"""What happened, in a line each, and what is remembered of the kill: told by the very record that the deeds write."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.core.units import format_bytes, format_duration
+from watchdog.deed import Record
+from watchdog.export.clauses import mark
+from watchdog.export.phrases import span
+from watchdog.sim.company import Party
+from watchdog.sim.life import lives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """A line of what happened: the second, a word for it, and the rest. `tone` is good, warn, bad or plain."""
+
+    second: float
+    word: str
+    text: str
+    tone: str = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blow:
+    """A kill as its record tells it: of whom, when the first signal went out, who got which."""
+
+    entry: PlanEntry
+    begun: Now
+    terminated: tuple[ProcessKey, ...] = ()
+    killed: tuple[ProcessKey, ...] = ()
+    outcome: Outcome | None = None
+    told_of_grace: bool = False
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What has been told of an account's present incident."""
+
+    over: bool = False
+    climbing: bool = False
+
+
+@dataclass(slots=True)
+class Chronicle:
+    """Collects occurrences; a `Record` for the deeds, which hands everything on to the journal where there is one."""
+
+    journal: Record | None
+    parties: Mapping[str, Party]
+    begin: Now
+    occurrences: list[Occurrence] = field(default_factory=list)
+    blows: dict[int, Blow] = field(default_factory=dict)
+    recovered: dict[AccountKey, Now] = field(default_factory=dict)
+    _standing: dict[AccountKey, _Standing] = field(default_factory=dict)
+
+    def blow_to(self, account: AccountKey) -> Blow | None:
+        """The last kill of an account, if there was one."""
+        return next((blow for blow in reversed(self.blows.values()) if blow.entry.account == account), None)
+
+    # ---- as the record of the deeds
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+        """Commit the intention, then tell of it."""
+        keys = tuple(targets)
+        number = len(self.blows) + 1 if self.journal is None else self.journal.intend(entry, keys, now)
+        self.blows[number] = Blow(entry=entry, begun=now)
+        where = "" if self.journal is None else "; written down first"
+        self._tell(now, "kill", f"{entry.assessment.pod.title}, {mark(entry)}{where}", "bad")
+        return number
+
+    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Tell who got which signal."""
+        sent = tuple(keys)
+        if self.journal is not None:
+            self.journal.signalled(deed, now, signal, sent)
+        blow = self.blows[deed]
+        if signal == "SIGTERM":
+            self.blows[deed] = replace(blow, terminated=blow.terminated + sent)
+        else:
+            self.blows[deed] = replace(blow, killed=blow.killed + sent)
+        grace = format_duration(blow.entry.definition.grace_s)
+        why = f", not gone {grace} after SIGTERM" if signal == "SIGKILL" and blow.terminated else ""
+        self._tell(now, signal, f"{self.names(sent)}{why}", "bad")
+
+    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+        """Hand on what came of it."""
+        if self.journal is not None:
+            self.journal.end(deed, result, reason, now)
+
+    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Tell that the memory is free."""
+        if self.journal is not None:
+            self.journal.released(deed, now, release_s, reason)
+        used = format_bytes(self.blows[deed].entry.assessment.used_at_least)
+        if release_s is None:
+            self._tell(now, "stuck", f"{used} not back on the card: {reason}", "bad")
+        else:
+            self._tell(now, "freed", f"{used} back on the card, {span(release_s)} after the first signal", "good")
+
+    # ---- as the witness of the passes
+
+    def start(self, party: Party, now: Now) -> None:
+        """Tell of a tenant's processes."""
+        self._tell(now, "started", f"{party.tenant.pod}: {self.names(member.key for member in party.members)}")
+
+    def see(self, assessments: Iterable[Assessment], entries: Iterable[PlanEntry], now: Now) -> None:
+        """Tell how accounts have come to stand."""
+        pending = {entry.account for entry in entries if entry.do is Do.KILL and not entry.taken}
+        for assessment in assessments:
+            if self.blow_to(assessment.account) is None:
+                self._see(assessment, now, is_climbing=assessment.account in pending)
+
+    def _see(self, assessment: Assessment, now: Now, *, is_climbing: bool) -> None:
+        standing = self._standing.setdefault(assessment.account, _Standing())
+        title = assessment.pod.title
+        allowed = assessment.allowed or 0
+        if assessment.used_at_least > allowed and not standing.over:
+            standing.over = True
+            used, may = format_bytes(assessment.used_at_least), format_bytes(allowed)
+            self._tell(now, "over", f"{title} uses {used}, {may} are allowed", "warn")
+        if is_climbing and not standing.climbing:
+            standing.climbing = True
+            self._tell(now, "climbing", f"{title} is above the kill mark: its time runs", "warn")
+        if assessment.used is not None and assessment.used <= allowed and standing.over:
+            self._tell(now, "within", f"{title} has come down: its ladder begins anew", "good")
+            self._standing[assessment.account] = _Standing()
+            self.recovered[assessment.account] = now
+
+    def note(self, outcome: Outcome) -> None:
+        """Take note of what came of a step."""
+        entry = outcome.entry
+        if entry.do is Do.WARN:
+            self._tell(outcome.at, "warned", f"{entry.assessment.pod.title}, {mark(entry)}", "warn")
+        elif outcome.deed is not None and outcome.deed in self.blows:
+            self.blows[outcome.deed] = replace(self.blows[outcome.deed], outcome=outcome)
+        if outcome.result is Result.FAILED:
+            self._tell(outcome.at, "failed", f"{entry.assessment.pod.title}: {outcome.reason}", "bad")
+
+    def watch_grace(self, now: Now) -> None:
+        """Tell once, a moment after SIGTERM, who has gone by it and who has not."""
+        for number, blow in self.blows.items():
+            if blow.told_of_grace or not blow.terminated or now.boottime_s - blow.begun.boottime_s < 0.5:
+                continue
+            self.blows[number] = replace(blow, told_of_grace=True)
+            left = [key for key in blow.terminated if lives(key)]
+            gone = self.names(key for key in blow.terminated if key not in left)
+            stays = f"{self.names(left, with_pid=False)} ignores SIGTERM" if left else ""
+            self._tell(now, "ended", "; ".join(filter(None, (gone, stays))))
+
+    def tell_of_neighbours(self, now: Now) -> bool:
+        """Tell whether those who were not killed live on; whether all of them do."""
+        signalled = {key for blow in self.blows.values() for key in (*blow.terminated, *blow.killed)}
+        hit = {blow.entry.assessment.pod.uid for blow in self.blows.values()}
+        neighbours = [member.key for uid, each in self.parties.items() if uid not in hit for member in each.members]
+        if all(lives(key) and key not in signalled for key in neighbours):
+            self._tell(now, "alive", f"{self.names(neighbours)} run on, never signalled", "good")
+            return True
+        self._tell(now, "lost", f"of {self.names(neighbours)} not all run on", "bad")
+        return False
+
+    def names(self, keys: Iterable[ProcessKey], *, with_pid: bool = True) -> str:
+        """Processes by name, and by PID if wanted."""
+        known = {member.key: member.task.name for party in self.parties.values() for member in party.members}
+        return ", ".join(known.get(key, "process") + f" {key.pid}" * with_pid for key in sorted(keys))
+
+    def _tell(self, now: Now, word: str, text: str, tone: str = "plain") -> None:
+        second = now.boottime_s - self.begin.boottime_s
+        self.occurrences.append(Occurrence(second=second, word=word, text=text, tone=tone))

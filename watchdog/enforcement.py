@@ -1,0 +1,60 @@
+"""Whether the daemon may enforce: what it lacks or was told, each reason with its remedy. All of it only lowers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from watchdog.core.model import Place
+from watchdog.core.policy import Policy
+
+REMEDIES: Final = {
+    "pid_namespace": "it does not run in the host's PID namespace: set hostPID: true, "
+    "or [safety] foreign_pid_namespace = true if this is meant",
+    "pidfd": "the pidfd calls are missing: use a newer kernel or a seccomp profile that allows them, "
+    "or [safety] signal_without_pidfd = true",
+    "lock": "another watchdog on this node holds the lock beside the journal",
+    "journal": "the journal can't be opened, and nothing is done that is not written down first",
+    "stop_file": "the file `stop` beside the journal says so: remove it to enforce again",
+    "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footing:
+    """What the daemon stands on, found out once at start: its own place and what the kernel lets it do."""
+
+    in_host_pid_namespace: bool
+    pidfd_missing: str | None
+    own: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforcement:
+    """Whether force may be used now. `suspended` are the reasons why not, although the policy says enforce."""
+
+    enforcing: bool
+    suspended: tuple[str, ...]
+
+
+def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, has_journal: bool) -> Enforcement:
+    """Judge by the policy, the footing, and what lies beside the journal."""
+    if policy.mode != "enforce":
+        return Enforcement(enforcing=False, suspended=())
+    suspended = [
+        *(["pid_namespace"] if _is_foreign(policy, footing) else []),
+        *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
+        *([] if has_lock else ["lock"]),
+        *([] if has_journal else ["journal"]),
+        *(["stop_file"] if stop_file(journal).exists() else []),
+        *(["policy_not_followed"] if policy.later else []),
+    ]
+    return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
+
+
+def stop_file(journal: Path) -> Path:
+    """The file that turns enforcement off while it exists."""
+    return journal.parent / "stop"
+
+
+def _is_foreign(policy: Policy, footing: Footing) -> bool:
+    return not footing.in_host_pid_namespace and not policy.safety.foreign_pid_namespace

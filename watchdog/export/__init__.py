@@ -1,0 +1,1 @@
+"""Everything that leaves the daemon: metrics, journal, HTTP, logs, texts."""

@@ -1,0 +1,164 @@
+"""The endpoints: what a request is answered with."""
+
+import gzip
+import io
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
+
+from watchdog.export.board import NO_PASS, Board, Check
+from watchdog.export.exposition import CONTENT_TYPE, OPENMETRICS, render, wants_openmetrics
+from watchdog.export.page import POLICY, page
+from watchdog.export.status import status_document
+
+_DEADLINE_S: Final = 5.0  # of a connection, from its first byte to its last
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a request is answered with."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = _TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket until a moment; a client that sends byte by byte gets no more time than another."""
+
+    def __init__(self, connection: socket.socket, until_s: float) -> None:
+        self._connection = connection
+        self._until_s = until_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request from what is on the board."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, board: Board, *connection: Any) -> None:
+        self.board = board
+        super().__init__(*connection)
+
+    def setup(self) -> None:
+        """Give the whole request a deadline."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_TimedReader(self.connection, time.monotonic() + _DEADLINE_S))
+
+    def parse_request(self) -> bool:
+        """Take GET and HEAD, and nothing else."""
+        if not super().parse_request():
+            return False
+        if self.command in ("GET", "HEAD"):
+            return True
+        self._send(_plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", (("Allow", "GET, HEAD"),)))
+        return False
+
+    def do_GET(self) -> None:
+        """Answer by the path as it was sent: what is not exactly one of ours is not there."""
+        route = _ROUTES.get(self._path())
+        self._send(route(self) if route is not None else _plain(HTTPStatus.NOT_FOUND, "not found"))
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _path(self) -> str:
+        # `self.path` has leading slashes folded together; the request line has not. RFC 9112 3.2.2: a server has to
+        # take a whole URL too.
+        words = self.requestline.split()
+        target = words[1] if len(words) > 1 else ""
+        if target.lower().startswith(("http://", "https://")):
+            target = "/" + target.partition("://")[2].partition("/")[2]
+        return target.partition("?")[0]
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that could not be read, in plain text."""
+        self.request_version = self.protocol_version  # what could not be read has no version of its own
+        self._send(_plain(HTTPStatus(code), message or explain or HTTPStatus(code).phrase))
+
+    def _send(self, answer: Answer) -> None:
+        self.connection.settimeout(_DEADLINE_S)
+        self.send_response(answer.status)
+        headers = (("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers)
+        for name, value in (*headers, *_HEADERS):
+            self.send_header(name, value)
+        self.end_headers()
+        if getattr(self, "command", None) != "HEAD":
+            self.wfile.write(answer.body)
+
+    def version_string(self) -> str:
+        """The Server header; which Python this is, is nobody's business."""
+        return "gpu-watchdog"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing: probes and scrapes come all day."""
+
+    def metrics(self) -> Answer:
+        """The page for Prometheus."""
+        rich = wants_openmetrics(self.headers.get("Accept", ""))
+        body = render(self.board.metrics.registry, openmetrics=rich)
+        zipped = "gzip" in self.headers.get("Accept-Encoding", "")
+        return Answer(
+            status=HTTPStatus.OK,
+            body=gzip.compress(body, compresslevel=1, mtime=0) if zipped else body,
+            content_type=OPENMETRICS if rich else CONTENT_TYPE,
+            headers=(("Vary", "Accept, Accept-Encoding"), *((("Content-Encoding", "gzip"),) if zipped else ())),
+        )
+
+    def health(self) -> Answer:
+        """Whether the loop turns."""
+        return _probe(self.board.health())
+
+    def readiness(self) -> Answer:
+        """Whether the daemon does its work."""
+        return _probe(self.board.readiness())
+
+    def index(self) -> Answer:
+        """The status page."""
+        body = page(self.board.report).encode()
+        headers = (("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer"))
+        return Answer(status=HTTPStatus.OK, body=body, content_type="text/html; charset=utf-8", headers=headers)
+
+    def api(self) -> Answer:
+        """The status as JSON."""
+        report = self.board.report
+        if report is None:
+            return _plain(HTTPStatus.SERVICE_UNAVAILABLE, NO_PASS)
+        body = json.dumps(status_document(report)).encode() + b"\n"
+        return Answer(status=HTTPStatus.OK, body=body, content_type="application/json")
+
+
+_HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
+_ROUTES: Final[dict[str, Callable[[Handler], Answer]]] = {
+    "/": Handler.index,
+    "/metrics": Handler.metrics,
+    "/healthz": Handler.health,
+    "/readyz": Handler.readiness,
+    "/api/status": Handler.api,
+}
+
+
+def _plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    return Answer(status=status, body=f"{text}\n".encode("utf-8", errors="replace"), headers=headers)
+
+
+def _probe(check: Check) -> Answer:
+    status = HTTPStatus.OK if check.ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status=status, body=check.text.encode())

@@ -1,0 +1,75 @@
+"""Deeds in the journal: their numbers, their targets, and those that a daemon left unfinished."""
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, Final
+
+from watchdog.core.findings import AccountKey
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import PlanEntry, Result
+from watchdog.export.journal_prune import UNFINISHED
+from watchdog.export.journal_rows import Row, storable
+from watchdog.export.journal_schema import COLUMNS
+
+_INSERT: Final = (
+    "INSERT INTO deed (uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SELECT_UNFINISHED: Final = (
+    "SELECT id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result "
+    f"FROM deed WHERE {UNFINISHED} ORDER BY id"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedDeed:
+    """A deed whose end or release the journal does not have: what a daemon finds when it starts again."""
+
+    deed: int
+    uid: str
+    account: AccountKey
+    step: int
+    victim: str
+    targets: tuple[ProcessKey, ...]
+    began: Now
+    result: Result | None
+
+
+def insert_deed(connection: sqlite3.Connection, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
+    """Write a deed that is about to begin, and give its number; numbers are never used again."""
+    account = [storable(part) for part in (entry.account.uid, entry.account.container, entry.account.gpu)]
+    moment = (now.boot_id, now.boottime_s, now.wall_s)
+    values = (*account, entry.step, storable(entry.victim), encode(keys), *moment)
+    return connection.execute(_INSERT, values).lastrowid or 0
+
+
+def unfinished_deeds(connection: sqlite3.Connection) -> list[tuple[UnfinishedDeed, Row]]:
+    """Deeds without an end, or without the release that is to come, oldest first, each with its intention's row."""
+    rows = connection.execute(_SELECT_UNFINISHED).fetchall()
+    return [(_unfinished(row), _read_context(connection, row[0])) for row in rows]
+
+
+def encode(keys: tuple[ProcessKey, ...]) -> str:
+    """Processes as JSON: pairs of PID and start ticks."""
+    return json.dumps([[key.pid, key.start_ticks] for key in keys])
+
+
+def _read_context(connection: sqlite3.Connection, deed: int) -> Row:
+    sql = f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE deed = ? AND event = 'intended'"
+    row = connection.execute(sql, (deed,)).fetchone()
+    return dict(zip(COLUMNS, row, strict=True)) if row is not None else {}
+
+
+def _unfinished(row: tuple[Any, ...]) -> UnfinishedDeed:
+    deed, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result = row
+    return UnfinishedDeed(
+        deed=deed,
+        uid=uid,
+        account=AccountKey(uid=uid, container=container, gpu=gpu),
+        step=step,
+        victim=victim,
+        targets=tuple(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in json.loads(targets)),
+        began=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id),
+        result=Result(result) if result is not None else None,
+    )

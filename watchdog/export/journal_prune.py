@@ -1,0 +1,68 @@
+"""Keeping the journal small: by age, then by size, oldest first; never a deed that is not finished."""
+
+import sqlite3
+from typing import Final
+
+from watchdog.core.model import Now
+from watchdog.core.policy import JournalLimits
+
+_BATCH: Final = 1000  # rows a transaction: a long one would keep deeds waiting
+_MOST_BATCHES: Final = 10  # a call: the loop stands still meanwhile, and the next call goes on
+_FREE_PAGES: Final = 4096  # a call
+# No wait for memory lasts so long: what is unfinished after it belongs to a daemon that never came back.
+_UNFINISHED_S: Final = 86400.0
+
+UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
+_OLDEST: Final = (
+    "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence WHERE wall_s < :before AND "
+    f"(deed IS NULL OR deed NOT IN (SELECT id FROM deed WHERE {UNFINISHED} AND wall_s >= :open)) "
+    "ORDER BY wall_s, id LIMIT :batch)"
+)
+_DEEDS: Final = (
+    f"DELETE FROM deed WHERE (NOT {UNFINISHED} OR wall_s < :open) AND "
+    "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.deed = deed.id)"
+)
+
+
+def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> int:
+    """Delete what is too old or too much, and give the space back; the number of rows deleted. sqlite3.Error."""
+    open_since_s = now.wall_s - max(_UNFINISHED_S, limits.max_age_s)
+    deleted = 0
+    for _ in range(_MOST_BATCHES):
+        removed = _delete(connection, now.wall_s - limits.max_age_s, open_since_s, _BATCH)
+        deleted += removed
+        if removed < _BATCH:
+            break
+    for _ in range(_MOST_BATCHES):
+        _give_back(connection)
+        excess = 1 - limits.max_size / size(connection)
+        if excess <= 0:
+            break
+        rows = connection.execute("SELECT count(*) FROM occurrence").fetchone()[0]
+        removed = _delete(connection, float("inf"), open_since_s, min(int(rows * excess) + 1, _BATCH))
+        deleted += removed
+        if not removed:
+            break
+    if deleted:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return deleted
+
+
+def size(connection: sqlite3.Connection) -> int:
+    """Bytes of the journal's pages."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _delete(connection: sqlite3.Connection, before_s: float, open_since_s: float, batch: int) -> int:
+    values = {"before": before_s, "open": open_since_s, "batch": batch}
+    connection.execute("BEGIN IMMEDIATE")
+    removed = connection.execute(_OLDEST, values).rowcount
+    connection.execute(_DEEDS, values)
+    connection.execute("COMMIT")
+    return removed
+
+
+def _give_back(connection: sqlite3.Connection) -> None:
+    # Each step of the statement frees one page; `execute` takes a single step of one that has no columns.
+    connection.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES});")

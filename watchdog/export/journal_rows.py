@@ -1,0 +1,122 @@
+"""The rows of the journal: what is written of an occurrence."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from watchdog.core.findings import Assessment
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.export.clauses import mark
+from watchdog.export.journal_schema import COLUMNS
+from watchdog.export.news import NewsItem
+from watchdog.export.phrases import count, inert, span
+
+Value = str | int | float | None
+Row = dict[str, Value]
+_LARGEST: Final = 2**63 - 1  # of an SQLite integer; a quantity of a policy can be larger
+_LONGEST: Final = 4096
+
+INSERT: Final = (
+    f"INSERT INTO occurrence ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + column for column in COLUMNS)})"
+)
+
+
+def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
+    """What every row has."""
+    return {
+        "event": event,
+        "node": node,
+        "boot_id": now.boot_id,
+        "boottime_s": now.boottime_s,
+        "wall_s": now.wall_s,
+        "sentence": sentence,
+    }
+
+
+def row_of(item: NewsItem, node: str, report: CycleReport) -> Row:
+    """The row of a piece of news."""
+    row = base_row(item.event.value, node, item.at, item.sentence)
+    row |= {"policy": report.policy.sha256, "detail": item.detail or None}
+    if item.entry is not None:
+        row |= entry_columns(item.entry)
+    elif item.assessment is not None:
+        row |= account_columns(item.assessment)
+    if item.outcome is not None:
+        row |= {"deed": item.outcome.deed, "result": item.outcome.result.value, "reason": item.outcome.reason or None}
+    return row
+
+
+def entry_columns(entry: PlanEntry) -> Row:
+    """The columns that a plan entry fills."""
+    step = entry.definition
+    return account_columns(entry.assessment) | {
+        "container": entry.victim or entry.account.container,
+        "rule": entry.rule.name,
+        "step": entry.step,
+        "do": entry.do.value,
+        "scope": step.scope if entry.do.value == "kill" else None,
+        "mark": mark(entry),
+    }
+
+
+def account_columns(assessment: Assessment) -> Row:
+    """The columns that an assessment fills."""
+    pod = assessment.pod
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.uid,
+        "container": assessment.account.container,
+        "gpu": assessment.account.gpu,
+        "owner_kind": pod.owner.kind if pod.owner is not None else None,
+        "owner_name": pod.owner.name if pod.owner is not None else None,
+        "rule": assessment.rule.name if assessment.rule is not None else None,
+        "used": assessment.used,
+        "used_at_least": assessment.used_at_least,
+        "declared": assessment.declared,
+        "declared_by": assessment.declared_by,
+        "allowed": assessment.allowed,
+    }
+
+
+def bound(row: Mapping[str, Value]) -> Row:
+    """A row as SQLite takes it: every column there, texts without control characters, integers of 64 bits."""
+    return {column: storable(row.get(column)) for column in COLUMNS}
+
+
+def storable(value: Value) -> Value:
+    """A value as SQLite takes it; names that Kubernetes allows stay as they are."""
+    if isinstance(value, str):
+        return inert(value, _LONGEST)
+    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
+
+
+def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
+    """Say which signal went to which processes."""
+    pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
+    return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
+
+
+def ended_sentence(context: Row, result: Result, reason: str) -> str:
+    """Say what came of a kill."""
+    why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
+    return f"{_title(context)}: killing {_victim(context)}{rule} ended as {result.value}{why}."
+
+
+def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
+    """Say when the memory was seen free."""
+    if release_s is not None:
+        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after the first signal."
+    why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
+
+
+def _title(context: Row) -> str:
+    if not context.get("pod"):
+        return "A pod of an earlier journal"
+    return f"Pod {inert(str(context['namespace']))}/{inert(str(context['pod']))}"
+
+
+def _victim(context: Row) -> str:
+    return f"container {inert(str(context['container']))}" if context.get("container") else "the pod"

@@ -1,0 +1,160 @@
+"""The log: one line for each decision, on stderr; JSON, or for eyes where stderr is a terminal."""
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TextIO
+
+import structlog
+
+from watchdog.core.findings import Assessment
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry
+from watchdog.export.news import Event, News, NewsItem, outcome_news
+from watchdog.export.phrases import inert
+from watchdog.export.table import has_colour
+
+_LEVELS: Final[Mapping[Event, int]] = {
+    Event.WARNED: logging.WARNING,
+    Event.KILL_BEGUN: logging.WARNING,
+    Event.EVICT_BEGUN: logging.WARNING,
+    Event.WITHHELD: logging.WARNING,
+    Event.MISDECLARED: logging.WARNING,
+    Event.GAP_BEGAN: logging.WARNING,
+    Event.SUSPENDED: logging.WARNING,
+    Event.POLICY_REFUSED: logging.ERROR,
+}
+_DETAILS: Final[Mapping[Event, str]] = {
+    Event.WITHHELD: "brake",
+    Event.POLICY_LOADED: "sha256",
+    Event.POLICY_REFUSED: "sha256",
+}
+
+
+class _Stream:
+    """A text stream whose reader may go away, or whose disk may be full: neither ends the daemon."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        # ValueError: the stream was closed; a text that its encoding does not have is escaped by `inert` before.
+        with contextlib.suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def configure(stream: TextIO | None = None) -> None:
+    """Set the log up, once: where it goes (default: stderr) and in which form."""
+    target = stream if stream is not None else sys.stderr
+    renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
+    if target.isatty():
+        renderer = structlog.dev.ConsoleRenderer(colors=has_colour(target), sort_keys=False, pad_event_to=14)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _make_inert,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(_Stream(target)),  # type: ignore[arg-type]
+        cache_logger_on_first_use=False,
+    )
+
+
+def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    # A traceback is made of lines; JSON escapes them, and on a terminal they are what one wants to see.
+    return {k: inert(v, 4096) if isinstance(v, str) and k != "traceback" else v for k, v in line.items()}
+
+
+class Log:
+    """Tells each decision once. `remedies` as `News` takes them."""
+
+    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
+        self._news = News(remedies)
+        self._logger = structlog.get_logger()
+
+    def log_report(self, report: CycleReport) -> None:
+        """A line for each thing that is new in a report; none at rest."""
+        self._tell(self._news.since(report))
+
+    def log_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """A line for each deed that ended after the last pass."""
+        self._tell(item for outcome in outcomes for item in outcome_news(outcome))
+
+    def _tell(self, items: Iterable[NewsItem]) -> None:
+        for item in items:
+            self._logger.log(_LEVELS.get(item.event, logging.INFO), item.event.value, **_fields(item))
+
+    def say(self, event: Event, message: str, **fields: Any) -> None:
+        """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
+        self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
+
+    def warn(self, message: str) -> None:
+        """A line about something that an operator should look at."""
+        self._logger.warning("warning", message=message)
+
+    def crash(self, error: Exception) -> None:
+        """An error that nobody foresaw, with its traceback in one field."""
+        trace = "".join(traceback.format_exception(error))
+        self._logger.error("error", message=f"a pass failed and is tried again: {error!r}", traceback=trace)
+
+    def loud(self, message: str, **fields: Any) -> None:
+        """An error that an operator must see."""
+        self._logger.error("error", message=message, **fields)
+
+
+def _fields(item: NewsItem) -> dict[str, Any]:
+    fields: dict[str, Any] = {"message": item.sentence}
+    if item.entry is not None:
+        fields |= _account(item.entry.assessment) | _entry(item.entry)
+    elif item.assessment is not None:
+        fields |= _account(item.assessment)
+    if item.outcome is not None:
+        fields |= _outcome(item.outcome)
+        if item.event in (Event.KILL_BEGUN, Event.EVICT_BEGUN):
+            del fields["result"]  # it has only begun
+    if item.detail:
+        fields[_DETAILS.get(item.event, "reason")] = item.detail
+    return fields
+
+
+def _account(assessment: Assessment) -> dict[str, Any]:
+    return {
+        "namespace": assessment.pod.namespace,
+        "pod": assessment.pod.name,
+        "uid": assessment.pod.uid,
+        "container": assessment.account.container or "",
+        "gpu": assessment.account.gpu or "",
+        "rule": assessment.rule.name if assessment.rule is not None else "",
+        "used": assessment.used,
+        "declared": assessment.declared,
+        "allowed": assessment.allowed,
+    }
+
+
+def _entry(entry: PlanEntry) -> dict[str, Any]:
+    container = entry.victim or entry.account.container or ""
+    return {"container": container, "action": entry.do.value, "step": entry.step}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    fields = {
+        "result": outcome.result.value,
+        "reason": outcome.reason or None,
+        "deed": outcome.deed,
+        "pids": [key.pid for key in outcome.signalled] or None,
+        "reaction_s": _rounded(outcome.reaction_s),
+        "release_s": _rounded(outcome.release_s),
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,177 @@
+"""What is new in a report: the one notion of it that the journal, the log and the counters share."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from watchdog.core.findings import Assessment, Misdeclaration
+from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.export.phrases import count, elapsed_s, inert, span
+from watchdog.export.sums import all_gaps
+from watchdog.export.words import misdeclared_note, note, outcome_note, release_note
+
+# A gap that comes and goes with every pass is one gap: its end is told once it has stayed away this long.
+_GAP_GONE_S: Final = 10.0
+# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every pass.
+_MOST_GAPS: Final = 10  # of one reason at a time; the counters have them all
+
+
+class Event(StrEnum):
+    """The name of an occurrence, in the log and in the journal."""
+
+    WARNED = "warned"
+    KILL_BEGUN = "kill_begun"
+    KILL_ENDED = "kill_ended"
+    RELEASED = "released"
+    EVICT_BEGUN = "evict_begun"
+    EVICT_ENDED = "evict_ended"
+    WOULD_ACT = "would_act"
+    WITHHELD = "withheld"
+    MISDECLARED = "misdeclared"
+    GAP_BEGAN = "gap_began"
+    GAP_ENDED = "gap_ended"
+    POLICY_LOADED = "policy_loaded"
+    POLICY_REFUSED = "policy_refused"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    STARTED = "started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewsItem:
+    """One occurrence, with the sentence that tells it and whatever of the report it is about.
+
+    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy.
+    """
+
+    event: Event
+    at: Now
+    sentence: str
+    assessment: Assessment | None = None
+    entry: PlanEntry | None = None
+    outcome: Outcome | None = None
+    detail: str = ""
+
+
+class News:
+    """Tells what each report has that the ones before it had not; at rest it tells nothing.
+
+    `remedies` gives the sentence for a reason of suspension.
+    """
+
+    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
+        self._remedies = remedies or {}
+        self._policy = ""
+        self._suspended: frozenset[str] = frozenset()
+        self._gaps: dict[tuple[GapReason, str], _Seen] = {}
+        self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
+
+    def since(self, report: CycleReport) -> tuple[NewsItem, ...]:
+        """What is new in this report; each report is to be handed in once, in the order of their passes."""
+        return (
+            *self._policy_news(report),
+            *self._suspension_news(report),
+            *self._gap_news(report),
+            *self._misdeclaration_news(report),
+            *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
+            *(_begun(outcome) for outcome in report.began),
+            *(item for outcome in report.outcomes for item in outcome_news(outcome)),
+        )
+
+    def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        policy = report.policy
+        if policy.sha256 == self._policy:
+            return
+        self._policy = policy.sha256
+        rules = count(len(policy.rules), "rule")
+        sentence = f"Policy {inert(policy.source)} is in force: mode {policy.mode}, {rules}."
+        yield NewsItem(event=Event.POLICY_LOADED, at=report.at, sentence=sentence, detail=policy.sha256)
+
+    def _suspension_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        before, self._suspended = self._suspended, frozenset(report.suspended)
+        for reason in sorted(self._suspended - before):
+            sentence = f"Told to enforce, but only observing: {self._remedies.get(reason, inert(reason))}."
+            yield NewsItem(event=Event.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
+        for reason in sorted(before - self._suspended):
+            rest = "Enforcing again" if report.enforcing else "Still not enforcing"
+            sentence = f"No longer a reason against enforcing: {inert(reason)}. {rest}."
+            yield NewsItem(event=Event.RESUMED, at=report.at, sentence=sentence, detail=reason)
+
+    def _gap_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        for gap in all_gaps(report):
+            key = (gap.reason, gap.what)
+            seen = self._gaps.get(key)
+            if seen is None:
+                if sum(1 for reason, _ in self._gaps if reason is gap.reason) >= _MOST_GAPS:
+                    continue
+                sentence = f"{inert(gap.what)}: {inert(gap.why, 600)}"
+                yield NewsItem(event=Event.GAP_BEGAN, at=report.at, sentence=sentence, detail=gap.reason.value)
+            self._gaps[key] = _Seen(gap=gap, first=seen.first if seen else report.at, last=report.at)
+        for key, seen in list(self._gaps.items()):
+            if elapsed_s(seen.last, report.at) >= _GAP_GONE_S:
+                del self._gaps[key]
+                lasted = span(elapsed_s(seen.first, seen.last))
+                sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
+                yield NewsItem(event=Event.GAP_ENDED, at=report.at, sentence=sentence, detail=seen.gap.reason.value)
+
+    def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        listed = {pod.uid for pod in report.pods.pods}
+        self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
+        for assessment in report.assessments:
+            told = self._misdeclared.get(assessment.account.uid, frozenset())
+            for skipped in assessment.misdeclarations:
+                if skipped not in told:
+                    told |= {skipped}
+                    sentence = misdeclared_note(assessment, skipped)
+                    item = NewsItem(event=Event.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
+                    yield item
+            if told:
+                self._misdeclared[assessment.account.uid] = told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    gap: Gap
+    first: Now
+    last: Now
+
+
+def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
+    return NewsItem(
+        event=Event.WITHHELD,
+        at=report.at,
+        sentence=note(entry, report.at),
+        assessment=entry.assessment,
+        entry=entry,
+        detail=entry.withheld_by.value if entry.withheld_by is not None else "",
+    )
+
+
+def _begun(outcome: Outcome) -> NewsItem:
+    event = Event.EVICT_BEGUN if outcome.entry.do is Do.EVICT else Event.KILL_BEGUN
+    return _of(outcome, event, note(outcome.entry, outcome.at, processes=len(outcome.signalled)))
+
+
+def outcome_news(outcome: Outcome) -> Iterator[NewsItem]:
+    """What is new with the end of one action."""
+    entry = outcome.entry
+    if outcome.result is Result.OBSERVED:
+        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True))
+    elif entry.do is Do.WARN:
+        yield _of(outcome, Event.WARNED, note(entry, outcome.at))
+    else:
+        event = Event.KILL_ENDED if entry.do is Do.KILL else Event.EVICT_ENDED
+        yield _of(outcome, event, outcome_note(outcome))
+        if outcome.release_s is not None:
+            yield _of(outcome, Event.RELEASED, release_note(outcome))
+
+
+def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:
+    entry = outcome.entry
+    return NewsItem(
+        event=event, at=outcome.at, sentence=sentence, assessment=entry.assessment, entry=entry, outcome=outcome
+    )

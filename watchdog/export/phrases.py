@@ -1,0 +1,72 @@
+"""Small pieces of text for people: names made harmless, amounts, spans of time, moments."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from watchdog.core.model import Now
+
+# A pod's name may have 253 characters, a container's 63 (RFC 1123); what is longer is no name that Kubernetes gave.
+LONGEST_NAME: Final = 253
+
+
+def inert(text: str, limit: int = LONGEST_NAME) -> str:
+    """Escape what a terminal, a log or a browser could take for a command, and cut out the middle of what is too long.
+
+    Names reach the daemon from tenants: a process can call itself by an escape sequence or a line break.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else _escape(c) for c in text[: 4 * limit])
+    return shorten(text, limit)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut out the middle of a text of more than `limit` characters; Kubernetes names differ at their ends."""
+    if len(text) <= limit:
+        return text
+    head = max((limit - 2) // 2, 0)
+    tail = max(limit - 2 - head, 0)
+    return f"{text[:head]}..{text[len(text) - tail :]}"
+
+
+def clip(text: str, size: int) -> str:
+    """Cut a text to `size` bytes of UTF-8, at a character's border; what cannot be encoded becomes `?`."""
+    data = text.encode("utf-8", errors="replace")
+    if len(data) <= size:
+        return data.decode("utf-8")
+    return data[: size - 3].decode("utf-8", errors="ignore") + "..."
+
+
+def span(seconds: float) -> str:
+    """Write a measured span of time with the precision that people need: `0.4s`, `31s`, `5m 10s`, `3h 5m`, `2d 3h`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}".removesuffix(".0") + "s"
+    whole = round(seconds)
+    for size, unit, rest_size, rest_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // rest_size
+            return f"{whole // size}{unit} {rest}{rest_unit}" if rest else f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def elapsed_s(since: Now, now: Now) -> float:
+    """Seconds from one moment to another, never negative; across boots by the wall clock."""
+    if since.boot_id == now.boot_id:
+        return max(now.boottime_s - since.boottime_s, 0.0)
+    return max(now.wall_s - since.wall_s, 0.0)
+
+
+def rfc3339(wall_s: float) -> str:
+    """Write Unix time as RFC 3339 in UTC with milliseconds (`2026-01-02T03:04:05.678Z`)."""
+    return datetime.fromtimestamp(wall_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Write a number with its noun: `1 process`, `3 processes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

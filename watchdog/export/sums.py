@@ -1,0 +1,66 @@
+"""Sums over a report: bytes by GPU, by container and by pod. A sum with an unknown part is unknown (None)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from watchdog.core.model import Gap, Gpu
+from watchdog.core.plan import CycleReport
+
+
+@dataclass(slots=True)
+class Sum:
+    """A sum under way: `at_least` counts unknown parts as 0, `total` is None once a part is unknown."""
+
+    at_least: int = 0
+    known: bool = True
+
+    def add(self, part: int | None) -> None:
+        """Add a part, or that a part is unknown."""
+        self.at_least += part or 0
+        self.known = self.known and part is not None
+
+    @property
+    def total(self) -> int | None:
+        """The sum in bytes; None if a part is unknown."""
+        return self.at_least if self.known else None
+
+
+def _by_gpu(parts: Iterable[tuple[str, int | None]]) -> Mapping[str, Sum]:
+    sums: defaultdict[str, Sum] = defaultdict(Sum)
+    for gpu, used in parts:
+        sums[gpu].add(used)
+    return sums
+
+
+def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
+    """What the listed processes of no known pod use on each GPU; None where its processes are not all known."""
+    sums = _by_gpu((use.gpu, use.used) for use in report.attribution.unattributed)
+    return {gpu.uuid: _total(gpu, sums) for gpu in report.snapshot.gpus}
+
+
+def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
+    """Used minus reserved minus all processes of each GPU, never clamped: what the driver itself or UVM holds.
+
+    None where any of the three is unknown. It can be negative, since the numbers are read one after the other.
+    """
+    theirs = [(use.gpu, use.used) for use in report.attribution.attributed]
+    sums = _by_gpu([*theirs, *((use.gpu, use.used) for use in report.attribution.unattributed)])
+    return {gpu.uuid: _residual(gpu, _total(gpu, sums)) for gpu in report.snapshot.gpus}
+
+
+def _total(gpu: Gpu, sums: Mapping[str, Sum]) -> int | None:
+    if not gpu.listed:
+        return None
+    return sums[gpu.uuid].total if gpu.uuid in sums else 0
+
+
+def _residual(gpu: Gpu, processes: int | None) -> int | None:
+    if gpu.used is None or gpu.reserved is None or processes is None:
+        return None
+    return gpu.used - gpu.reserved - processes
+
+
+def all_gaps(report: CycleReport) -> tuple[Gap, ...]:
+    """What could not be learned of the node and of its pods."""
+    return (*report.snapshot.gaps, *report.pods.gaps)

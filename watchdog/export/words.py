@@ -1,0 +1,171 @@
+"""Sentences for people: what an account uses, by which rule something follows, what is done, withheld or came of it.
+
+They name the rule and the mark, never the number of a step, and fit the note of an Event.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from watchdog.core.findings import Assessment, Misdeclaration, Verdict
+from watchdog.core.model import Now
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.core.units import format_bytes, format_duration
+from watchdog.export.clauses import (
+    because,
+    capital,
+    holder,
+    mark,
+    next_force,
+    signals,
+    source,
+    usage,
+    victims,
+    withheld_because,
+)
+from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
+
+# The API server refuses an Event whose note is longer (k8s.io/kubernetes pkg/apis/core/validation/events.go).
+LONGEST_NOTE: Final = 1024
+
+
+def note(entry: PlanEntry, now: Now, *, observing: bool = False, processes: int | None = None) -> str:
+    """Say why a step is due and what follows, in at most 1 kB of UTF-8: the note of an Event.
+
+    `observing` says that nothing will be done; `processes` is how many will be signalled (default: those listed).
+    """
+
+    def write(limit: int) -> str:
+        follows = _follow(entry, limit, observing=observing, processes=processes)
+        return f"{usage(entry, now, limit)} {because(entry, limit)} {follows}"
+
+    return _fit(write)
+
+
+def outcome_note(outcome: Outcome) -> str:
+    """Say what came of a step, in at most 1 kB of UTF-8."""
+
+    def write(limit: int) -> str:
+        what = _OUTCOMES[outcome.result](outcome, limit)
+        return f"{capital(holder(outcome.entry.assessment, limit))}: {what}{_by(outcome.entry, limit)}."
+
+    return _fit(write)
+
+
+def release_note(outcome: Outcome) -> str:
+    """Say when the memory of a kill was seen free, or that it was not, in at most 1 kB of UTF-8."""
+
+    def write(limit: int) -> str:
+        title = capital(holder(outcome.entry.assessment, limit))
+        if outcome.release_s is not None:
+            return f"{title}: its memory was free again {span(outcome.release_s)} after the first signal."
+        return f"{title}: its memory has not been seen free again{_reason(outcome, limit)}."
+
+    return _fit(write)
+
+
+def misdeclared_note(assessment: Assessment, skipped: Misdeclaration) -> str:
+    """Say which declaration of a pod was skipped, why, and what holds instead, in at most 1 kB of UTF-8."""
+    pod = inert(assessment.pod.title)
+    if assessment.verdict is Verdict.MISDECLARED:
+        instead = "No other declaration holds, so the pod is measured and left alone."
+    elif assessment.declared is None:
+        instead = "Nothing is declared instead, so the pod is measured and left alone."
+    else:
+        instead = f"{format_bytes(assessment.declared)} {source(assessment)} holds instead."
+    return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {inert(skipped.why, 400)}. {instead}", LONGEST_NOTE)
+
+
+def forecast(entry: PlanEntry) -> str:
+    """Say which step of whose comes when, or what holds it back: a line of a plan."""
+
+    def write(limit: int) -> str:
+        deed = _deed(_VERBS[entry.do].base, entry, None, limit)
+        how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
+        held = f" Held back, because {withheld_because(entry, limit)}." if entry.withheld_by is not None else ""
+        who = capital(holder(entry.assessment, limit))
+        return f"{who}, {_when(entry)}: {deed}{how}. {because(entry, limit)}{held}"
+
+    return _fit(write)
+
+
+def _when(entry: PlanEntry) -> str:
+    if entry.due_in_s > 0:
+        return f"in {span(entry.due_in_s)}"
+    return "now" if entry.taken else "due"
+
+
+def _follow(entry: PlanEntry, limit: int, *, observing: bool, processes: int | None) -> str:
+    verb = _VERBS[entry.do]
+    if entry.withheld_by is not None:
+        when = f"will be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
+        doing = _deed(verb.doing, entry, processes, limit)
+        return f"Not acted on: {doing} {when} but held back, because {withheld_because(entry, limit)}."
+    if entry.do is Do.WARN:
+        return f"{'Would warn' if observing else 'This is a warning'}: {next_force(entry.rule, entry.step)}."
+    how = f": {signals(entry.definition)}" if entry.do is Do.KILL else ""
+    if observing:
+        return f"Would {_deed(verb.base, entry, processes, limit)}{how}. Nothing is done: observe mode."
+    return f"{capital(_deed(verb.doing, entry, processes, limit))}{how}."
+
+
+def _by(entry: PlanEntry, limit: int) -> str:
+    return f" (rule {inert(entry.rule.name, limit)}, {mark(entry)})"
+
+
+def _reason(outcome: Outcome, limit: int) -> str:
+    return f": {inert(outcome.reason, max(limit, 120)).rstrip('.')}" if outcome.reason else ""
+
+
+class _Verb(NamedTuple):
+    base: str
+    doing: str
+    done: str
+
+
+_VERBS: Final = {
+    Do.WARN: _Verb("warn", "warning", "warned"),
+    Do.KILL: _Verb("kill", "killing", "killed"),
+    Do.EVICT: _Verb("evict", "evicting", "evicted"),
+}
+
+
+def _deed(verb: str, entry: PlanEntry, processes: int | None, limit: int) -> str:
+    if entry.do is Do.KILL:
+        return f"{verb} {victims(entry, processes, limit)}"
+    grace = format_duration(entry.definition.grace_s)
+    return f"{verb} the pod with a grace period of {grace}" if entry.do is Do.EVICT else verb
+
+
+def _tried(outcome: Outcome, limit: int) -> str:
+    return _deed(_VERBS[outcome.entry.do].doing, outcome.entry, len(outcome.signalled) or None, limit)
+
+
+def _done(outcome: Outcome, limit: int) -> str:
+    freed = f"; the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
+    done = _deed(_VERBS[outcome.entry.do].done, outcome.entry, len(outcome.signalled) or None, limit)
+    return f"{done}{_reason(outcome, limit)}{freed}"
+
+
+def _observed(outcome: Outcome, limit: int) -> str:
+    done = _deed(_VERBS[outcome.entry.do].done, outcome.entry, None, limit)
+    return f"observe mode would have {done}{_reason(outcome, limit)}"
+
+
+_OUTCOMES: Final[dict[Result, Callable[[Outcome, int], str]]] = {
+    Result.DONE: _done,
+    Result.FAILED: lambda outcome, limit: f"{_tried(outcome, limit)} failed{_reason(outcome, limit)}",
+    Result.BLOCKED: lambda outcome, limit: f"{_tried(outcome, limit)} was blocked{_reason(outcome, limit)}",
+    Result.GONE: lambda outcome, limit: f"{_tried(outcome, limit)} was not needed any more{_reason(outcome, limit)}",
+    Result.INTERRUPTED: lambda outcome, limit: f"{_tried(outcome, limit)} was interrupted{_reason(outcome, limit)}",
+    Result.OBSERVED: _observed,
+}
+
+
+def _fit(write: Callable[[int], str]) -> str:
+    """Write with names as long as they are, or shorter where the whole would not fit an Event's note."""
+    for limit in (LONGEST_NAME, 63):
+        text = write(limit)
+        if len(text.encode("utf-8", errors="replace")) <= LONGEST_NOTE:
+            return text
+    return clip(write(24), LONGEST_NOTE)

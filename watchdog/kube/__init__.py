@@ -1,0 +1,1 @@
+"""What Kubernetes tells. API shapes end here."""

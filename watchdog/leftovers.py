@@ -1,0 +1,41 @@
+"""Deeds of an earlier life: begun by a daemon that did not see their end, read back from the journal at start."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watchdog.core.findings import AccountKey
+from watchdog.core.model import Now, ProcessKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """A deed without an end: its account, whom it was about, and the boot time until which the account waits."""
+
+    account: AccountKey
+    step: int
+    victim: str
+    targets: tuple[ProcessKey, ...]
+    until_s: float
+
+
+class Leftovers:
+    """Keeps the next deed of an account waiting for an earlier one: one wait too many, never a second kill."""
+
+    def __init__(self, found: tuple[Leftover, ...] = ()) -> None:
+        self._open = list(found)
+
+    def add(self, found: tuple[Leftover, ...]) -> None:
+        """Wait for these too."""
+        self._open += found
+
+    def see(self, still_listed: Callable[[ProcessKey], bool] | None, now: Now) -> tuple[AccountKey, ...]:
+        """Take note of a reading: the accounts whose earlier deed is over, its memory free or its time up."""
+        over = [
+            each
+            for each in self._open
+            if now.boottime_s >= each.until_s
+            or (still_listed is not None and not any(still_listed(key) for key in each.targets))
+        ]
+        self._open = [each for each in self._open if each not in over]
+        left = {each.account for each in self._open}
+        return tuple(each.account for each in over if each.account not in left)

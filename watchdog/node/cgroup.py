@@ -1,0 +1,133 @@
+"""The text of /proc/PID/cgroup -> the pod and the container that it claims."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.model import CONTRADICTORY, HOST, UNREADABLE, Place, PlaceKind
+
+_UID: Final = r"[0-9A-Fa-f]{8}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{12}|[0-9A-Fa-f]{32}"
+_QOS: Final = r"(?:-(?:burstable|besteffort))?"
+# "hierarchy:controllers:path". The kernel refuses a newline in a cgroup's name (kernel/cgroup/cgroup.c,
+# cgroup_mkdir), so a tenant cannot write a line of its own; everything else but "/" may stand in a name.
+_LINE: Final = re.compile(r"[0-9]+:[^:]*:(/.*)", re.DOTALL)
+_POD: Final = re.compile(rf"pod({_UID})")
+_POD_SLICE: Final = re.compile(rf"(?:.+-)?kubepods{_QOS}-pod({_UID})\.slice(?::[^:]*:(.*))?", re.DOTALL)
+# A step on the way from the kubelet's root to a pod, and anything that looks like one but leads to no pod we can read.
+_ROOT: Final = re.compile(rf"kubepods|(?:.+-)?kubepods{_QOS}\.slice", re.DOTALL)
+_ROOT_OR_POD: Final = re.compile(rf"kubepods|(?:.+-)?kubepods{_QOS}(?:-pod.*)?\.slice(?::.*)?", re.DOTALL)
+_CONTAINER: Final = re.compile(r"(?:([a-z][a-z0-9._-]*)-)?([0-9a-f]{64})(?:\.scope)?")
+# systemd hands this subtree to a login user, who may name what is below it as he likes.
+_USER: Final = re.compile(r"user@[0-9]+\.service")
+_CONMON: Final = "crio-conmon"
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What one line claims; `helper` is the runtime's own monitor of a container, which is no workload."""
+
+    pod: str | None = None
+    container: str | None = None
+    helper: bool = False
+
+
+def parse_cgroup(text: str | bytes) -> Place:
+    """Read the text of `/proc/PID/cgroup`, of v1, hybrid and v2 hosts, as a claim about pod and container.
+
+    Every line counts, since controllers can sit at `/`. In a line the outermost pod and the first container below it
+    count: what stands further below was made inside the container and may carry any name. POD: some line names a
+    pod, or the container beside the reader's own. HOST: no line does, or it is the monitor `crio-conmon`.
+    CONTRADICTORY: lines name different pods or containers. UNREADABLE: the text is empty, or a line is not of the
+    kernel's form; bytes that are no UTF-8 inside a path are names like others. Never raises.
+    """
+    lines = (text.decode("latin-1") if isinstance(text, bytes) else text).split("\n")
+    paths = set()
+    for line in lines:
+        if not line:
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return UNREADABLE
+        paths.add(match[1])
+    if not paths:
+        return UNREADABLE
+    return _merge([claim for path in paths if (claim := _read_path(path)) is not None])
+
+
+def _merge(claims: list[_Claim]) -> Place:
+    if not claims:
+        return HOST
+    pods = {claim.pod for claim in claims if claim.pod is not None}
+    containers = {claim.container for claim in claims if claim.container is not None}
+    helper = any(claim.helper for claim in claims)
+    if len(pods) > 1 or len(containers) > 1 or (helper and containers):
+        return CONTRADICTORY
+    if helper:
+        return HOST
+    return Place(kind=PlaceKind.POD, pod=next(iter(pods), None), container=next(iter(containers), None))
+
+
+def _read_path(path: str) -> _Claim | None:
+    if "pod" not in path and not path.startswith("/.."):
+        return None
+    segments = path.removesuffix(" (deleted)").split("/")[1:]
+    start = 0
+    while start < len(segments) and segments[start] == "..":
+        start += 1
+    return _read_relative(segments[start:]) if start else _read_absolute(segments)
+
+
+def _read_relative(segments: list[str]) -> _Claim | None:
+    """Read a path seen from a private cgroup namespace, `..` taken off: it can begin anywhere on the way to a pod."""
+    if not segments:
+        return None
+    if beside := _CONTAINER.fullmatch(segments[0]):
+        return _claim(None, beside)
+    if claim := _read_pod(segments):
+        return claim
+    for segment in segments:
+        if _ROOT_OR_POD.fullmatch(segment):
+            break
+        if _CONTAINER.fullmatch(segment):
+            return None
+    return _read_absolute(segments)
+
+
+def _read_absolute(segments: list[str]) -> _Claim | None:
+    """Read a path from the cgroup root: the first segment of the kubelet's decides, whatever stands above it."""
+    for index, segment in enumerate(segments):
+        if "kubepods" in segment and _ROOT_OR_POD.fullmatch(segment):
+            return _read_pod(segments[index:])
+        if _USER.fullmatch(segment):
+            return None
+    return None
+
+
+def _read_pod(segments: list[str]) -> _Claim | None:
+    """Read segments that must lead straight to a pod: kubepods, quality of service, pod, container."""
+    for index, segment in enumerate(segments):
+        if segment in ("burstable", "besteffort") or _ROOT.fullmatch(segment):
+            continue
+        if match := _POD.fullmatch(segment):
+            return _claim(match[1], _first_container(segments[index + 1 :]))
+        if match := _POD_SLICE.fullmatch(segment):
+            # runc without SystemdCgroup takes "slice:runtime:ID" for one name.
+            below = segments[index + 1 :] if match[2] is None else [match[2], *segments[index + 1 :]]
+            return _claim(match[1], _first_container(below))
+        return None
+    return None
+
+
+def _first_container(segments: list[str]) -> re.Match[str] | None:
+    matches: Iterator[re.Match[str] | None] = map(_CONTAINER.fullmatch, segments)
+    return next((match for match in matches if match is not None), None)
+
+
+def _claim(uid: str | None, container: re.Match[str] | None) -> _Claim:
+    pod = None if uid is None else uid.lower().replace("_", "-")
+    if container is None:
+        return _Claim(pod=pod)
+    if container[1] == _CONMON:
+        return _Claim(pod=pod, helper=True)
+    return _Claim(pod=pod, container=container[2])

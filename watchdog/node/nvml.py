@@ -1,0 +1,172 @@
+"""The NVIDIA driver, through NVML and pynvml: its session, and readings that never raise."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pynvml
+
+from watchdog.core.model import Gap, GapReason, MigParent
+from watchdog.node.driver import DriverReading
+from watchdog.node.nvml_cards import Card, Layout, enumerate_cards
+from watchdog.node.nvml_errors import WHOLE, NvmlCallError, ask
+from watchdog.node.nvml_reading import CardReader, CardReading, carried_uses, gpu_of
+
+_MISMATCHES: Final = 3
+_FAILURES: Final = 10
+_REOPEN_EVERY: Final = 5
+_RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that none outlives its cause for long
+
+
+class NvmlDriver:
+    """Reads the GPUs of this node. For use by one thread: a call of NVML can hang for ever.
+
+    Devices are enumerated anew each `layout_every_s` seconds, and at once after a new error or when processes are
+    listed in a MIG instance that is not known. In between a reading calls NVML only for each card's process lists and
+    each row's memory.
+    """
+
+    def __init__(self, *, layout_every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._layout_every_s = layout_every_s
+        self._clock = clock
+        self._reader: CardReader | None = None
+        self._layout = Layout()
+        self._layout_due_s = 0.0
+        self._version: str | None = None
+        self._gaps: tuple[Gap, ...] = ()
+        self._has_answered = False
+        self._failed = 0  # readings in a row
+        self._refused = 0  # those of them since the driver was last not loaded at all: then it may well come back
+        self._mismatched = 0
+
+    @property
+    def needs_new_process(self) -> str | None:
+        """Why only a new process can talk to the driver again, or None.
+
+        nvmlShutdown leaves the library mapped, so one that does not match the driver stays so; and devices that were
+        taken out of a running container do not come back to it.
+        """
+        if self._mismatched >= _MISMATCHES:
+            return "the driver has another version than the NVML library that this process has loaded"
+        if self._has_answered and self._refused >= _FAILURES:
+            return (
+                f"NVML answered before and failed {self._refused} times in a row: its devices may have been taken away"
+            )
+        return None
+
+    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+        """Read all rows, or those with the UUIDs in `only` from their lists and counters alone; never raises."""
+        try:
+            reader = self._open()
+            if only is None or not self._layout.cards:
+                self._enumerate()
+        except NvmlCallError as error:
+            return self._blind(error, only, ())
+        cards = [card for card in self._layout.cards if only is None or any(row.uuid in only for row in card.rows)]
+        readings = [self._read_card(reader, card, only) for card in cards]
+        broken = [reading.broken for reading in readings if reading.broken is not None]
+        if only is None and broken and all(reading.silent for reading in readings):
+            gaps = [gap for reading in readings for gap in reading.gaps]
+            return self._blind(broken[0], only, (*self._gaps, *gaps))
+        self._has_answered = True
+        self._failed = self._refused = self._mismatched = 0
+        return self._assemble(readings, only)
+
+    def close(self) -> None:
+        """End the NVML session, which holds up GPU resets and MIG changes while it is open.
+
+        A later reading opens a new one.
+        """
+        if self._reader is None:
+            return
+        self._reader = None
+        self._layout_due_s = 0.0
+        for card in self._layout.cards:
+            card.drop_handles()
+            card.answered.clear()
+            card.lacking.clear()
+        try:
+            ask(pynvml.nvmlShutdown)
+        except NvmlCallError:
+            return  # a session that NVML no longer knows is closed
+
+    def _open(self) -> CardReader:
+        if self._reader is None:
+            ask(pynvml.nvmlInit)
+            self._reader = CardReader()
+            self._layout_due_s = 0.0
+            self._version = None
+        return self._reader
+
+    def _enumerate(self) -> None:
+        now_s = self._clock()
+        if now_s < self._layout_due_s:
+            return
+        gaps = []
+        if self._version is None:
+            try:
+                self._version = ask(pynvml.nvmlSystemGetDriverVersion)
+            except NvmlCallError as error:
+                gaps.append(Gap(reason=GapReason.GPU_ERROR, what="driver version", why=error.why))
+        try:
+            self._layout = enumerate_cards(self._layout.cards)
+        except NvmlCallError as error:
+            if error.code in WHOLE or not self._layout.cards:
+                raise
+            gaps.append(Gap(reason=GapReason.GPU_ERROR, what="GPU count", why=error.why))
+        self._gaps = (*gaps, *self._layout.gaps)
+        self._layout_due_s = now_s + (min(self._layout_every_s, _RETRY_S) if self._gaps else self._layout_every_s)
+
+    def _read_card(self, reader: CardReader, card: Card, only: frozenset[str] | None) -> CardReading:
+        was_failing = card.failing
+        reading = reader.read(card, only)
+        if card.failing and not was_failing:
+            self._layout_due_s = 0.0
+        return reading
+
+    def _assemble(self, readings: list[CardReading], only: frozenset[str] | None) -> DriverReading:
+        gpus = tuple(gpu for reading in readings for gpu in reading.gpus)
+        gaps = [gap for reading in readings for gap in reading.gaps]
+        unseen = frozenset().union(*(reading.unseen for reading in readings))
+        if only is None:
+            gaps = [*self._gaps, *gaps]
+            unseen |= self._layout.unidentified
+        else:
+            for uuid in sorted(only - {gpu.uuid for gpu in gpus}):
+                gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, why="the driver has no such GPU now", gpu=uuid))
+        return DriverReading(
+            driver=self._version,
+            gpus=gpus,
+            parents=self._parents,
+            uses=tuple(use for reading in readings for use in reading.uses),
+            gaps=tuple(gaps),
+            unseen=unseen,
+        )
+
+    @property
+    def _parents(self) -> tuple[MigParent, ...]:
+        return tuple(
+            MigParent(uuid=card.uuid, index=card.index, name=card.name) for card in self._layout.cards if card.mig
+        )
+
+    def _blind(self, error: NvmlCallError, only: frozenset[str] | None, gaps: tuple[Gap, ...]) -> DriverReading:
+        """NVML as a whole does not answer: what was known stays known, with no number.
+
+        The next reading begins a new session where that can help; opening one each second would be a load of its own.
+        """
+        self._failed += 1
+        self._refused = self._refused + 1 if error.code != pynvml.NVML_ERROR_DRIVER_NOT_LOADED else 0
+        self._mismatched = self._mismatched + 1 if error.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH else 0
+        if error.code in WHOLE or self._failed % _REOPEN_EVERY == 0:
+            self.close()
+        rows = [(card, row) for card in self._layout.cards for row in card.rows if only is None or row.uuid in only]
+        why = error.why if (reason := self.needs_new_process) is None else f"{error.why}; {reason}"
+        return DriverReading(
+            driver=self._version,
+            gpus=tuple(gpu_of(card, row, up=False, listed=False, used=None) for card, row in rows),
+            parents=self._parents,
+            uses=tuple(use for _, row in rows for use in carried_uses(row)),
+            gaps=(Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=why), *gaps),
+            blind=True,
+            unseen=frozenset(row.uuid for _, row in rows if row.known is None),
+        )

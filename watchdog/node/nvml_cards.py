@@ -1,0 +1,242 @@
+"""Which devices a node has: cards and the MIG instances in them, as NVML enumerates them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pynvml
+
+from watchdog.core.model import Gap, GapReason
+from watchdog.node.nvml_errors import ABSENT, LACKING, LOST, WHOLE, NvmlCallError, ask, ask_handle
+from watchdog.node.nvml_lists import NO_INSTANCE, Kind, Merged
+
+# "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
+_PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
+
+_HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Row:
+    """A schedulable device: a card without MIG, or a MIG instance of one (`slot` is its MIG index).
+
+    `total` and `reserved` are the last ones that NVML gave. `known` are the PIDs of the last good listing, None if
+    there has been none since the start.
+    """
+
+    uuid: str
+    index: int
+    name: str = ""
+    handle: Any = None
+    slot: int | None = None
+    gi: int | None = None
+    ci: int | None = None
+    profile: str | None = None
+    total: int | None = None
+    reserved: int | None = None
+    known: frozenset[int] | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Card:
+    """A physical GPU and its rows.
+
+    `answered` are the process lists that have, `lacking` those that it does not have. `strangers` are instances that
+    processes are listed in and the last look at the layout did not know. `failing` says that the last reading of it
+    had an error.
+    """
+
+    uuid: str
+    index: int
+    name: str = ""
+    handle: Any = None
+    mig: bool = False
+    rows: list[Row] = field(default_factory=list)
+    answered: set[Kind] = field(default_factory=set)
+    lacking: set[Kind] = field(default_factory=set)
+    strangers: frozenset[tuple[int, int]] = frozenset()
+    failing: bool = False
+
+    def row_of(self, gi: int, ci: int) -> Row | None:
+        """The row of a process with these instance ids; one without a compute instance needs a single candidate."""
+        if not self.mig:
+            return self.rows[0] if gi == ci == NO_INSTANCE else None
+        found = [row for row in self.rows if row.gi == gi and (ci in (row.ci, NO_INSTANCE))]
+        return found[0] if len(found) == 1 else None
+
+    def strangers_in(self, merged: Merged) -> frozenset[tuple[int, int]]:
+        """The instances in which processes are listed and which are no row of this card."""
+        instances = {(gi, ci) for _, gi, ci in merged}
+        return frozenset(instance for instance in instances if self.row_of(*instance) is None)
+
+    def drop_handles(self) -> None:
+        """Forget the handles, so that the next use of the card gets new ones: after an error they may be void."""
+        self.handle = None
+        for row in self.rows:
+            row.handle = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What an enumeration found. `unidentified` are devices that are there and could not even be named."""
+
+    cards: tuple[Card, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    unidentified: frozenset[str] = frozenset()
+
+
+def handle_of(device: Card | Row) -> object:
+    """Give the handle of a device, a new one by its UUID if need be; NvmlCallError."""
+    if device.handle is None:
+        device.handle = ask_handle(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
+    return device.handle
+
+
+def enumerate_cards(before: Sequence[Card]) -> Layout:
+    """Enumerate all devices anew, keeping what is remembered of those `before`.
+
+    Raises NvmlCallError if not even their number is known, or NVML as a whole does not answer. A card that was there
+    before and is not found stays, without a handle: reading it tells what is wrong with it.
+    """
+    old = {card.uuid: card for card in before}
+    found: dict[str, Card] = {}
+    failed: dict[int, NvmlCallError] = {}
+    gaps: list[Gap] = []
+    for index in range(ask(pynvml.nvmlDeviceGetCount)):
+        try:
+            card = _identify(index, old)
+        except NvmlCallError as error:
+            failed[index] = error
+            continue
+        if card.uuid in found:
+            gaps.append(
+                Gap(reason=GapReason.CONTRADICTION, what=card.uuid, why="NVML gives two GPUs this UUID", gpu=card.uuid)
+            )
+            continue
+        found[card.uuid] = card
+        gaps.extend(look_into(card))
+    if failed and not found and all(error.code in WHOLE for error in failed.values()):
+        raise next(iter(failed.values()))
+    missing = [card for uuid, card in old.items() if uuid not in found]
+    for card in missing:
+        card.drop_handles()
+    unidentified = set()
+    for index, failure in failed.items():
+        uuid = next((card.uuid for card in missing if card.index == index), None)
+        gaps.append(Gap(reason=_reason(failure), what=uuid or f"GPU at index {index}", why=failure.why, gpu=uuid))
+        if uuid is None and failure.code not in LOST:
+            unidentified.add(f"GPU at index {index}")
+    return Layout(cards=(*found.values(), *missing), gaps=tuple(gaps), unidentified=frozenset(unidentified))
+
+
+def look_into(card: Card) -> list[Gap]:
+    """Look anew whether a card is in MIG mode and which instances it has, and set its rows; what fails is a gap."""
+    gaps: list[Gap] = []
+    try:
+        mig = _is_mig(card)
+    except NvmlCallError as error:
+        gaps.append(_mig_gap(card, "MIG mode", error))
+        mig = card.mig
+    if mig != card.mig:  # another kind of device: what it said of its lists no longer holds
+        card.answered.clear()
+        card.lacking.clear()
+    card.mig = mig
+    card.strangers = frozenset()
+    _learn_name(card, card, gaps)
+    card.rows = list(_instances(card, gaps).values()) if mig else [_whole_card(card)]
+    return gaps
+
+
+def _identify(index: int, old: dict[str, Card]) -> Card:
+    handle = ask_handle(pynvml.nvmlDeviceGetHandleByIndex, index)
+    uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
+    if not uuid:
+        raise NvmlCallError("nvmlDeviceGetUUID", None, "NVML gave an empty UUID")
+    card = old.get(uuid) or Card(uuid=uuid, index=index)
+    card.index = index
+    card.handle = handle
+    return card
+
+
+def _is_mig(card: Card) -> bool:
+    try:
+        current, _ = ask(pynvml.nvmlDeviceGetMigMode, handle_of(card))
+    except NvmlCallError as error:
+        if error.code in LACKING:
+            return False
+        raise
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _learn_name(card: Card, device: Card | Row, gaps: list[Gap]) -> None:
+    if device.name or device.handle is None:
+        return
+    try:
+        device.name = ask(pynvml.nvmlDeviceGetName, device.handle)
+    except NvmlCallError as error:
+        gaps.append(Gap(reason=GapReason.GPU_ERROR, what=f"{device.uuid} name", why=error.why, gpu=card.uuid))
+
+
+def _whole_card(card: Card) -> Row:
+    row = next((row for row in card.rows if row.uuid == card.uuid), None) or Row(uuid=card.uuid, index=card.index)
+    row.index, row.name, row.handle = card.index, card.name, card.handle
+    return row
+
+
+def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
+    """Walk the MIG indices: NOT_FOUND is a hole, not the end. An index that fails otherwise keeps the row it had."""
+    before = {row.uuid: row for row in card.rows if row.slot is not None}
+    try:
+        slots = range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card.handle))
+    except NvmlCallError as error:
+        gaps.append(_mig_gap(card, "MIG instances", error))
+        return before
+    rows: dict[str, Row] = {}
+    errors: list[NvmlCallError] = []
+    for slot in slots:
+        try:
+            row = _instance(card, slot, before, gaps)
+        except NvmlCallError as error:
+            if (error.call, error.code) != _HOLE:
+                errors.append(error)
+                rows.update({row.uuid: row for row in before.values() if row.slot == slot})
+        else:
+            rows[row.uuid] = row
+    gaps.extend(_mig_gap(card, "MIG instances", error) for error in errors[:1])
+    return rows
+
+
+def _instance(card: Card, slot: int, before: dict[str, Row], gaps: list[Gap]) -> Row:
+    handle = ask_handle(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card.handle, slot)
+    uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
+    row = before.get(uuid) or Row(uuid=uuid, index=card.index)
+    row.gi = ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)
+    row.ci = ask(pynvml.nvmlDeviceGetComputeInstanceId, handle)
+    row.index, row.slot, row.handle = card.index, slot, handle
+    _learn_name(card, row, gaps)
+    if row.profile is None:
+        row.profile = _profile(card, row, gaps)
+    return row
+
+
+def _profile(card: Card, row: Row, gaps: list[Gap]) -> str | None:
+    """Take the profile from the device's name, which is what the driver itself calls it, else from its attributes."""
+    if match := _PROFILE.search(row.name):
+        return match[1]
+    try:
+        attributes = ask(pynvml.nvmlDeviceGetAttributes, row.handle)
+    except NvmlCallError as error:
+        gaps.append(_mig_gap(card, "MIG profile", error))
+        return None
+    gpu_slices, compute_slices = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
+    prefix = f"{compute_slices}c." if compute_slices != gpu_slices else ""
+    return f"{prefix}{gpu_slices}g.{round(attributes.memorySizeMB / 1024)}gb"
+
+
+def _mig_gap(card: Card, what: str, error: NvmlCallError) -> Gap:
+    return Gap(reason=GapReason.MIG, what=f"{card.uuid} {what}", why=error.why, gpu=card.uuid)
+
+
+def _reason(error: NvmlCallError) -> GapReason:
+    return GapReason.GPU_LOST if error.code in LOST | ABSENT else GapReason.GPU_ERROR

@@ -1,0 +1,103 @@
+"""A thread of its own for the driver, because a call into it can hang for ever."""
+
+import os
+import queue
+import signal
+import threading
+import time
+
+from watchdog.node.driver import Driver, DriverReading
+
+
+class DriverBusyError(RuntimeError):
+    """A reading was asked for while another one is under way."""
+
+
+class DriverThread:
+    """Owns a driver and reads it on a daemon thread, one reading at a time.
+
+    The loop waits for `fileno()` with a time-out; what hangs in the driver hangs here alone.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._requests: queue.SimpleQueue[frozenset[str] | None] = queue.SimpleQueue()
+        self._reading: DriverReading | None = None
+        self._busy_since: float | None = None
+        self._closing = False
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a reading is under way."""
+        return self._busy_since is not None
+
+    @property
+    def busy_since(self) -> float | None:
+        """When the reading under way was asked for, in seconds of time.monotonic(); None if there is none."""
+        return self._busy_since
+
+    def request(self, only: frozenset[str] | None = None) -> None:
+        """Ask for a reading; DriverBusyError while one is under way, or after `close`.
+
+        A reading that nobody has taken is dropped.
+        """
+        with self._lock:
+            if self._closing:
+                raise DriverBusyError("the driver is being closed")
+            if self._busy_since is not None:
+                raise DriverBusyError(f"a reading is under way since {time.monotonic() - self._busy_since:.1f} s")
+            self._drop()
+            self._busy_since = time.monotonic()
+        self._requests.put(only)
+
+    def fileno(self) -> int:
+        """The file descriptor that is readable while a reading is there to be taken."""
+        return self._event
+
+    def take(self) -> DriverReading | None:
+        """Take the reading that is there, or None."""
+        with self._lock:
+            return self._drop()
+
+    def close(self, timeout_s: float) -> bool:
+        """Have the driver closed once the call under way has ended, and wait for that so long; whether it came to it.
+
+        The driver is closed on its own thread, so never during a call. A thread that stays stuck ends with the process.
+        """
+        with self._lock:
+            first = not self._closing
+            self._closing = True
+        if first:
+            self._requests.put(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False  # and the descriptor stays open: the thread may still write to it
+        with self._lock:
+            if self._event >= 0:
+                os.close(self._event)
+                self._event = -1
+        return True
+
+    def _drop(self) -> DriverReading | None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            os.eventfd_read(self._event)
+        return reading
+
+    def _run(self) -> None:
+        # Signals are for the main thread, which sleeps in a selector and must wake for them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            only = self._requests.get()
+            if self._closing:
+                break
+            reading = self._driver.read(only)
+            with self._lock:
+                self._reading = reading
+                self._busy_since = None
+                os.eventfd_write(self._event, 1)
+        self._driver.close()

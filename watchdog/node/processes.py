@@ -1,0 +1,143 @@
+"""The processes that NVML lists, each held by a pidfd from first sight on and read from /proc once."""
+
+import os
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.model import Gap, GapReason, PlaceKind, Process, ProcessKey
+from watchdog.node.identity import gone, is_still, look_held, look_unheld
+from watchdog.node.members import container_members, hold
+from watchdog.node.pidfd import Handle, PidfdHandle, open_pidfd, poll_dead, signalable
+from watchdog.node.procfs import Procfs
+from watchdog.node.troubles import NO_DESCRIPTOR, Troubles, describe_error
+
+# Descriptors kept for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
+_RESERVE: Final = 256
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A listed process, its pidfd if it is held, and whether its place is known for good as long as it runs."""
+
+    process: Process
+    fd: int | None
+    settled: bool
+
+
+class ProcessTable:
+    """Processes by PID, from one look to the next.
+
+    With `pidfds` False, or where no descriptor is left, a process is known by its start time, read at each look.
+    """
+
+    def __init__(self, procfs: Procfs, *, pidfds: bool = True) -> None:
+        self._procfs = procfs
+        self._pidfds = pidfds
+        self._entries: dict[int, _Entry] = {}
+        self._room = 0
+
+    def look(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Say of each listed PID what it is; what is known and runs is not read again, the unlisted are let go."""
+        wanted = set(pids)
+        for pid in self._entries.keys() - wanted:
+            _let_go(self._entries.pop(pid))
+        return self._update(wanted, again=False)
+
+    def fresh(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Read start time and cgroup of these PIDs again, whatever is known of them: the look before force."""
+        return self._update(set(pids), again=True)
+
+    def handle(self, key: ProcessKey) -> Handle | None:
+        """A handle of a listed process, the caller's to close; None if it has ended, is another one, or is not listed.
+
+        OSError where it can't be held, ValueError for what is never signalled: init, this daemon, an MPS server.
+        """
+        entry = self._entries.get(key.pid)
+        if entry is None or entry.process.key != key:
+            return None
+        if entry.process.mps_server:
+            raise ValueError(f"process {key.pid} is never signalled: with an MPS server all its clients die")
+        if entry.fd is not None:
+            handle = PidfdHandle(signalable(key), os.dup(entry.fd))
+            if handle.alive():
+                return handle
+            handle.close()
+            return None
+        place = entry.process.place
+        try:
+            return hold(self._procfs, key.pid, lambda now: now.key == key and now.place == place, pidfds=self._pidfds)
+        except ProcessLookupError:
+            return None
+
+    def container_members(
+        self, ids: frozenset[str], pods: frozenset[str]
+    ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
+        """All processes of these containers of this pod, listed or not: see `members.container_members`."""
+        return container_members(self._procfs, ids, pods, pidfds=self._pidfds)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for entry in self._entries.values():
+            _let_go(entry)
+        self._entries.clear()
+
+    def _update(self, pids: set[int], *, again: bool) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        held = [entry.fd for entry in self._entries.values() if entry.fd is not None]
+        dead = poll_dead(held)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._room = limit - min(_RESERVE, limit // 4) - len(held)
+        troubles = Troubles()
+        found = {}
+        for pid in pids:
+            entry = self._entries.get(pid)
+            if again or entry is None or entry.fd is None or entry.fd in dead or not entry.settled:
+                if entry is not None and entry.fd in dead:
+                    _let_go(entry)
+                entry = self._entries[pid] = self._renew(pid, entry, troubles, again=again)
+            found[pid] = entry.process
+        return found, troubles.gaps()
+
+    def _renew(self, pid: int, entry: _Entry | None, troubles: Troubles, *, again: bool) -> _Entry:
+        """Look at a process that is new, has ended or is not settled; take hold of it before anything is read."""
+        before = None if entry is None else entry.process
+        fd = None if entry is None else entry.fd
+        try:
+            fd = self._open(pid, troubles) if fd is None else fd
+        except ProcessLookupError:
+            return _Entry(gone(pid, before), None, settled=False)
+        if fd is not None:
+            process = look_held(self._procfs, fd, pid, before, troubles)
+        elif entry is not None and entry.settled and not again and is_still(self._procfs, entry.process):
+            return entry
+        else:
+            process = look_unheld(self._procfs, pid, before, troubles)
+        place = process.place
+        renewed = _Entry(process, fd, settled=place.kind is PlaceKind.HOST or place.container is not None)
+        if place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
+            _let_go(renewed)
+        return renewed
+
+    def _open(self, pid: int, troubles: Troubles) -> int | None:
+        """Open a pidfd; None where the process has to be known by its start time; ProcessLookupError if it is gone."""
+        if not self._pidfds:
+            return None
+        if self._room <= 0:
+            troubles.add(pid, NO_DESCRIPTOR)
+            return None
+        try:
+            fd = open_pidfd(pid)
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            troubles.add(pid, describe_error(error, GapReason.DESCRIPTORS))
+            return None
+        self._room -= 1
+        return fd
+
+
+def _let_go(entry: _Entry) -> None:
+    fd, entry.fd = entry.fd, None
+    if fd is not None:
+        os.close(fd)

@@ -1,0 +1,155 @@
+"""What the kernel tells of processes under /proc: reading apart from parsing, the root as an argument."""
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psutil
+
+_Answer = TypeVar("_Answer")
+
+_HOST_PID_NAMESPACE: Final = 4026531836  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+_NAMESPACE: Final = re.compile(r"pid:\[([0-9]{1,20})\]")
+_PF_EXITING: Final = 0x4  # include/linux/sched.h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """What `/proc/PID/stat` says: start in clock ticks since boot, state letter, whether it is on its way out, name.
+
+    `comm` is cut to 15 bytes by the kernel and set by the process itself: any bytes but NUL.
+    """
+
+    start_ticks: int
+    state: str
+    exiting: bool
+    comm: bytes
+
+
+def parse_stat(raw: bytes) -> Stat:
+    """Read `/proc/PID/stat`; ValueError where it is not of the kernel's form.
+
+    The name may hold spaces, parentheses and newlines, and what follows it holds none: the last parenthesis ends it.
+    """
+    start, end = raw.find(b"("), raw.rfind(b")")
+    fields = raw[end + 1 :].split(maxsplit=20)
+    if start < 0 or end < start or len(fields) < 20 or len(fields[0]) != 1:
+        raise ValueError(f"no process status: {raw[:80]!r}")
+    state = fields[0].decode("latin-1")
+    return Stat(
+        start_ticks=int(fields[19]),
+        state=state,
+        exiting=state in "ZXx" or bool(int(fields[6]) & _PF_EXITING),
+        comm=raw[start + 1 : end],
+    )
+
+
+def printable(raw: bytes | str) -> str:
+    """Text for people from what a process wrote about itself: control characters and broken UTF-8 as escapes."""
+    text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+class Procfs:
+    """A proc file system. Every method on a PID raises ProcessLookupError where there is no such process to see.
+
+    What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path that is
+    longer than the kernel writes, EBADMSG for a content that is not the kernel's. A mount with `hidepid` shows
+    no process of others: only a pidfd or signal 0 tells such a one from a process that is gone.
+    """
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self.root = root
+        self._root = str(root)
+
+    def stat(self, pid: int, tid: int | None = None) -> Stat:
+        """Start time, state and name of a process or of one thread."""
+        raw = self._read(f"{_folder(pid, tid)}/stat")
+        try:
+            return parse_stat(raw)
+        except ValueError as error:
+            raise OSError(errno.EBADMSG, str(error)) from error
+
+    def cgroup_text(self, pid: int, tid: int | None = None) -> bytes:
+        """Where a process or thread stands in every cgroup hierarchy, as the kernel writes it."""
+        return self._read(f"{_folder(pid, tid)}/cgroup")
+
+    def threads(self, pid: int) -> list[int]:
+        """The thread IDs of a process, its leader included."""
+        try:
+            return self._numbers(f"{pid}/task")
+        except FileNotFoundError as error:
+            raise ProcessLookupError(errno.ESRCH, f"{self._root}/{pid}/task: no such process") from error
+
+    def pids(self) -> list[int]:
+        """All PIDs that can be seen; OSError where there is no proc file system at the root."""
+        return self._numbers("")
+
+    def name(self, pid: int) -> str:
+        """The process's name for people; the kernel cuts it to 15 bytes."""
+        return printable(self.stat(pid).comm)
+
+    def command_line(self, pid: int) -> tuple[str, ...]:
+        """Its arguments for people, empty for a zombie; a process can rewrite them."""
+        try:
+            return tuple(printable(argument) for argument in self._ask(pid, psutil.Process.cmdline))
+        except psutil.ZombieProcess:
+            return ()
+
+    def user(self, pid: int) -> str:
+        """The name of its real user, or the number where this machine has no name for it."""
+        return printable(self._ask(pid, psutil.Process.username))
+
+    def pid_namespace(self) -> int | None:
+        """The inode of the daemon's own PID namespace; None where it can't be read."""
+        try:
+            link = os.readlink(f"{self._root}/self/ns/pid")  # noqa: PTH115 - a path object resolves nothing here
+        except OSError:
+            return None
+        match = _NAMESPACE.fullmatch(link)
+        return int(match[1]) if match else None
+
+    def in_host_pid_namespace(self) -> bool:
+        """Whether the PIDs that NVML speaks are the ones of this proc file system."""
+        return self.pid_namespace() == _HOST_PID_NAMESPACE
+
+    def _numbers(self, folder: str) -> list[int]:
+        with os.scandir(f"{self._root}/{folder}") as entries:
+            return [int(entry.name) for entry in entries if entry.name.isascii() and entry.name.isdigit()]
+
+    def _read(self, path: str) -> bytes:
+        """Read bytes: text mode would turn a carriage return, which a cgroup's name may hold, into a newline."""
+        try:
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise ProcessLookupError(errno.ESRCH, f"{self._root}/{path}: no such process") from error
+        try:
+            parts = []
+            while part := os.read(fd, 65536):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def _ask(self, pid: int, question: Callable[[psutil.Process], _Answer]) -> _Answer:
+        before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, self._root
+        try:
+            return question(psutil.Process(pid))
+        except psutil.ZombieProcess:
+            raise
+        except psutil.NoSuchProcess as error:
+            raise ProcessLookupError(errno.ESRCH, str(error)) from error
+        except psutil.AccessDenied as error:
+            raise PermissionError(errno.EACCES, str(error)) from error
+        finally:
+            psutil.PROCFS_PATH = before
+
+
+def _folder(pid: int, tid: int | None) -> str:
+    return str(pid) if tid is None else f"{pid}/task/{tid}"

@@ -1,0 +1,197 @@
+"""The reporter: everything that leaves the daemon, and the lock and journal that it needs to act."""
+
+from collections.abc import Iterable
+
+from watchdog import __version__
+from watchdog.config.problems import PolicyError
+from watchdog.core.errors import RecordError
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.policy import Policy
+from watchdog.enforcement import REMEDIES
+from watchdog.export.board import Board
+from watchdog.export.http import HttpServer
+from watchdog.export.journal import Journal, UnfinishedDeed
+from watchdog.export.journal_errors import JournalError
+from watchdog.export.lock import NodeLock
+from watchdog.export.logs import Log, configure
+from watchdog.export.metrics import Metrics
+from watchdog.export.news import Event
+from watchdog.options import Options
+
+_PRUNE_EVERY_S = 60.0
+
+
+class DeedRecord:
+    """Where deeds are written down; without a journal nothing can be intended, so nothing is ever signalled."""
+
+    def __init__(self) -> None:
+        self.journal: Journal | None = None
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+        """Commit the intention to disk and number it; RecordError where that can't be done."""
+        if self.journal is None:
+            raise RecordError("there is no journal")
+        return self.journal.intend(entry, targets, now)
+
+    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Note which processes got which signal."""
+        if self.journal is not None:
+            self.journal.signalled(deed, now, signal, keys)
+
+    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+        """Note what came of it."""
+        if self.journal is not None:
+            self.journal.end(deed, result, reason, now)
+
+    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Note when the memory was seen free."""
+        if self.journal is not None:
+            self.journal.released(deed, now, release_s, reason)
+
+
+class Reporter:
+    """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
+
+    def __init__(self, options: Options, policy: Policy, now: Now) -> None:
+        """Open what can be opened; ListenError where the address can't be had."""
+        configure()
+        self.record = DeedRecord()
+        self._options = options
+        self._limits = policy.journal
+        self._lock = NodeLock(options.journal)
+        self._metrics = Metrics()
+        self._board = Board(self._metrics, policy.interval_s)
+        self._server = HttpServer(options.listen, self._board)
+        self._log = Log(REMEDIES)
+        self._said = ""
+        self._noticed = 0
+        self._next_prune_s = now.boottime_s
+        self._silence: tuple[str, ...] = ()
+        self._unready: tuple[str, ...] = ()
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether this daemon is the one of its node."""
+        return self._lock.held
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is a journal; whether it takes writes at the moment is `is_writable`."""
+        return self.record.journal is not None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the last write to the journal succeeded."""
+        return self.record.journal is not None and self.record.journal.writable
+
+    def start(self, policy: Policy, now: Now) -> None:
+        """Begin to answer, and say that the daemon has begun."""
+        self._server.start()
+        message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
+        self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
+        for warning in policy.warnings:
+            self._log.warn(warning)
+
+    def tend(self, now: Now) -> tuple[UnfinishedDeed, ...]:
+        """Try for the lock and the journal again where they are missing, and keep the journal within its bounds.
+
+        Gives the deeds without an end that a journal held when it was opened, each closed in it as interrupted.
+        """
+        unfinished: tuple[UnfinishedDeed, ...] = ()
+        problem = ""
+        # A second daemon keeps its hands off the journal: the deeds without an end in it may be the first one's.
+        if not self._lock.retry():
+            problem = self._lock.problem
+        elif self.record.journal is None:
+            try:
+                unfinished = self._open_journal(now)
+            except JournalError as error:
+                problem = str(error)
+        else:
+            self._keep(self.record.journal, now)
+            problem = self.record.journal.problem
+        if problem and problem != self._said:
+            self._log.loud(problem)
+        self._said = problem
+        return unfinished
+
+    def publish(self, report: CycleReport, *, is_stale: bool) -> None:
+        """A pass has finished: tell everybody."""
+        self._board.publish(report)
+        self._log.log_report(report)
+        if self.record.journal is not None:
+            self.record.journal.record(report)
+        self._unready = (
+            *(["NVML does not answer"] if report.snapshot.blind else []),
+            *(["the pod list is not fresh"] if is_stale else []),
+        )
+        self._refresh()
+
+    def note_silence(self, reasons: tuple[str, ...]) -> None:
+        """Say what hangs at the moment; nothing: the loop turns."""
+        self._silence = reasons
+        self._refresh()
+
+    def policy_loaded(self, policy: Policy, now: Now) -> None:
+        """A new policy holds from now on; the next report brings it to the log and the journal."""
+        self._limits = policy.journal
+        self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
+        if self.record.journal is not None:
+            self.record.journal.limits = policy.journal
+        for warning in policy.warnings:
+            self._log.warn(warning)
+
+    def policy_refused(self, error: PolicyError, now: Now) -> None:
+        """The policy file holds mistakes: the last good one goes on."""
+        self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
+        message = f"the policy file holds mistakes, and the last good policy goes on: {error}"
+        self._log.say(Event.POLICY_REFUSED, message)
+        if self.record.journal is not None:
+            self.record.journal.note(Event.POLICY_REFUSED.value, message, now)
+
+    def say_failure(self, error: Exception) -> None:
+        """A pass has failed in a way that nobody foresaw."""
+        self._log.crash(error)
+
+    def say_ending(self, why: str) -> None:
+        """The daemon is going to end by itself."""
+        self._log.loud(f"ending, to be started anew: {why}")
+
+    def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
+        """Close everything; deeds that were interrupted stand in the journal already."""
+        self._log.log_outcomes(outcomes)
+        self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
+        if self.record.journal is not None:
+            self.record.journal.note(Event.STOPPED.value, "gpu-watchdog has stopped", now)
+            self.record.journal.close()
+            self.record.journal = None
+        self._lock.release()
+
+    def _open_journal(self, now: Now) -> tuple[UnfinishedDeed, ...]:
+        journal = Journal.open(self._options.journal, self._limits, self._options.node, REMEDIES)
+        try:
+            unfinished = journal.unfinished()
+        except JournalError:
+            journal.close()
+            raise
+        for deed in unfinished:
+            if deed.result is None:
+                journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
+            journal.released(deed.deed, now, None, "the watchdog ended before its memory was seen free")
+        journal.note(Event.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
+        self.record.journal = journal
+        return unfinished
+
+    def _keep(self, journal: Journal, now: Now) -> None:
+        journal.probe()
+        for notice in journal.notices[self._noticed :]:
+            self._log.loud(notice)
+        self._noticed = len(journal.notices)
+        if now.boottime_s >= self._next_prune_s:
+            self._next_prune_s = now.boottime_s + _PRUNE_EVERY_S
+            journal.prune(now)
+
+    def _refresh(self) -> None:
+        lock = [] if self._lock.held else [self._lock.problem or "the lock is not held"]
+        self._board.set_unready((*lock, *self._silence, *self._unready))

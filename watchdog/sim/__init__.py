@@ -1,0 +1,1 @@
+"""A node without a GPU: real processes, a made-up card. For the demo."""
