@@ -53,9 +53,12 @@ def test_deadlines_that_lie_close_together_share_a_look() -> None:
 
 
 def test_a_change_is_looked_at_at_once() -> None:
-    """New pods or a new policy do not wait for the next tick."""
+    """New pods or a new policy do not wait for the next tick, and bring no more than a look a second."""
     pace = Pace(60.0)
     pace.begin(at(0))
+    pace.hurry(at(0.2))
+    assert pace.next_look_s == at(1).boottime_s
+    pace.begin(at(1))
     pace.hurry(at(3))
     assert pace.next_look_s == at(3).boottime_s
     pace.begin(at(3))

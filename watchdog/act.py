@@ -13,12 +13,17 @@ from watchdog.core.plan import Brake, Outcome, PlanEntry, Result
 from watchdog.deed import Deed, Record, Warrant
 from watchdog.node.pidfd import Handle
 
+_MOST_DESCRIBED = 20
+
 
 class Processes(Protocol):
     """Finds processes to act on."""
 
     def members(self, pod: Pod, containers: frozenset[str]) -> list[Handle]:
         """Every living process of these containers (IDs) of a pod, each held; never PID 1, this daemon or MPS."""
+
+    def describe(self, pid: int) -> str:
+        """What a process is, for people: its command line and user."""
 
 
 class Deeds:
@@ -50,6 +55,7 @@ class Deeds:
             ready = _test(handles)
             if not ready:
                 return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+            victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
             number = self._record.intend(entry, sorted(handle.key for handle in ready), now)
         except PermissionError as error:
             _close(handles)
@@ -66,12 +72,12 @@ class Deeds:
         )
         deed = Deed(warrant, ready, self._record)
         self._under_way[entry.account] = deed
-        return self._begun(deed)
+        return self._begun(deed, victims)
 
     def _members(self, entry: PlanEntry) -> list[Handle]:
         return self._processes.members(entry.assessment.pod, _container_ids(entry))
 
-    def _begun(self, deed: Deed) -> Outcome:
+    def _begun(self, deed: Deed, victims: tuple[str, ...]) -> Outcome:
         now = deed.warrant.first_signal
         failed = deed.advance(now)
         if failed is not None:
@@ -82,6 +88,7 @@ class Deeds:
             result=Result.DONE,
             at=now,
             signalled=deed.victims,
+            victims=victims,
             deed=deed.warrant.number,
             reaction_s=reaction_s(deed.entry, now),
         )

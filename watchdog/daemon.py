@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from watchdog import clock
 from watchdog.act import Deeds
-from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assess import Setting
@@ -42,14 +41,15 @@ _MAX_FAILURES = 10
 
 def run_daemon(options: Options) -> int:
     """Run the daemon on this node's GPUs; the exit code."""
+    policy_file = PolicyFile(options.policy)
     try:
-        policy = load_policy(options.policy)
+        policy = policy_file.load()
     except PolicyError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     footing, scanner = open_processes(options)
     try:
-        daemon = Daemon(options, policy, NvmlDriver(), footing, scanner)
+        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
     except ListenError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -59,12 +59,18 @@ def run_daemon(options: Options) -> int:
 class Daemon:
     """Runs passes until it is told to stop."""
 
-    def __init__(self, options: Options, policy: Policy, driver: Driver, footing: Footing, scanner: Scanner) -> None:
+    def __init__(
+        self,
+        options: Options,
+        policy: tuple[PolicyFile, Policy],
+        driver: Driver,
+        footing: Footing,
+        scanner: Scanner,
+    ) -> None:
         now = clock.now()
         self._options = options
         self._footing = footing
-        self._policy = policy
-        self._policy_file = PolicyFile(options.policy)
+        self._policy_file, self._policy = policy
         self._policy_loaded_s = now.wall_s
         self._own: Place | None = footing.own
         self._pods = pod_source(options)
@@ -72,10 +78,10 @@ class Daemon:
         self._driver = driver
         self._thread = DriverThread(driver)
         self._scanner = scanner
-        self._reporter = Reporter(options, policy, now)
+        self._reporter = Reporter(options, self._policy, now)
         deeds = Deeds(scanner, self._reporter.record, clock.now)
         self._cycle = Cycle(scanner, deeds)
-        self._pace = Pace(policy.interval_s)
+        self._pace = Pace(self._policy.interval_s)
         self._enforcement = Enforcement(enforcing=False, suspended=())
         self._opened: Pass | None = None
         self._asked_s = 0.0
@@ -127,6 +133,8 @@ class Daemon:
         if self._reload_wanted or self._policy_file.has_changed():
             self._reload_wanted = False
             self._reload(now)
+        if self._pods.has_changed():
+            self._pace.hurry(now)
         self._cycle.take_over(self._leftovers(self._reporter.tend(now), now))
         self._judge()
         silent_s = now.boottime_s - self._asked_s if self._thread.busy else 0.0

@@ -8,6 +8,7 @@ from watchdog.core.plan import Plan
 # A look lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that
 # lie close together share one.
 _CLOSEST_S = 0.05
+_SHORTEST_S = 1.0
 
 
 class Pace:
@@ -17,6 +18,7 @@ class Pace:
         self.interval_s = interval_s
         self._tick_s = -math.inf
         self._deadline_s = math.inf
+        self._last_s = -math.inf
 
     @property
     def next_look_s(self) -> float:
@@ -25,6 +27,7 @@ class Pace:
 
     def begin(self, now: Now) -> None:
         """A look begins: the next tick stays on the grid, and ticks that were slept through are left out."""
+        self._last_s = now.boottime_s
         due_s = self._tick_s + self.interval_s
         passed = now.boottime_s < self._tick_s  # a deadline brought this look forward
         if not passed:
@@ -38,5 +41,5 @@ class Pace:
             self._deadline_s = now.boottime_s + max(min(waits), _CLOSEST_S)
 
     def hurry(self, now: Now) -> None:
-        """Look at once: the pods or the policy have changed."""
-        self._deadline_s = now.boottime_s
+        """Look soon, a second after the last look at the earliest: the pods or the policy have changed."""
+        self._deadline_s = min(self._deadline_s, max(now.boottime_s, self._last_s + _SHORTEST_S))

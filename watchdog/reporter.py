@@ -90,6 +90,8 @@ class Reporter:
         self._server.start()
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
         self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
+        if self._options.pods is None:
+            self._log.warn("no source of pods (--pods): every process of a pod counts as unknown_pod")
         for warning in policy.warnings:
             self._log.warn(warning)
 

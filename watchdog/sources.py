@@ -15,6 +15,9 @@ class PodSource(Protocol):
     def read(self, now: Now) -> PodList:
         """The pods as they are known now."""
 
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
+
 
 class NodeSource(Protocol):
     """Where the node's own object comes from."""
@@ -29,6 +32,10 @@ class NoPods:
     def read(self, now: Now) -> PodList:
         """No pods, and no moment at which that was known to be true."""
         return PodList()
+
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
 
 
 class NamedNode:

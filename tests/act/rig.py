@@ -73,6 +73,10 @@ class Group:
                 found.append(handle)
         return found
 
+    def describe(self, pid: int) -> str:
+        """The PID."""
+        return str(pid)
+
     def key(self, process_: subprocess.Popen[bytes]) -> ProcessKey:
         """The identity of one."""
         return ProcessKey(pid=process_.pid, start_ticks=Procfs().stat(process_.pid).start_ticks)

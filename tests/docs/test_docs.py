@@ -37,7 +37,7 @@ _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    .+$", re.MULTILINE)
 # What belongs to how the project is made, or to one machine, and not into what users read.
 _FORBIDDEN: Final = re.compile(
-    r"/work/|/root/|/home/(?!kubernetes/)|\bsession\b|\bissue #?[0-9]|\bhelper\b|pypi\.org|files\.pythonhosted"
+    r"/(?:root|home)/(?!kubernetes/)|\bsession\b|\bissue #?[0-9]|\bhelper\b|pypi\.org|files\.pythonhosted"
     r"|index-url|semantics\.md|facts\.md|design\.md|contract\.md|\bTODO\b|\bFIXME\b",
     re.IGNORECASE,
 )

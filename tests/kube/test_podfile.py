@@ -168,6 +168,19 @@ def test_broken_pods_are_told_each_time(tmp_path: Path) -> None:
     assert [gap.what for gap in file.read(now()).gaps] == ["pod a/trainer", f"pod file {path}"]
 
 
+def test_a_change_shows_before_it_is_read(tmp_path: Path) -> None:
+    """The loop learns of new pods without reading the file at every beat."""
+    path = tmp_path / "pods.json"
+    file = PodFile(path)
+    assert not file.has_changed()
+    path.write_text('{"kind": "List", "items": []}', encoding="utf-8")
+    assert file.has_changed()
+    file.read(replace(now(), wall_s=path.stat().st_ctime + 60))
+    assert not file.has_changed()
+    path.write_text('{"kind": "List", "items": [ ]}', encoding="utf-8")
+    assert file.has_changed()
+
+
 def test_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     """A file at rest costs a stat, whether it could be parsed or not; one that was just written is read once more."""
     path = tmp_path / "file"

@@ -114,7 +114,7 @@ def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
             (folders[0] / "policy.toml").write_bytes((folders[1] / "policy.toml").read_bytes())
             running.process.send_signal(signal.SIGHUP)
         running.wait(lambda _: not tenant.is_alive)
-        assert _loaded(running) != first
+        running.wait(lambda d: _loaded(d) != first)
         assert running.metric("policy_last_reload_successful") == 1
 
 

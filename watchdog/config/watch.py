@@ -5,7 +5,7 @@ from pathlib import Path
 from watchdog.config.load import load_policy
 from watchdog.core.policy import Policy
 
-_Mark = tuple[int, int, int, int]
+_Mark = tuple[int, int, int, int, int]
 
 
 class PolicyFile:
@@ -32,4 +32,4 @@ class PolicyFile:
             found = self.path.stat()
         except OSError:
             return None
-        return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -95,7 +95,7 @@ class Outcome:
 
     `deed` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
     conclusive reading not above the mark, plus `for`, to the first signal; `release_s` from the first signal to the
-    memory seen free.
+    memory seen free. `victims` say for people what the processes were.
     """
 
     entry: PlanEntry
@@ -103,6 +103,7 @@ class Outcome:
     at: Now
     reason: str = ""
     signalled: tuple[ProcessKey, ...] = ()
+    victims: tuple[str, ...] = ()
     deed: int | None = None
     reaction_s: float | None = None
     release_s: float | None = None

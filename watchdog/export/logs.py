@@ -150,6 +150,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "reason": outcome.reason or None,
         "deed": outcome.deed,
         "pids": [key.pid for key in outcome.signalled] or None,
+        "victims": [inert(victim, 300) for victim in outcome.victims] or None,
         "reaction_s": _rounded(outcome.reaction_s),
         "release_s": _rounded(outcome.release_s),
     }

@@ -19,6 +19,13 @@ class FollowedFile:
         self.path = path
         self._seen: Signature | None = None
 
+    def has_changed(self) -> bool:
+        """Whether it may hold other bytes than at the last call of `read_if_changed`; False where it is missing."""
+        try:
+            return _sign(self.path.stat()) != self._seen
+        except OSError:
+            return False
+
     def read_if_changed(self, wall_s: float) -> bytes | None:
         """Its bytes if they may be others than at the last call, else None; OSError or ValueError if unreadable.
 

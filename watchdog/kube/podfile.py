@@ -40,6 +40,10 @@ class PodFile:
         self._last = replace(self._last, synced=now)
         return self._last
 
+    def has_changed(self) -> bool:
+        """Whether `read` may find something new."""
+        return self._file.has_changed()
+
     def _read(self, text: bytes) -> None:
         pods, gaps = parse_pods(text, self._node)
         self._last = replace(self._last, pods=pods, gaps=gaps)

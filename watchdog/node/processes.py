@@ -15,6 +15,7 @@ from watchdog.node.troubles import NO_DESCRIPTOR, Troubles, describe_error
 
 # Descriptors kept for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
 _RESERVE: Final = 256
+_LONGEST_COMMAND: Final = 200
 
 
 @dataclass(slots=True)
@@ -76,6 +77,14 @@ class ProcessTable:
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
         """All processes of these containers of this pod, listed or not: see `members.container_members`."""
         return container_members(self._procfs, ids, pods, pidfds=self._pidfds)
+
+    def describe(self, pid: int) -> str:
+        """Say for people what a process is: its PID, command line and user, as far as they can be read."""
+        try:
+            command = " ".join(self._procfs.command_line(pid)) or self._procfs.name(pid)
+            return f"{pid} {command[:_LONGEST_COMMAND]} (user {self._procfs.user(pid)})"
+        except OSError:
+            return str(pid)
 
     def close(self) -> None:
         """Let go of everything."""

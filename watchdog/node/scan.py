@@ -54,6 +54,10 @@ class Scanner:
         self._gaps += gaps
         return list(handles)
 
+    def describe(self, pid: int) -> str:
+        """What a process is, for people: PID, command line and user."""
+        return self._table.describe(pid)
+
     def close(self) -> None:
         """Let go of every process."""
         self._table.close()
