@@ -193,6 +193,18 @@ def test_a_fork_that_comes_in_the_grace_is_found(group: Group) -> None:
     assert (first.wait(5), fork.wait(5)) == (-signal.SIGKILL, -signal.SIGKILL)
 
 
+def test_a_fork_that_outlives_its_parents_is_found(group: Group) -> None:
+    """Point 23: when all that got SIGTERM have ended, a last search finds the fork that did not get it."""
+    first = group.start(POLITE)
+    made, clock = deeds(group)
+    begun(made, due(step(grace_s=2.0), group.key(first)))
+    fork = group.start(STUBBORN)
+    first.wait(5)
+    for second in (0.3, 0.6):
+        advance(made, clock, second)
+    assert fork.wait(5) == -signal.SIGKILL
+
+
 def test_a_stronger_step_ends_the_grace(group: Group) -> None:
     """Point 24: the grace of the weaker step is cut to the stronger one's."""
     process = group.start(STUBBORN)

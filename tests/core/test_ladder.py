@@ -129,6 +129,16 @@ def test_a_stale_pod_list_counts_nothing_and_withholds() -> None:
     assert [(entry.withheld_by, entry.taken) for entry in due.entries] == [(Brake.STALE, False)]
 
 
+def test_time_on_a_stale_pod_list_does_not_count_afterwards() -> None:
+    """Point 16: when the list is fresh again, the stale stretch has counted one interval at the most."""
+    story = Story(policy(rule(step("100%", 12, "kill"))))
+    story.run(range(10), 5 * Gi)
+    story.see(10, 5 * Gi, stale=True)
+    story.see(11, 5 * Gi, stale=True)
+    (entry,) = story.see(12, 5 * Gi).entries
+    assert entry.due_in_s == 2
+
+
 def test_of_the_steps_due_the_last_is_taken() -> None:
     """Point 17: warn, kill and a harder kill due at once: the last in the list."""
     ladder = rule(step("100%", 0, "warn"), step("110%", 0), step("150%", 0, grace_s=0.0))

@@ -84,8 +84,10 @@ class Showing:
 @contextlib.contextmanager
 def showing(folder: Path, *before: str, code: str = CODE, watched: bool = True) -> Iterator[Showing]:
     """A showing in a pipe, whose temporary files lie in `folder`; `before` stands before its command."""
+    # Whoever runs the tests in the background may have handed down ignored signals, which the demo respects.
+    heard = ["env", "--default-signal=INT,TERM,HUP"]
     process = subprocess.Popen(
-        [*before, sys.executable, "-c", code],
+        [*heard, *before, sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -16,11 +16,11 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
     """Plan one pass. Neither the mode nor the order of the input has a part in it: only what is handed in."""
     assessments = tuple(assessments)
     is_whole = not conditions.pods_stale and all(assessment.used is not None for assessment in assessments)
-    calm = ledger.calm(assessments) if is_whole else {}
+    states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
     # A deed under way is remembered although its account may not be seen any more.
-    states = calm | {key: state for key, state in ledger.accounts.items() if state.under_way is not None}
+    states |= {key: state for key, state in ledger.accounts.items() if state.under_way is not None}
     candidates: list[tuple[PlanEntry, ...]] = []
-    for assessment in sorted((each for each in assessments if each.account not in calm), key=urgency):
+    for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = rungs(assessment, stale=conditions.pods_stale)
         if rule is None or not ladder:

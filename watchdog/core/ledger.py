@@ -88,10 +88,17 @@ class Ledger:
             }
         )
 
-    def calm(self, assessments: Iterable[Assessment]) -> dict[AccountKey, AccountState]:
-        """The states that stay as they are in a whole pass that gives these assessments."""
-        pairs = ((each, self.accounts.get(each.account)) for each in assessments)
-        return {each.account: state for each, state in pairs if state is not None and state.calm is each}
+    def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
+        """The states that a whole pass with these assessments leaves as they are, and the assessments of all others."""
+        calm: dict[AccountKey, AccountState] = {}
+        others: list[Assessment] = []
+        for assessment in assessments:
+            state = self.accounts.get(assessment.account)
+            if state is not None and state.calm is assessment:
+                calm[assessment.account] = state
+            else:
+                others.append(assessment)
+        return calm, others
 
     def last_below(self, state: AccountState) -> Mapping[Signature, Now]:
         """The last conclusive reading of an account not above each mark."""

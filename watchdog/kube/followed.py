@@ -18,13 +18,16 @@ class FollowedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: Signature | None = None
+        self._noticed: Signature | None = None
 
     def has_changed(self) -> bool:
-        """Whether it may hold other bytes than at the last call of `read_if_changed`; False where it is missing."""
+        """Whether it is another version than the last one that was read or told of here; False where it is missing."""
         try:
-            return _sign(self.path.stat()) != self._seen
+            found = _sign(self.path.stat())
         except OSError:
             return False
+        before, self._noticed = self._noticed, found
+        return found != before
 
     def read_if_changed(self, wall_s: float) -> bytes | None:
         """Its bytes if they may be others than at the last call, else None; OSError or ValueError if unreadable.
@@ -42,6 +45,7 @@ class FollowedFile:
             before = os.fstat(file.fileno())
             text = file.read(_LARGEST)
             after = os.fstat(file.fileno())
+        self._noticed = _sign(after)
         age_s = wall_s - max(after.st_mtime, after.st_ctime)
         if _sign(before) == _sign(after) and not 0 <= age_s < _SETTLED_AFTER_S:
             self._seen = _sign(after)

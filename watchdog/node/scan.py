@@ -1,8 +1,9 @@
 """The scan: what the driver lists, joined with what /proc says of these processes, as one Snapshot."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.model import Gap, Gpu, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.node.driver import DriverReading
 from watchdog.node.pidfd import Handle
 from watchdog.node.processes import ProcessTable
@@ -14,6 +15,7 @@ class Scanner:
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
         self._listed: dict[tuple[str, int], ProcessKey] = {}
+        self._seen: object = None
         self._gaps: tuple[Gap, ...] = ()
 
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
@@ -22,10 +24,7 @@ class Scanner:
         # What a search for a container's processes could not see stands in the next snapshot.
         searched, self._gaps = self._gaps, ()
         snapshot = self._join(reading, processes, (*reading.gaps, *gaps, *searched), now)
-        listed = {gpu.uuid for gpu in reading.gpus if gpu.listed}
-        kept = {at: key for at, key in self._listed.items() if at[0] not in listed}
-        keys = ((use, processes[use.pid].key) for use in snapshot.uses if use.gpu in listed)
-        self._listed = kept | {(use.gpu, use.pid): key for use, key in keys if key is not None}
+        self._remember(snapshot)
         return snapshot
 
     def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
@@ -62,8 +61,19 @@ class Scanner:
         """Let go of every process."""
         self._table.close()
 
+    def _remember(self, snapshot: Snapshot) -> None:
+        """Note who is listed where, unless this snapshot says what the last one said."""
+        listed = _listed(snapshot.gpus)
+        seen = (listed, snapshot.uses, snapshot.processes)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        kept = {at: key for at, key in self._listed.items() if at[0] not in listed}
+        keys = ((use, snapshot.processes[use.pid].key) for use in snapshot.uses if use.gpu in listed)
+        self._listed = kept | {(use.gpu, use.pid): key for use, key in keys if key is not None}
+
     def _join(self, reading: DriverReading, processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now) -> Snapshot:
-        listed = {gpu.uuid for gpu in reading.gpus if gpu.listed}
+        listed = _listed(reading.gpus)
         uses = tuple(use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
         return Snapshot(
             at=now,
@@ -83,3 +93,7 @@ class Scanner:
         if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
             return False
         return self._listed.get((use.gpu, use.pid)) == process.key
+
+
+def _listed(gpus: Iterable[Gpu]) -> frozenset[str]:
+    return frozenset(gpu.uuid for gpu in gpus if gpu.listed)
