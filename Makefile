@@ -28,10 +28,11 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	@touch $@
 
 setup: $(VENV)/.run ## set up .venv with gpu-watchdog and what it needs at run time
+	@echo "ready: $(BIN)/gpu-watchdog"
 
 setup-dev: $(VENV)/.dev ## the same, with what the tests need
 
-demo: setup ## a simulated shared card with three tenants, in the terminal
+demo: $(VENV)/.run ## a simulated shared card with three tenants, in the terminal
 	@$(BIN)/gpu-watchdog demo
 
 check: setup-dev

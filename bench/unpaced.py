@@ -1,33 +1,35 @@
-"""A process with the daemon in it and nothing else, its passes one right after the other: `python -m bench.unpaced`."""
-
+"""The daemon with its passes one right after the other. `python -m bench.unpaced` has it in a process of its own."""
 
 import sys
-sys.modules["rich"]=None
+from dataclasses import replace
 from pathlib import Path
 
+if __name__ == "__main__":
+    # structlog loads it where it finds it. It comes with a development tool, and no installation of the daemon has it.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+
+from watchdog import cli
+from watchdog.config.watch import PolicyFile
 from watchdog.daemon import Daemon
+from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
+from watchdog.start import open_processes
 
 
-def main(policy: str, procfs: str, pods: str, journal: str, listen: str) -> int:
-    """Run until a signal comes."""
-    from dataclasses import replace
-
-    from watchdog.config.load import load_policy
-    from watchdog.node.nvml import NvmlDriver
-    from watchdog.start import open_processes
-
-    options = Options(
-        node="bench",
-        policy=Path(policy),
-        procfs=Path(procfs),
-        pods=Path(pods),
-        journal=Path(journal),
-        listen=listen,
-    )
+def unpaced(options: Options) -> Daemon:
+    """A daemon that begins each pass as soon as the last one has ended."""
+    policy_file = PolicyFile(options.policy)
+    policy = replace(policy_file.load(), interval_s=0.0)
     footing, scanner = open_processes(options)
-    return Daemon(options, replace(load_policy(options.policy), interval_s=0.0), NvmlDriver(), footing, scanner).run()
+    return Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
+
+
+def main(procfs: str, pods: str, policy: str, journal: str, listen: str) -> int:
+    """Run until a signal comes."""
+    paths = {"procfs": Path(procfs), "pods": Path(pods), "policy": Path(policy), "journal": Path(journal)}
+    return unpaced(Options(node="bench", listen=listen, **paths)).run()
 
 
 if __name__ == "__main__":
+    assert cli.main  # the real command has it in memory too
     sys.exit(main(*sys.argv[1:]))

@@ -23,7 +23,7 @@ class Processes(Protocol):
         """Every living process of these containers (IDs) of a pod, each held; never PID 1, this daemon or MPS."""
 
     def describe(self, pid: int) -> str:
-        """What a process is, for people: its command line and user."""
+        """What a process is, for people: its name and user."""
 
 
 class Deeds:

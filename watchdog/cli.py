@@ -48,6 +48,16 @@ def _node_options(command: Command) -> Command:
     return command
 
 
+def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+    from watchdog.export.listen import ListenError, parse_listen
+
+    try:
+        parse_listen(value)
+    except ListenError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+    return value
+
+
 _journal = _path("--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` beside it turns enforcement off.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -67,6 +77,7 @@ def main() -> None:
     show_envvar=True,
     default=DEFAULT_LISTEN,
     show_default=True,
+    callback=_listen,
     help="Address and port of /metrics, /healthz, /readyz and the status page.",
 )
 def run(**options: Any) -> None:
@@ -106,9 +117,9 @@ def check(file: Path) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
+    click.echo(render_policy(policy))
     for warning in policy.warnings:
         click.echo(f"{file}: warning: {warning}", err=True)
-    click.echo(render_policy(policy))
 
 
 @main.command()
@@ -120,6 +131,8 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
     """Print what was decided and done, from the journal."""
     from watchdog.history import print_history
 
+    if pod is not None and pod.count("/") != 1:
+        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
     print_history(journal, pod, _duration(since), as_json=as_json)
 
 

@@ -97,7 +97,8 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
-        self._reporter.start(self._policy, clock.now())
+        lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with it"
+        self._reporter.start(self._policy, () if self._footing.may_signal_others else (lacks,))
         while self._exit_code is None:
             try:
                 self._turn(clock.now())

@@ -26,6 +26,7 @@ class Footing:
     in_host_pid_namespace: bool
     pidfd_missing: str | None
     own: Place | None = None
+    may_signal_others: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

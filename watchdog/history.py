@@ -23,9 +23,9 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
     for row in rows:
         click.echo(_line(row))
     if not rows:
-        click.echo("Nothing was decided or done in that time.", err=True)
+        about = "" if pod is None else f" about pod {pod}"
+        click.echo(f"Nothing was decided or done{about} in that time; --since 7d looks further back.", err=True)
 
 
 def _line(row: HistoryRow) -> str:
-    who = "" if row.pod is None else f" {row.namespace}/{row.pod}"
-    return f"{row.at} {row.event}{who}: {row.sentence}"
+    return f"{row.at} {row.event}: {row.sentence}"

@@ -8,6 +8,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.units import format_duration
 from watchdog.enforcement import REMEDIES
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
@@ -85,14 +86,14 @@ class Reporter:
         """Whether the last write to the journal succeeded."""
         return self.record.journal is not None and self.record.journal.writable
 
-    def start(self, policy: Policy, now: Now) -> None:
+    def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
         """Begin to answer, and say that the daemon has begun."""
         self._server.start()
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
         self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
         if self._options.pods is None:
             self._log.warn("no source of pods (--pods): every process of a pod counts as unknown_pod")
-        for warning in policy.warnings:
+        for warning in (*warnings, *policy.warnings):
             self._log.warn(warning)
 
     def tend(self, now: Now) -> tuple[UnfinishedDeed, ...]:
@@ -126,7 +127,7 @@ class Reporter:
             self.record.journal.record(report)
         self._unready = (
             *(["NVML does not answer"] if report.snapshot.blind else []),
-            *(["the pod list is not fresh"] if is_stale else []),
+            *([_stale(report)] if is_stale else []),
         )
         self._refresh()
 
@@ -197,3 +198,12 @@ class Reporter:
     def _refresh(self) -> None:
         lock = [] if self._lock.held else [self._lock.problem or "the lock is not held"]
         self._board.set_unready((*lock, *self._silence, *self._unready))
+
+
+def _stale(report: CycleReport) -> str:
+    synced = report.pods.synced
+    if synced is None:
+        return "there is no pod list: give --pods FILE"
+    age_s = report.at.boottime_s - synced.boottime_s
+    limit = format_duration(report.policy.stale_after_s)
+    return f"the pod list is {age_s:.0f} s old (stale_after {limit}): is whatever writes it still running?"

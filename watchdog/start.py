@@ -11,6 +11,8 @@ from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
 
+_CAP_KILL = 5  # linux/capability.h
+
 
 def open_processes(options: Options) -> tuple[Footing, Scanner]:
     """Find out what it stands on, and open the table of processes accordingly."""
@@ -25,5 +27,6 @@ def open_processes(options: Options) -> tuple[Footing, Scanner]:
         in_host_pid_namespace=procfs.in_host_pid_namespace(),
         pidfd_missing=missing,
         own=own if own is not None and own.kind is PlaceKind.POD else None,
+        may_signal_others=procfs.has_capability(_CAP_KILL),
     )
     return footing, Scanner(ProcessTable(procfs, pidfds=missing is None))

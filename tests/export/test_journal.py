@@ -240,8 +240,9 @@ def test_what_deeds_write_themselves_is_not_written_twice(journal: Journal, path
     """A kill stands in the journal once, although the report tells of it too; one that never began comes from there."""
     gone = outcome(result=Result.GONE, reason="its processes had ended")
     journal.record(quiet(1, began=(killed(),), outcomes=(killed(release_s=1.0), gone)))
-    assert events(path) == ["policy_loaded", "kill_ended"]
+    assert events(path) == ["policy_loaded", "kill_ended", "explained"]
     assert history(path, None, 0)[1].result == "gone"
+    assert "To prevent it" in history(path, None, 0)[2].sentence
 
 
 def test_hostile_names_and_numbers_are_written(journal: Journal, path: Path) -> None:

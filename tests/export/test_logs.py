@@ -67,7 +67,6 @@ def test_at_rest_nothing_is_said(stream: io.StringIO) -> None:
         (outcome(entry(climbing(5), "warn")), "warned"),
         (outcome(result=Result.OBSERVED), "would_act"),
         (outcome(entry(climbing(5), "warn"), Result.OBSERVED), "would_act"),
-        (killed(), "kill_ended"),
         (outcome(result=Result.FAILED), "kill_ended"),
         (outcome(result=Result.INTERRUPTED), "kill_ended"),
     ],
@@ -78,8 +77,15 @@ def test_each_outcome_has_its_event(made: Outcome, event: str) -> None:
 
 
 def test_a_release_is_an_event_of_its_own() -> None:
-    """The end of a kill and the memory's return are two things to look for."""
-    assert news(quiet(0), quiet(1, outcomes=(killed(release_s=2.0),)))[1:] == ["kill_ended", "released"]
+    """The end of a kill and the memory's return are two things to look for; what its owner should read comes last."""
+    assert news(quiet(0), quiet(1, outcomes=(killed(),)))[1:] == ["kill_ended", "explained"]
+    assert news(quiet(0), quiet(1, outcomes=(killed(release_s=2.0),)))[1:] == ["kill_ended", "released", "explained"]
+
+
+def test_the_explanation_is_for_the_journal_alone(stream: io.StringIO) -> None:
+    """The log has the decision in short; the long text would stand there twice."""
+    Log().log_report(quiet(1, outcomes=(killed(),)))
+    assert [line["event"] for line in lines(stream)] == ["policy_loaded", "kill_ended"]
 
 
 def test_a_withheld_step_is_told_once(stream: io.StringIO) -> None:

@@ -182,6 +182,17 @@ def test_a_change_shows_before_it_is_read(tmp_path: Path) -> None:
     assert file.has_changed()
 
 
+def test_a_wrong_node_name_is_said_and_drops_nobody(tmp_path: Path) -> None:
+    """Where no pod at all is on a node of that name, the name is wrong: all pods stay, and a gap has the remedy."""
+    path = tmp_path / "pods.json"
+    elsewhere = pod_object(spec={"nodeName": "n1"})
+    path.write_bytes(list_of(elsewhere))
+    found = PodFile(path, "n2").read(now())
+    assert len(found.pods) == 1
+    assert "--node" in found.gaps[0].why
+    assert PodFile(path, "n1").read(now()).gaps == ()
+
+
 def test_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     """A file at rest costs a stat, whether it could be parsed or not; one that was just written is read once more."""
     path = tmp_path / "file"

@@ -126,6 +126,17 @@ def test_zombie_of_a_real_process() -> None:
         process.wait()
 
 
+def test_capabilities(tmp_path: Path) -> None:
+    """CAP_KILL is bit 5 of the effective set; what can't be read is not there."""
+    (tmp_path / "self").mkdir()
+    status = tmp_path / "self/status"
+    for line, there in (("0000000000000020", True), ("000001ffffffffdf", False), ("zz", False)):
+        status.write_text(f"Name:\tx\nCapEff:\t{line}\nCapBnd:\t000001ffffffffff\n", encoding="ascii")
+        assert Procfs(tmp_path).has_capability(5) is there
+    status.unlink()
+    assert not Procfs(tmp_path).has_capability(5)
+
+
 def test_own_pid_namespace() -> None:
     """The inode of the own PID namespace is the kernel's; only one number means the host's."""
     inode = Path("/proc/self/ns/pid").stat().st_ino

@@ -69,6 +69,10 @@ def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mi
         yield Mistake(
             (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval)}"
         )
+    if step.do == "evict":
+        yield Mistake(
+            (*at, "do"), "evict needs the Kubernetes API, which this version does not ask: it fails each time"
+        )
     amount = step.above.plus or step.above.amount
     if amount and amount < _SMALL:
         yield Mistake((*at, "above"), f"{format_mark(step.above)} {_say_small(amount)}")

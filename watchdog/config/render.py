@@ -21,7 +21,8 @@ def render_policy(policy: Policy) -> str:
 
 def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
-    yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
+    only = f", but `run` only observes while these are set, which it can't follow yet: {', '.join(policy.later)}"
+    yield f"Mode {policy.mode}: {_MODES[policy.mode]}{only if policy.later and policy.mode == 'enforce' else ''}"
     yield (
         f"Processes are listed every {format_duration(policy.interval_s)} at least; no force on a pod list older than "
         f"{format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"

@@ -34,7 +34,7 @@ def read_bytes(path: Path) -> bytes:
                 raise _refuse(source, "is not a regular file")
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _refuse(source, "there is no such file; name the policy with --policy") from None
+        raise _refuse(source, "there is no such file") from None
     except IsADirectoryError:
         raise _refuse(source, "is a directory; name the policy file in it") from None
     except (OSError, ValueError) as error:

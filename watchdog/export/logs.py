@@ -10,7 +10,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 from watchdog.core.findings import Assessment
-from watchdog.core.plan import CycleReport, Outcome, PlanEntry
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.export.news import Event, News, NewsItem, outcome_news
 from watchdog.export.phrases import inert
 from watchdog.export.table import has_colour
@@ -90,7 +90,11 @@ class Log:
 
     def _tell(self, items: Iterable[NewsItem]) -> None:
         for item in items:
-            self._logger.log(_LEVELS.get(item.event, logging.INFO), item.event.value, **_fields(item))
+            if item.event is Event.EXPLAINED:
+                continue  # for the journal: it says in full what the lines beside it say in short
+            failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
+            level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
+            self._logger.log(level, item.event.value, **_fields(item))
 
     def say(self, event: Event, message: str, **fields: Any) -> None:
         """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""

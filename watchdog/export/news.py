@@ -8,7 +8,8 @@ from typing import Final
 from watchdog.core.findings import Assessment, Misdeclaration
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do
+from watchdog.core.policy import Do, Policy
+from watchdog.export.explanation import explanation
 from watchdog.export.phrases import count, elapsed_s, inert, span
 from watchdog.export.sums import all_gaps
 from watchdog.export.words import misdeclared_note, note, outcome_note, release_note
@@ -25,6 +26,7 @@ class Event(StrEnum):
     WARNED = "warned"
     KILL_BEGUN = "kill_begun"
     KILL_ENDED = "kill_ended"
+    EXPLAINED = "explained"
     RELEASED = "released"
     EVICT_BEGUN = "evict_begun"
     EVICT_ENDED = "evict_ended"
@@ -80,6 +82,7 @@ class News:
             *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
             *(_begun(outcome) for outcome in report.began),
             *(item for outcome in report.outcomes for item in outcome_news(outcome)),
+            *(_explained(each, report.policy) for each in report.outcomes if _is_kill_done(each)),
         )
 
     def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
@@ -168,6 +171,15 @@ def outcome_news(outcome: Outcome) -> Iterator[NewsItem]:
         yield _of(outcome, event, outcome_note(outcome))
         if outcome.release_s is not None:
             yield _of(outcome, Event.RELEASED, release_note(outcome))
+
+
+def _is_kill_done(outcome: Outcome) -> bool:
+    return outcome.entry.do is Do.KILL and outcome.result is Result.DONE
+
+
+def _explained(outcome: Outcome, policy: Policy) -> NewsItem:
+    """What the owner of the victim should be told, whole."""
+    return _of(outcome, Event.EXPLAINED, explanation(outcome, policy))
 
 
 def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:

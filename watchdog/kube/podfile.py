@@ -46,7 +46,16 @@ class PodFile:
 
     def _read(self, text: bytes) -> None:
         pods, gaps = parse_pods(text, self._node)
+        if not pods and self._node is not None:
+            # No pod at all is on a node of this name, not even the watchdog's own: more likely the name is wrong.
+            # A pod of another node has no process here, so keeping them all wrongs nobody.
+            pods, gaps = parse_pods(text, None)
+            gaps = (*gaps, *([self._stranger(len(pods))] if pods else []))
         self._last = replace(self._last, pods=pods, gaps=gaps)
+
+    def _stranger(self, count: int) -> Gap:
+        why = f"none of its {count} pods is on a node named {self._node}, so all of them are kept; give --node NAME"
+        return Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", why=why)
 
     def _stale(self, problem: str) -> PodList:
         kept = "no pods are known" if self._last.synced is None else "the pods read before are kept, and age"

@@ -15,7 +15,6 @@ from watchdog.node.troubles import NO_DESCRIPTOR, Troubles, describe_error
 
 # Descriptors kept for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
 _RESERVE: Final = 256
-_LONGEST_COMMAND: Final = 200
 
 
 @dataclass(slots=True)
@@ -79,10 +78,12 @@ class ProcessTable:
         return container_members(self._procfs, ids, pods, pidfds=self._pidfds)
 
     def describe(self, pid: int) -> str:
-        """Say for people what a process is: its PID, command line and user, as far as they can be read."""
+        """Say for people what a process is: PID, name and user, as far as they can be read.
+
+        Never its command line: people put tokens and passwords there, and this goes into logs.
+        """
         try:
-            command = " ".join(self._procfs.command_line(pid)) or self._procfs.name(pid)
-            return f"{pid} {command[:_LONGEST_COMMAND]} (user {self._procfs.user(pid)})"
+            return f"{pid} {self._procfs.name(pid)} (user {self._procfs.user(pid)})"
         except OSError:
             return str(pid)
 

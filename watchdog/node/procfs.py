@@ -12,6 +12,7 @@ import psutil
 
 _Answer = TypeVar("_Answer")
 
+_EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _HOST_PID_NAMESPACE: Final = 4026531836  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _NAMESPACE: Final = re.compile(r"pid:\[([0-9]{1,20})\]")
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
@@ -118,6 +119,14 @@ class Procfs:
     def in_host_pid_namespace(self) -> bool:
         """Whether the PIDs that NVML speaks are the ones of this proc file system."""
         return self.pid_namespace() == _HOST_PID_NAMESPACE
+
+    def has_capability(self, number: int) -> bool:
+        """Whether the daemon itself has a capability (capabilities(7)) in effect; False where that can't be read."""
+        try:
+            match = _EFFECTIVE.search(self._read("self/status"))
+        except OSError:
+            return False
+        return match is not None and bool(int(match[1], 16) >> number & 1)
 
     def _numbers(self, folder: str) -> list[int]:
         with os.scandir(f"{self._root}/{folder}") as entries:

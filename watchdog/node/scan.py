@@ -54,7 +54,7 @@ class Scanner:
         return list(handles)
 
     def describe(self, pid: int) -> str:
-        """What a process is, for people: PID, command line and user."""
+        """What a process is, for people: PID, name and user."""
         return self._table.describe(pid)
 
     def close(self) -> None:

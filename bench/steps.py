@@ -1,0 +1,117 @@
+"""Where the time of a steady pass goes: each of its steps alone, on the values that the pass would hand to it."""
+
+import contextlib
+import os
+import select
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pynvml
+
+from bench.node import BenchNode
+from bench.table import show
+from bench.timing import compare
+from bench.watch import Watch, options_of
+from watchdog import clock
+from watchdog.config.load import load_policy
+from watchdog.core.assess import Setting
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.plan import Conditions, CycleReport
+from watchdog.core.steady import Assessor
+from watchdog.node.nvml import NvmlDriver
+from watchdog.node.nvml_thread import DriverThread
+from watchdog.options import Options
+from watchdog.reporter import Reporter
+from watchdog.scan import look
+from watchdog.sources import node_source, pod_source
+from watchdog.start import open_processes
+
+_MS = 1e3
+
+
+def steps_of_a_pass(nodes: Sequence[BenchNode], gpus: int = 8) -> None:
+    """What each step of a steady pass takes."""
+    columns = ("step, in ms", *(f"{len(node.pids)} processes" for node in nodes))
+    found = [_measure(node, gpus) for node in nodes]
+    rows = [(name, *(f"{each[name]:.3f}" for each in found)) for name in found[0]]
+    show(f"Where the time of a steady pass goes ({gpus} GPUs, lists of 0 ms)", columns, rows)
+
+
+def _measure(node: BenchNode, gpus: int) -> dict[str, float]:
+    node.show(gpus)
+    node.use(still=True)
+    pynvml.nvmlInit()
+    with _steps(node) as steps, Watch(node) as watch:
+        timing = compare({**steps, "the whole pass": watch.run_pass}, rounds=40)
+    pynvml.nvmlShutdown()
+    found = {name: timing.seconds(name) * _MS for name in timing.medians_s}
+    found["hand a reading from thread to thread"] -= found["read the driver"]
+    whole = found.pop("the whole pass")
+    return {**found, "the rest": whole - sum(found.values()), "the whole pass": whole}
+
+
+@contextlib.contextmanager
+def _steps(node: BenchNode) -> Iterator[dict[str, Callable[[], object]]]:
+    options = options_of(node)
+    options = replace(options, journal=options.journal.with_name("steps.db"))
+    report = look(options, load_policy(options.policy))
+    driver, other = NvmlDriver(), NvmlDriver()
+    reading = driver.read()
+    _, scanner = open_processes(options)
+    threaded = DriverThread(other)
+    reporter = _reporter(options, report)
+    yield {
+        "read the driver": driver.read,
+        "hand a reading from thread to thread": _asking(threaded),
+        "read pods and node": _sources(options),
+        "look at processes": lambda: scanner.snapshot(reading, clock.now()),
+        **_judging(report),
+        "report": lambda: reporter.publish(report, is_stale=False),
+    }
+    threaded.close(timeout_s=1.0)
+    driver.close()
+    scanner.close()
+    reporter.stop((), clock.now())
+
+
+def _asking(thread: DriverThread) -> Callable[[], object]:
+    poll = select.poll()
+    poll.register(thread.fileno(), select.POLLIN)
+
+    def ask() -> object:
+        thread.request()
+        poll.poll()
+        return thread.take()
+
+    return ask
+
+
+def _sources(options: Options) -> Callable[[], object]:
+    pods, node = pod_source(options), node_source(options)
+    return lambda: (pods.read(clock.now()), node.read(clock.now()))
+
+
+def _judging(report: CycleReport) -> dict[str, Callable[[], object]]:
+    """The steps of the core; each pass goes by what the one before it left."""
+    assessor, setting = Assessor(), Setting(policy=report.policy, node=report.node)
+    ledgers = [Ledger()]
+    _, assessments = assessor.assess(report.snapshot, report.pods.pods, setting)
+
+    def choose() -> None:
+        ledgers[0] = decide(assessments, report.policy, ledgers[0], clock.now(), Conditions()).ledger
+
+    choose()
+    return {
+        "attribute and assess": lambda: assessor.assess(report.snapshot, report.pods.pods, setting),
+        "decide": choose,
+    }
+
+
+def _reporter(options: Options, report: CycleReport) -> Reporter:
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
+        reporter = Reporter(options, report.policy, report.at)
+    reporter.tend(clock.now())
+    reporter.publish(report, is_stale=False)
+    return reporter
