@@ -99,9 +99,7 @@ class Cycle:
             assessments=assessments,
             plan=plan,
             scan_s=now.boottime_s - asked_s,
-            only=frozenset(use.gpu for use in attribution.attributed if use.uid in concerned)
-            if concerned
-            else frozenset(),
+            only=frozenset(use.gpu for use in attribution.attributed if use.uid in concerned),
         )
 
     def advance(self, now: Now, is_permitted: Callable[[PlanEntry], bool]) -> None:

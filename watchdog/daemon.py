@@ -200,6 +200,9 @@ class Daemon:
 
     def _finish(self, opened: Pass, second: DriverReading | None) -> None:
         now = clock.now()
+        if second is not None:
+            # A pod that has been deleted, or is being deleted, since the plan was made is not to be hit.
+            opened = replace(opened, view=self._view(now))
         # What was let through a moment ago may have been told to stop while the driver was asked again.
         finish = self._cycle.close(opened, second if self._enforcement.enforcing else None, now)
         ended = clock.now()

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.docs.readme import DEMO, README, with_demo
 from tests.export.build import climbing
+from tests.worlds import at
 from watchdog.cli import main
 from watchdog.config.load import parse_policy
 from watchdog.core.findings import Reason, Verdict
@@ -20,6 +22,7 @@ from watchdog.core.plan import Brake, Result
 from watchdog.enforcement import REMEDIES
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
+from watchdog.export.lock import NodeLock
 from watchdog.export.metrics import Metrics
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY
 
@@ -165,6 +168,41 @@ def _rows(text: str, heading: str) -> set[str]:
 def test_every_suspension_is_told() -> None:
     """operations.md says of each reason against enforcing what it means and what helps; and of no other."""
     assert _rows(OPERATIONS, "Told to enforce, and only observing") == REMEDIES.keys()
+
+
+def _unready_lines(tmp_path: Path) -> Iterator[str]:
+    """The reasons that the board and the lock give, each made by its own cause."""
+    past = at(0)
+    board = Board(Metrics(), 1.0, now=lambda: past)
+    yield from board.readiness().lines
+    past = at(60)
+    yield from board.readiness().lines
+    board.publish(climbing())
+    past = at(120)
+    yield from board.readiness().lines
+    held, second = NodeLock(tmp_path / "journal.db"), NodeLock(tmp_path / "journal.db")
+    assert held.acquire()
+    assert not second.acquire()
+    held.release()
+    (tmp_path / "file").touch()
+    nowhere = NodeLock(tmp_path / "file" / "journal.db")
+    assert not nowhere.acquire()
+    yield from (second.problem, nowhere.problem)
+
+
+def test_every_reason_for_not_being_ready_is_told(tmp_path: Path) -> None:
+    """Whoever asks /readyz why the daemon is not ready finds the very line in operations.md, with its remedy."""
+    told = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(OPERATIONS, "Not ready")]
+    lines = list(_unready_lines(tmp_path))
+    assert len(lines) >= 6
+    for line in lines:
+        assert any(re.fullmatch(pattern, line) for pattern in told), line
+
+
+def test_every_page_lists_its_sections() -> None:
+    """The list at the top of operations.md leads to every section of it."""
+    contents = OPERATIONS.partition("\n## ")[0]
+    assert set(re.findall(r"\]\(#([^)]+)\)", contents)) == _anchors(OPERATIONS) - {"operations"}
 
 
 def test_every_gap_is_told() -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.export.build import Story, climbing, hostile_pod, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, snapshot, use
-from watchdog.core.model import Gap, GapReason
+from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import Conditions
+from watchdog.export.phrases import byte_cell
 from watchdog.export.table import Cell, Column, bar, has_colour, table
 from watchdog.export.text import scan_text
 
@@ -18,22 +19,22 @@ PAGE = """\
 Node n1 at 2027-01-15T08:00:09.000Z, policy /etc/gpu-watchdog/policy.toml: enforce.
 
 GPUs
-GPU  NAME  UUID   USED OF TOTAL                          RESERVED  RESIDUAL
-0    Stub  GPU-0  [###.................] 12.9Gi of 80Gi     256Mi     256Mi
-1    Stub  GPU-1  [#...................] 2Gi of 80Gi        256Mi     768Mi
+GPU  NAME  UUID   USED OF TOTAL                            RESERVED  RESIDUAL
+0    Stub  GPU-0  [###.................] 12.9Gi of 80.0Gi   256.0Mi   256.0Mi
+1    Stub  GPU-1  [#...................] 2.0Gi of 80.0Gi    256.0Mi   768.0Mi
 
 Accounts
 POD            CONTAINER  GPU    USED  DECLARED  ALLOWED  VERDICT  RULE
-a/trainer      all        all  12.4Gi       8Gi   10.2Gi  over     notebooks
+a/trainer      all        all  12.4Gi     8.0Gi   10.2Gi  over     notebooks
   101 python3  main       0     9.4Gi
-  102 python3  main       0       1Gi
-  103 python3  main       0       1Gi
-  103 python3  main       1       1Gi
+  102 python3  main       0     1.0Gi
+  103 python3  main       0     1.0Gi
+  103 python3  main       1     1.0Gi
   over for 9s
 
 Processes of no pod
-PID  NAME  GPU  USED  WHY
-  9  Xorg  0     1Gi  a process of the host
+PID  NAME  GPU   USED  WHY
+  9  Xorg  0    1.0Gi  a process of the host
 
 What would follow
 - Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
@@ -69,16 +70,46 @@ def test_unknown_numbers_are_words() -> None:
     text = scan_text(Story().see(trainer_node(None, 1, gpus=cards)))
     assert "does not answer" in text
     assert "[????????????????????] unknown of unknown" in text
-    assert ">=3Gi" in text
+    assert ">=3.0Gi" in text
+
+
+def _section(text: str, title: str) -> str:
+    """What stands under a title, in one line."""
+    return " ".join(text.partition(f"\n{title}\n")[2].partition("\n\n")[0].split())
 
 
 def test_an_empty_node_is_told_in_words() -> None:
     """Where there is nothing, that is what one reads, instead of empty tables."""
     text = scan_text(Story(pods=()).see(snapshot(gpus=())))
-    assert "None seen." in text
-    assert "No pod of the list uses GPU memory or declares it." in text
-    assert "Nothing: no account is above the mark of a step." in text
+    assert _section(text, "GPUs") == "None seen."
+    assert _section(text, "Accounts") == "No pod of the list uses GPU memory or declares it."
+    assert _section(text, "What would follow") == "Nothing: no account is above the mark of a step."
     assert "Processes of no pod" not in text
+
+
+def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
+    """Law 3: Unknown or stale input never leads to force; nor is it told as if there were nothing to see."""
+    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="libnvidia-ml.so.1 was not found")
+    text = scan_text(Story().see(snapshot(gpus=(), blind=True, gaps=(gap,))))
+    assert _section(text, "GPUs") == "Not known: NVML did not answer."
+    assert _section(text, "Accounts") == "Can't say: NVML did not answer."
+    assert _section(text, "What would follow") == "Can't say: NVML did not answer."
+
+
+@pytest.mark.parametrize(
+    ("gaps", "why"),
+    [
+        ((), "of a pod (no pod list was given: --pods)"),
+        ((Gap(reason=GapReason.PODS, what="p", why="w"),), "of a pod (the pod list can't be read)"),
+    ],
+)
+def test_without_a_pod_list_nothing_is_said_of_pods(gaps: tuple[Gap, ...], why: str) -> None:
+    """Who has given no list of pods learns that, and not that no pod uses anything or that the list lacks some."""
+    text = scan_text(Story(pods=()).see(trainer_node(), pods=PodList(gaps=gaps)))
+    assert _section(text, "Accounts") == "Can't say: no pod list is known (--pods)."
+    assert _section(text, "What would follow") == "Can't say: no pod list is known (--pods)."
+    assert why in text
+    assert "of a pod that" not in text
 
 
 def test_suspended_enforcement_stands_in_the_first_line() -> None:
@@ -117,15 +148,15 @@ def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 names = st.text(min_size=1, max_size=300)
 
 
-@given(names, names, names)
-def test_every_line_fits_and_is_inert(pod_name: str, container_name: str, process_name: str) -> None:
-    """Whatever names there are, no line is longer than 100 characters and none carries a control character."""
+@given(names, names, names, st.sampled_from([80, 100, 160]))
+def test_every_line_fits_and_is_inert(pod_name: str, container_name: str, process_name: str, width: int) -> None:
+    """Whatever names there are, no line is longer than asked for and none carries a control character."""
     pod = trainer(name=pod_name, containers=(container(container_name, "8 GB", of="u1"),))
     seen = trainer_node(14)
     processes = {pid: replace(each, name=process_name) for pid, each in seen.processes.items()}
     gap = replace(GAP, what=process_name, why=pod_name)
-    text = scan_text(Story(pods=(pod,)).see(replace(seen, processes=processes, gaps=(gap,))))
-    assert all(len(line) <= 100 and line.isprintable() for line in text.splitlines())
+    text = scan_text(Story(pods=(pod,)).see(replace(seen, processes=processes, gaps=(gap,))), width=width)
+    assert all(len(line) <= width and line.isprintable() for line in text.splitlines())
     assert text.count("\n") == len(text.splitlines())
 
 
@@ -150,11 +181,67 @@ def test_bars(part: int | None, whole: int | None, drawn: str) -> None:
     assert bar(part, whole, 4) == f"[{drawn}]"
 
 
+LONG = "notebooks/jupyter-alice-7f9c5d8b4-x2x9k-of-the-second-floor"
+CARD = replace(gpu(0), uuid="GPU-5d0f6a3e-1b7c-4c8d-9e2f-a1b2c3d4e5f6", name="NVIDIA H100 80GB HBM3")
+
+
+def real_size(width: int) -> str:
+    """A node with names as long as real ones."""
+    namespace, _, name = LONG.partition("/")
+    seen = trainer_node(gpus=(CARD,))
+    uses = tuple(replace(each, gpu=CARD.uuid) for each in seen.uses)
+    pod = trainer(namespace=namespace, name=name)
+    return scan_text(Story(pods=(pod,)).see(replace(seen, uses=uses)), width=width)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 160])
+def test_numbers_verdicts_and_pods_are_whole_at_any_width(width: int) -> None:
+    """Whoever is paged and looks at a narrow terminal can copy the pod's name, and reads every number whole."""
+    text = real_size(width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert f"\n{LONG}" in text
+    for word in ("12.4Gi", "8.0Gi", "9.7Gi", "over", "of 80.0Gi", "a process of the host"):
+        assert word in text
+    assert all(title in text for title in ("USED OF TOTAL", "DECLARED", "ALLOWED", "VERDICT"))
+
+
+def test_a_narrow_terminal_costs_the_uuid_and_the_rule_first() -> None:
+    """What stands elsewhere too gives way: at 160 columns all is there, at 80 neither."""
+    assert CARD.uuid in real_size(160)
+    assert "  GPU-5d0f6a3e  " in real_size(100)
+    assert "NVIDIA H100 80GB HBM3" in real_size(80)
+    assert "UUID" not in real_size(80)
+    assert "RULE" in real_size(100)
+    assert "RULE" not in real_size(80)
+    assert "RULE" in scan_text(climbing(9), width=80)
+
+
 def test_wide_tables_give_up_the_widest_flexible_column_first() -> None:
     """Where a line would not fit, names are cut in the middle and numbers are left whole."""
-    columns = (Column(title="A", flexible=True), Column(title="B", flexible=True), Column(title="N", right=True))
-    line = table(columns, [(Cell("a" * 90), Cell("b" * 20), Cell("123456"))])[1]
+    columns = (Column(title="N", right=True), Column(title="A", flexible=True), Column(title="B", flexible=True))
+    line = table(columns, [(Cell("123456"), Cell("a" * 90), Cell("b" * 20))])[1]
     assert len(line) == 100
-    assert "b" * 20 in line
-    assert line.endswith("  123456")
+    assert line.startswith("123456  aa")
     assert "a..a" in line
+    assert line.endswith("b" * 20)
+
+
+def test_a_name_too_long_for_its_column_gets_a_line_of_its_own() -> None:
+    """The first column is whom the row is about: its cell is not cut, and the others keep their room."""
+    columns = (Column(title="A", flexible=True), Column(title="B", flexible=True), Column(title="N", right=True))
+    lines = table(columns, [(Cell("a" * 90), Cell("b" * 20), Cell("123456"))])
+    assert lines[1] == "a" * 90
+    assert lines[2].split() == ["b" * 20, "123456"]
+    lines = table(columns, [(Cell("a" * 60), Cell("b" * 70), Cell("123456"))])
+    assert lines[1:] == ["a" * 60, f"   {'b' * 70}  123456"]
+    assert table(columns, [(Cell("a" * 120), Cell("b"), Cell("1"))])[1] == "a" * 49 + ".." + "a" * 49
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(None, "unknown"), (0, "0"), (1023, "1023"), (1024, "1.0Ki"), (7 * Gi, "7.0Gi"), (7 * Gi + Gi // 2, "7.5Gi"),
+     (Gi - 1, "1.0Gi"), (128 * Gi, "128.0Gi"), (-3 * 2**20, "-3.0Mi"), (2**70, "1024.0Ei")],
+)  # fmt: skip
+def test_a_column_of_bytes_has_one_decimal(amount: int | None, text: str) -> None:
+    """Numbers below each other are written alike, so that they can be compared at a glance."""
+    assert byte_cell(amount) == text

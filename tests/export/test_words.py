@@ -65,6 +65,23 @@ def test_a_warning_tells_what_comes_next() -> None:
     assert note(last, at(0)).endswith("This is a warning: the rule does nothing more.")
 
 
+@pytest.mark.parametrize("observing", [False, True])
+def test_a_warning_to_a_protected_pod_threatens_nothing(observing: bool) -> None:
+    """Point 35: a protected pod is never acted on, so its warning does not leave the rule's threat standing."""
+    warned = entry(climbing(5), "warn")
+    spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
+    assert note(spared, at(5), observing=observing).endswith(
+        ": the rule kills above 110% for 10s; this pod is protected (it is in kube-system) and will not be killed."
+    )
+    last = by_rule(step("100%", 0, "warn"))
+    spared = replace(last, assessment=replace(last.assessment, protected="it is in kube-system"))
+    assert note(spared, at(5), observing=observing).endswith(": the rule does nothing more.")
+    evicting = rule(step("100%", 30, "warn"), step("120%", 60, "evict"), name="r")
+    warned = entry(climbing(5, under=policy(evicting)), "warn")
+    spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
+    assert note(spared, at(5), observing=observing).endswith("and will not be evicted.")
+
+
 @pytest.mark.parametrize("brake", list(Brake))
 def test_every_brake_has_its_reason(brake: Brake) -> None:
     """Whoever is spared finds what held it back, for every brake there is."""

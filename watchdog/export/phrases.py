@@ -67,6 +67,21 @@ def rfc3339(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def byte_cell(amount: int | None) -> str:
+    """Write bytes for a column of them: always one decimal with a binary suffix (`7.0Gi`), `0`, or `unknown`.
+
+    In a sentence `core.units.format_bytes` reads better.
+    """
+    if amount is None:
+        return "unknown"
+    scaled, suffixes = float(amount), iter(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+    suffix = ""
+    # What would round to 1024.0 is one of the next suffix already.
+    while abs(scaled) >= 1023.95 and (larger := next(suffixes, "")):
+        scaled, suffix = scaled / 1024, larger
+    return f"{scaled:.1f}{suffix}" if suffix else str(amount)
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """Write a number with its noun: `1 process`, `3 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

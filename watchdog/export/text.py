@@ -4,12 +4,11 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from watchdog.core.findings import Assessment, Reason, Verdict
-from watchdog.core.model import Gpu
+from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
-from watchdog.core.units import format_bytes
-from watchdog.export.phrases import elapsed_s, inert, rfc3339, span
+from watchdog.export.phrases import byte_cell, elapsed_s, inert, rfc3339, span
 from watchdog.export.sums import all_gaps, residual_by_gpu
-from watchdog.export.table import BOLD, GREEN, RED, WIDTH, YELLOW, Cell, Column, Row, bar, paint, table
+from watchdog.export.table import BOLD, GREEN, RED, WIDTH, YELLOW, Cell, Column, Row, bar, fits, paint, table
 from watchdog.export.words import forecast
 
 _COLOURS: Mapping[Verdict, str] = {
@@ -21,66 +20,78 @@ _COLOURS: Mapping[Verdict, str] = {
 
 
 _RANK = (Verdict.OVER, Verdict.UNKNOWN, Verdict.MISDECLARED, Verdict.WITHIN, Verdict.UNDECLARED)
+# At most 40 characters each: with a PID, a name and the bytes before it a line then fits 80 columns.
 _REASONS: Mapping[Reason, str] = {
     Reason.HOST: "a process of the host",
     Reason.GONE: "gone, but its memory is still listed",
-    Reason.ZOMBIE: "a zombie: its parent has not waited for it",
+    Reason.ZOMBIE: "a zombie: its parent did not wait for it",
     Reason.UNKNOWN_POD: "of a pod that the pod list does not have",
-    Reason.SPOOFED: "its cgroup claims a container of another pod",
+    Reason.SPOOFED: "its cgroup names another pod's container",
     Reason.MPS_SERVER: "the MPS server, which holds its clients",
 }
+_NARROWEST = 60  # below that no table can be read, and lines are left to wrap
 
 
-def scan_text(report: CycleReport, *, colour: bool = False) -> str:
-    """A report as tables and sentences in lines of at most 100 characters, ending with a line break."""
+def scan_text(report: CycleReport, *, colour: bool = False, width: int = WIDTH) -> str:
+    """A report as tables and sentences in lines of at most `width` characters (60 at least), ending with a line break.
+
+    Where lines are short, what `scan --json` tells as well is left out first: the GPU's UUID, the name of the rule.
+    """
+    width = max(width, _NARROWEST)
     sections = (
-        ("GPUs", _gpus(report, colour=colour)),
-        ("Accounts", _accounts(report, colour=colour)),
-        ("Processes of no pod", _unattributed(report, colour=colour)),
+        ("GPUs", _gpus(report, width, colour=colour)),
+        ("Accounts", _accounts(report, width, colour=colour)),
+        ("Processes of no pod", _unattributed(report, width, colour=colour)),
         (
             "Not known",
-            [line for gap in all_gaps(report) for line in _item(f"{inert(gap.what)}: {inert(gap.why, 600)}")],
+            [line for gap in all_gaps(report) for line in _item(f"{inert(gap.what)}: {inert(gap.why, 600)}", width)],
         ),
-        ("What would follow", _plan(report)),
+        ("What would follow", _plan(report, width)),
     )
-    lines = _head(report)
+    lines = _head(report, width)
     for title, body in sections:
         if body:
             lines += ["", paint(title, BOLD, is_on=colour), *body]
     return "\n".join(lines) + "\n"
 
 
-def _head(report: CycleReport) -> list[str]:
+def _head(report: CycleReport, width: int) -> list[str]:
     policy = report.policy
     text = (
         f"Node {inert(report.node.name)} at {rfc3339(report.at.wall_s)}, policy {inert(policy.source)}: {policy.mode}."
     )
     if report.suspended:
         text += f" Enforcement is suspended: {', '.join(inert(reason) for reason in report.suspended)}."
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+    return _wrap(text, width)
 
 
-def _gpus(report: CycleReport, *, colour: bool) -> list[str]:
-    if not report.snapshot.gpus:
-        return ["None seen."]
+def _gpus(report: CycleReport, width: int, *, colour: bool) -> list[str]:
+    gpus = report.snapshot.gpus
+    if not gpus:
+        return ["Not known: NVML did not answer." if report.snapshot.blind else "None seen."]
     residual = residual_by_gpu(report)
     columns = (
         Column(title="GPU"),
         Column(title="NAME", flexible=True),
-        Column(title="UUID", flexible=True),
+        Column(title="UUID", optional=True),
         Column(title="USED OF TOTAL"),
         Column(title="RESERVED", right=True),
         Column(title="RESIDUAL", right=True),
     )
-    rows = [_gpu(gpu, residual[gpu.uuid]) for gpu in report.snapshot.gpus]
-    return table(columns, rows, colour=colour)
+    for is_short, marks in ((False, 20), (True, 20), (True, 10)):
+        rows = [_gpu(gpu, residual[gpu.uuid], marks, is_short=is_short) for gpu in gpus]
+        if fits(columns, rows, width):
+            break
+    return table(columns, rows, colour=colour, width=width)
 
 
-def _gpu(gpu: Gpu, residual: int | None) -> tuple[Cell, ...]:
-    memory = f"{bar(gpu.used, gpu.total)} {_bytes(gpu.used)} of {_bytes(gpu.total)}"
+def _gpu(gpu: Gpu, residual: int | None, marks: int, *, is_short: bool) -> tuple[Cell, ...]:
+    memory = f"{bar(gpu.used, gpu.total, marks)} {byte_cell(gpu.used)} of {byte_cell(gpu.total)}"
     name = f"{gpu.name} {gpu.profile}" if gpu.profile else gpu.name
+    # The first group tells the cards of a node apart: GPU-5d0f6a3e of GPU-5d0f6a3e-1b7c-...
+    uuid = "-".join(gpu.uuid.split("-")[:2]) if is_short else gpu.uuid
     state = Cell(memory) if gpu.up else Cell("does not answer", RED)
-    return Cell(_label(gpu)), Cell(name), Cell(gpu.uuid), state, Cell(_bytes(gpu.reserved)), Cell(_bytes(residual))
+    return Cell(_label(gpu)), Cell(name), Cell(uuid), state, Cell(byte_cell(gpu.reserved)), Cell(byte_cell(residual))
 
 
 def _label(gpu: Gpu) -> str:
@@ -91,7 +102,18 @@ def _labels(report: CycleReport) -> dict[str, str]:
     return {gpu.uuid: _label(gpu) for gpu in report.snapshot.gpus}
 
 
-def _accounts(report: CycleReport, *, colour: bool) -> list[str]:
+def _cannot_say(report: CycleReport) -> list[str]:
+    """Why nothing can be said of any account, rather than that there is none; nothing where it can."""
+    if report.snapshot.blind:
+        return ["Can't say: NVML did not answer."]
+    if report.pods.synced is None:
+        return ["Can't say: no pod list is known (--pods)."]
+    return []
+
+
+def _accounts(report: CycleReport, width: int, *, colour: bool) -> list[str]:
+    if cannot := _cannot_say(report):
+        return cannot
     if not report.assessments:
         return ["No pod of the list uses GPU memory or declares it."]
     columns = (
@@ -102,32 +124,33 @@ def _accounts(report: CycleReport, *, colour: bool) -> list[str]:
         Column(title="DECLARED", right=True),
         Column(title="ALLOWED", right=True),
         Column(title="VERDICT"),
-        Column(title="RULE", flexible=True),
+        Column(title="RULE", flexible=True, optional=True),
     )
     ordered = sorted(report.assessments, key=lambda each: (_RANK.index(each.verdict), each.pod.title))
     labels = _labels(report)
-    return table(columns, (row for each in ordered for row in _account(each, report, labels)), colour=colour)
+    rows = (row for each in ordered for row in _account(each, report, labels, width))
+    return table(columns, rows, colour=colour, width=width)
 
 
-def _account(assessment: Assessment, report: CycleReport, labels: Mapping[str, str]) -> Iterator[Row | str]:
+def _account(assessment: Assessment, report: CycleReport, labels: Mapping[str, str], width: int) -> Iterator[Row | str]:
     account = assessment.account
-    used = f"{'>=' if assessment.used is None else ''}{_bytes(assessment.used_at_least)}"
+    used = f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}"
     yield (
         Cell(assessment.pod.title),
         Cell("all" if account.container is None else account.container or "unknown"),
         Cell("all" if account.gpu is None else labels.get(account.gpu, account.gpu)),
         Cell(used),
-        Cell("-" if assessment.declared is None else _bytes(assessment.declared)),
-        Cell("-" if assessment.allowed is None else _bytes(assessment.allowed)),
+        Cell("-" if assessment.declared is None else byte_cell(assessment.declared)),
+        Cell("-" if assessment.allowed is None else byte_cell(assessment.allowed)),
         Cell(assessment.verdict.value, _COLOURS.get(assessment.verdict, "")),
         Cell(assessment.rule.name if assessment.rule is not None else "none"),
     )
     for use in assessment.uses:
         who, where = f"  {use.key.pid} {use.name}", labels.get(use.gpu, use.gpu)
         blank = (Cell(""), Cell(""), Cell(""), Cell(""))
-        yield Cell(who), Cell(use.container or "unknown"), Cell(where), Cell(_bytes(use.used)), *blank
+        yield Cell(who), Cell(use.container or "unknown"), Cell(where), Cell(byte_cell(use.used)), *blank
     for remark in _remarks(assessment, report):
-        yield from textwrap.wrap(inert(remark, 600), WIDTH, initial_indent="  ", subsequent_indent="    ")
+        yield from _wrap(inert(remark, 600), width, "  ", "    ")
 
 
 def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
@@ -142,7 +165,7 @@ def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
         yield f"{skipped.source} is skipped: {skipped.why}"
 
 
-def _unattributed(report: CycleReport, *, colour: bool) -> list[str]:
+def _unattributed(report: CycleReport, width: int, *, colour: bool) -> list[str]:
     columns = (
         Column(title="PID", right=True),
         Column(title="NAME", flexible=True),
@@ -156,23 +179,33 @@ def _unattributed(report: CycleReport, *, colour: bool) -> list[str]:
             Cell(str(use.pid)),
             Cell(use.name or "-"),
             Cell(labels.get(use.gpu, use.gpu)),
-            Cell(_bytes(use.used)),
-            Cell(_REASONS[use.reason]),
+            Cell(byte_cell(use.used)),
+            Cell(_why(use.reason, report)),
         )
         for use in report.attribution.unattributed
     ]
-    return table(columns, rows, colour=colour) if rows else []
+    return table(columns, rows, colour=colour, width=width) if rows else []
 
 
-def _plan(report: CycleReport) -> list[str]:
+def _why(reason: Reason, report: CycleReport) -> str:
+    if reason is Reason.UNKNOWN_POD and report.pods.synced is None:
+        is_named = any(gap.reason is GapReason.PODS for gap in report.pods.gaps)
+        return "of a pod (the pod list can't be read)" if is_named else "of a pod (no pod list was given: --pods)"
+    return _REASONS[reason]
+
+
+def _plan(report: CycleReport, width: int) -> list[str]:
+    if cannot := _cannot_say(report):
+        return cannot
     if not report.plan.entries:
         return ["Nothing: no account is above the mark of a step."]
-    return [line for entry in report.plan.entries for line in _item(forecast(entry))]
+    return [line for entry in report.plan.entries for line in _item(forecast(entry), width)]
 
 
-def _item(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+def _item(text: str, width: int) -> list[str]:
+    return _wrap(text, width, "- ", "  ")
 
 
-def _bytes(amount: int | None) -> str:
-    return "unknown" if amount is None else format_bytes(amount)
+def _wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
+    # Names have hyphens, and whoever copies one must get it whole.
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)

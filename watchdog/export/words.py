@@ -102,11 +102,21 @@ def _follow(entry: PlanEntry, limit: int, *, observing: bool, processes: int | N
         doing = _deed(verb.doing, entry, processes, limit)
         return f"Not acted on: {doing} {when} but held back, because {withheld_because(entry, limit)}."
     if entry.do is Do.WARN:
-        return f"{'Would warn' if observing else 'This is a warning'}: {next_force(entry.rule, entry.step)}."
+        spared = _spared(entry, limit)
+        return f"{'Would warn' if observing else 'This is a warning'}: {next_force(entry.rule, entry.step)}{spared}."
     how = f": {signals(entry.definition)}" if entry.do is Do.KILL else ""
     if observing:
         return f"Would {_deed(verb.base, entry, processes, limit)}{how}. Nothing is done: observe mode."
     return f"{capital(_deed(verb.doing, entry, processes, limit))}{how}."
+
+
+def _spared(entry: PlanEntry, limit: int) -> str:
+    """Takes back what the rule threatens where it will not be done: the pod is protected."""
+    why = entry.assessment.protected
+    later = [step.do for step in entry.rule.steps[entry.step + 1 :] if step.do.is_force and not step.under_pressure]
+    if why is None or not later:
+        return ""
+    return f"; this pod is protected ({inert(why, limit)}) and will not be {_VERBS[later[0]].done}"
 
 
 def _by(entry: PlanEntry, limit: int) -> str:
