@@ -22,6 +22,7 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), FIRM, (True, True), ()),
         (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
         (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
+        (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
         (policy(later=("brakes",)), FIRM, (True, True), ("policy_not_followed",)),
@@ -48,28 +49,29 @@ def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> 
     assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).enforcing
 
 
+def _leftover(pid: int = 7) -> Leftover:
+    victim = ProcessKey(pid=pid, start_ticks=70)
+    account = AccountKey(uid="a")
+    return Leftover(deed=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+
+
 def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
     """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
-    victim = ProcessKey(pid=7, start_ticks=70)
-    account = AccountKey(uid="a")
-    left = Leftover(account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+    left = _leftover()
     waiting = Leftovers((left,))
     assert waiting.see(lambda _: True, at(1)) == ()
-    assert waiting.see(None, at(2)) == ()
-    assert waiting.see(lambda _: True, at(30)) == (account,)
+    assert waiting.is_waiting(left.account)
+    assert waiting.see(lambda _: True, at(30)) == (left,)
+    assert not waiting.is_waiting(left.account)
     assert waiting.see(lambda _: True, at(31)) == ()
-    assert Leftovers((left,)).see(lambda _: False, at(1)) == (account,)
+    assert Leftovers((left,)).see(lambda _: False, at(1)) == (left,)
 
 
 def test_two_deeds_of_one_account_are_both_waited_for() -> None:
     """Point 31: the account is free when the last of its deeds is over."""
-    account = AccountKey(uid="a")
-    first, second = (ProcessKey(pid=pid, start_ticks=1) for pid in (7, 8))
-    both = Leftovers(
-        tuple(
-            Leftover(account=account, step=0, victim="main", targets=(key,), until_s=at(30).boottime_s)
-            for key in (first, second)
-        )
-    )
-    assert both.see(lambda key: key == second, at(1)) == ()
-    assert both.see(lambda _: False, at(2)) == (account,)
+    first, second = _leftover(7), _leftover(8)
+    both = Leftovers((first, second))
+    assert both.see(lambda key: key.pid == 8, at(1)) == (first,)
+    assert both.is_waiting(first.account)
+    assert both.see(lambda _: False, at(2)) == (second,)
+    assert not both.is_waiting(first.account)

@@ -45,11 +45,11 @@ def test_withheld_steps_bring_nothing_forward() -> None:
 
 
 def test_deadlines_that_lie_close_together_share_a_look() -> None:
-    """A listing holds the driver's lock: never two within 50 ms for deadlines."""
+    """A listing holds the driver's lock: never two within 100 ms for deadlines."""
     pace = Pace(60.0)
     pace.begin(at(0))
     pace.plan(_plan(0.001), at(0))
-    assert pace.next_look_s == at(0.05).boottime_s
+    assert pace.next_look_s == at(0.1).boottime_s
 
 
 def test_a_change_is_looked_at_at_once() -> None:

@@ -19,8 +19,11 @@ _MOST_DESCRIBED = 20
 class Processes(Protocol):
     """Finds processes to act on."""
 
-    def members(self, pod: Pod, containers: frozenset[str]) -> list[Handle]:
-        """Every living process of these containers (IDs) of a pod, each held; never PID 1, this daemon or MPS."""
+    def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
+        """Every living process of these containers (IDs) of a pod, each held, and whether these are all for sure.
+
+        Never PID 1, this daemon or the MPS server.
+        """
 
     def describe(self, pid: int) -> str:
         """What a process is, for people: its name and user."""
@@ -49,7 +52,7 @@ class Deeds:
         Gives what is known right after the first signal (`done` stands for: begun), how it ended where it could not
         begin, or the brake that holds it.
         """
-        handles = _of_scope(self._members(entry), entry)
+        handles = _of_scope(self._members(entry)[0], entry)
         now = self._clock()
         try:
             ready = _test(handles)
@@ -74,7 +77,7 @@ class Deeds:
         self._under_way[entry.account] = deed
         return self._begun(deed, victims)
 
-    def _members(self, entry: PlanEntry) -> list[Handle]:
+    def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         return self._processes.members(entry.assessment.pod, _container_ids(entry))
 
     def _begun(self, deed: Deed, victims: tuple[str, ...]) -> Outcome:
@@ -97,7 +100,7 @@ class Deeds:
         """End the grace of this account's deed: a stronger step has come due on the same victim."""
         deed = self._under_way.get(entry.account)
         if deed is not None:
-            deed.hasten(entry, now)
+            deed.hasten(now)
 
     def advance(self, now: Now, is_permitted: Callable[[PlanEntry], bool]) -> tuple[Outcome, ...]:
         """Let each go on. One that is still in its grace and is not permitted any more gets no further signal."""
@@ -115,16 +118,13 @@ class Deeds:
         return tuple(outcomes)
 
     def see(
-        self, still_listed: Callable[[ProcessKey], bool] | None, assessments: Iterable[Assessment], now: Now
+        self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
     ) -> tuple[Outcome, ...]:
-        """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed.
-
-        `still_listed` is None where the driver did not answer, so that nothing can be said of what is free.
-        """
+        """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed."""
         by_account = {assessment.account: assessment for assessment in assessments}
         outcomes: list[Outcome] = []
         for key, deed in list(self._under_way.items()):
-            outcome = deed.see(still_listed or (lambda _key: True), now)
+            outcome = deed.see(still_listed, now)
             if outcome is None and deed.is_in_grace and deed.entry.definition.scope == "process":
                 assessment = by_account.get(key)
                 # Only a whole number says that it is enough; the other scopes are completed whatever is used.
@@ -134,6 +134,10 @@ class Deeds:
                 outcomes.append(outcome)
                 del self._under_way[key]
         return tuple(outcomes)
+
+    def note_released(self, deed: int, now: Now) -> None:
+        """Close an earlier daemon's deed in the record: its memory is free, or it has been waited for long enough."""
+        self._record.released(deed, now, None, "the watchdog had ended before its memory was seen free")
 
     def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
         """Stop all of them where they are: no further signal."""

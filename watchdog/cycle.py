@@ -74,20 +74,27 @@ class Cycle:
             self.ledger = self.ledger.note_begun(each.account, "", None, under_way)
 
     @property
+    def is_acting(self) -> bool:
+        """Whether a deed is under way."""
+        return len(self._deeds) > 0
+
+    @property
     def next_wake_s(self) -> float:
         """Boot time at which a deed under way wants to go on; infinity where none does."""
         return self._deeds.next_wake_s
 
-    def open(self, reading: DriverReading, view: View, asked_s: float, now: Now) -> Pass:
-        """Take a reading, asked for at the boot time `asked_s`, as far as the plan."""
-        snapshot = self._scanner.snapshot(reading, now)
+    def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> Pass:
+        """Take a reading as far as the plan. What it says held at the moment when it was `asked` for, or later."""
+        snapshot = self._scanner.snapshot(reading, asked)
         attribution, assessments = self._assessor.assess(snapshot, view.pods.pods, view.setting)
-        still_listed = _listed(snapshot)
+        still_listed = self._listed(snapshot)
         if len(self._deeds):
             self._note(self._deeds.see(still_listed, assessments, now))
-        for account in self._leftovers.see(still_listed, now):
-            self.ledger = self.ledger.note_ended(account, None, now)
-        plan = decide(assessments, view.setting.policy, self.ledger, now, view.conditions)
+        for leftover in self._leftovers.see(still_listed, now):
+            self._deeds.note_released(leftover.deed, now)
+            if not self._leftovers.is_waiting(leftover.account):
+                self.ledger = self.ledger.note_ended(leftover.account)
+        plan = decide(assessments, view.setting.policy, self.ledger, asked, view.conditions)
         self.ledger = plan.ledger
         kills = [entry for entry in plan.actions if entry.do is Do.KILL and not entry.hastens]
         # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
@@ -98,7 +105,7 @@ class Cycle:
             attribution=attribution,
             assessments=assessments,
             plan=plan,
-            scan_s=now.boottime_s - asked_s,
+            scan_s=now.boottime_s - asked.boottime_s,
             only=frozenset(use.gpu for use in attribution.attributed if use.uid in concerned),
         )
 
@@ -172,6 +179,17 @@ class Cycle:
         pods = [pod for pod in view.pods.pods if pod.uid in concerned]
         return {each.account: each for each in assess(attribution, snapshot, pods, view.setting)}
 
+    def _listed(self, snapshot: Snapshot) -> Callable[[ProcessKey], bool]:
+        """Whether the driver may still list a process, be it only its memory after its end."""
+        pids = {use.pid for use in snapshot.uses}
+
+        def is_listed(key: ProcessKey) -> bool:
+            process = snapshot.processes.get(key.pid)
+            is_there = key.pid in pids and (process is None or process.key in (None, key))
+            return is_there or snapshot.blind or self._scanner.may_be_listed(key, snapshot)
+
+        return is_listed
+
     def _begin_note(self, entry: PlanEntry) -> None:
         under_way = UnderWay(step=entry.step, victim=entry.victim, whole_pod=entry.definition.scope == "pod")
         declared = entry.assessment.declared
@@ -195,20 +213,11 @@ class Cycle:
         return outcome
 
     def _settle(self, outcome: Outcome) -> None:
-        failed = outcome.entry.definition.signature if outcome.result is Result.FAILED else None
-        self.ledger = self.ledger.note_ended(outcome.entry.account, failed, outcome.at)
-
-
-def _listed(snapshot: Snapshot) -> Callable[[ProcessKey], bool] | None:
-    """Whether the driver lists a process, be it only its memory after its end; None where it does not say."""
-    if snapshot.blind or not all(gpu.listed for gpu in snapshot.gpus if gpu.up):
-        return None
-
-    def is_listed(key: ProcessKey) -> bool:
-        process = snapshot.processes.get(key.pid)
-        return any(use.pid == key.pid for use in snapshot.uses) and (process is None or process.key in (None, key))
-
-    return is_listed
+        account = outcome.entry.account
+        if outcome.deed is not None:
+            self.ledger = self.ledger.note_ended(account)
+        if outcome.result is Result.FAILED:
+            self.ledger = self.ledger.note_failed(account, outcome.entry.definition.signature, outcome.at)
 
 
 def _renew(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntry | Outcome | None:

@@ -10,7 +10,7 @@ from watchdog import clock
 from watchdog.act import Deeds
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
-from watchdog.core.assess import Setting
+from watchdog.core.assess import Setting, rule_of
 from watchdog.core.model import Gap, GapReason, Now, Place
 from watchdog.core.plan import Conditions, CycleReport, PlanEntry
 from watchdog.core.policy import Policy
@@ -84,7 +84,9 @@ class Daemon:
         self._pace = Pace(self._policy.interval_s)
         self._enforcement = Enforcement(enforcing=False, suspended=())
         self._opened: Pass | None = None
-        self._asked_s = 0.0
+        self._asked = now
+        self._asked_for: frozenset[str] | None = None
+        self._patience_s = _SECOND_LOOK_S
         self._next_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
@@ -134,11 +136,12 @@ class Daemon:
         if self._reload_wanted or self._policy_file.has_changed():
             self._reload_wanted = False
             self._reload(now)
-        if self._pods.has_changed():
+        # While a deed is under way it is looked at every second, however long the interval is.
+        if self._pods.has_changed() or self._cycle.is_acting:
             self._pace.hurry(now)
         self._cycle.take_over(self._leftovers(self._reporter.tend(now), now))
         self._judge()
-        silent_s = now.boottime_s - self._asked_s if self._thread.busy else 0.0
+        silent_s = now.boottime_s - self._asked.boottime_s if self._thread.busy else 0.0
         reasons = [f"NVML has not answered for {silent_s:.0f} s"] if silent_s > self._policy.reset_after_s else []
         self._reporter.note_silence(tuple(reasons))
 
@@ -166,25 +169,28 @@ class Daemon:
         self._reporter.policy_loaded(policy, now)
 
     def _ask(self, only: frozenset[str] | None, now: Now) -> None:
-        self._asked_s = now.boottime_s
+        self._asked, self._asked_for = now, only
         self._thread.request(only)
 
     def _take(self, reading: DriverReading, now: Now) -> None:
         """A reading has come: the first of a pass takes it as far as its plan, the second lets it act."""
-        took_s = now.boottime_s - self._asked_s
+        took_s = now.boottime_s - self._asked.boottime_s
         if self._opened is not None:
             opened, self._opened = self._opened, None
-            self._finish(opened, reading if took_s <= _SECOND_LOOK_S else None)
+            self._finish(opened, reading, took_s)
             return
+        if self._asked_for is not None:
+            return  # a second look whose pass has failed: a part of the node must not be taken for the whole
         if took_s > self._policy.reset_after_s:
             reading = _outdated(reading, took_s)
         self._judge()
-        opened = self._cycle.open(reading, self._view(now), self._asked_s, now)
+        self._patience_s = min(max(_SECOND_LOOK_S, 2 * took_s), self._policy.reset_after_s)
+        opened = self._cycle.open(reading, self._view(now), self._asked, now)
         if opened.only:
             self._opened = opened
             self._ask(opened.only, now)
         else:
-            self._finish(opened, None)
+            self._finish(opened, None, 0.0)
 
     def _view(self, now: Now) -> View:
         node, gaps = self._node.read(now)
@@ -198,15 +204,18 @@ class Daemon:
             enforcing=self._enforcement.enforcing,
         )
 
-    def _finish(self, opened: Pass, second: DriverReading | None) -> None:
+    def _finish(self, opened: Pass, second: DriverReading | None, took_s: float) -> None:
         now = clock.now()
         if second is not None:
             # A pod that has been deleted, or is being deleted, since the plan was made is not to be hit.
             opened = replace(opened, view=self._view(now))
+        if took_s > self._patience_s:
+            opened, second = _without_second_look(opened, took_s), None
         # What was let through a moment ago may have been told to stop while the driver was asked again.
         finish = self._cycle.close(opened, second if self._enforcement.enforcing else None, now)
         ended = clock.now()
-        self._pace.plan(finish.plan, ended)
+        if not opened.view.conditions.pods_stale:  # on a stale list no timer runs, so no deadline comes nearer
+            self._pace.plan(finish.plan, ended)
         report = CycleReport(
             node=opened.view.setting.node,
             at=opened.snapshot.at,
@@ -222,7 +231,7 @@ class Daemon:
             began=finish.began,
             outcomes=finish.outcomes,
             scan_s=opened.scan_s,
-            duration_s=ended.boottime_s - opened.snapshot.at.boottime_s + opened.scan_s,
+            duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,
         )
         self._reporter.publish(report, is_stale=opened.view.conditions.pods_stale)
         self._failures = 0
@@ -235,12 +244,26 @@ class Daemon:
         """Whether a deed in its grace may still go on to SIGKILL: force only ever gets less."""
         if not self._enforcement.enforcing:
             return False
-        return protection(entry.assessment.pod, self._policy.protect, self._own, clock.now()) is None
+        now = clock.now()
+        node, _ = self._node.read(now)
+        # As the pod is by now: it may have been deleted or protected in the grace. One that has gone stays as it was.
+        present = {pod.uid: pod for pod in self._pods.read(now).pods}
+        pod = present.get(entry.account.uid, entry.assessment.pod)
+        rule = rule_of(pod, self._policy, node)
+        has_force = rule is not None and any(step.do.is_force for step in rule.steps)
+        return has_force and protection(pod, self._policy.protect, self._own, now) is None
 
     def _leftovers(self, unfinished: Iterable[UnfinishedDeed], now: Now) -> tuple[Leftover, ...]:
         until_s = now.boottime_s + self._policy.release_timeout_s
         return tuple(
-            Leftover(account=deed.account, step=deed.step, victim=deed.victim, targets=deed.targets, until_s=until_s)
+            Leftover(
+                deed=deed.deed,
+                account=deed.account,
+                step=deed.step,
+                victim=deed.victim,
+                targets=deed.targets,
+                until_s=until_s,
+            )
             for deed in unfinished
         )
 
@@ -264,6 +287,13 @@ class Daemon:
         self._reporter.stop(self._cycle.take_ended(), now)
         if self._thread.close(timeout_s=0.2):
             self._scanner.close()
+
+
+def _without_second_look(opened: Pass, took_s: float) -> Pass:
+    """The pass of which the second look took too long: nothing follows from it, and that is said."""
+    why = f"the driver took {took_s:.1f} s for the second look, which says what was and not what is; no force follows"
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML second look", why=why)
+    return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 
 def _outdated(reading: DriverReading, took_s: float) -> DriverReading:

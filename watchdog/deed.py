@@ -35,14 +35,15 @@ class Record(Protocol):
 class Warrant:
     """What a deed may rely on: its plan entry, its number in the journal and the moment of the first signal.
 
-    `members` finds the processes of the victim that live now, each held; forks are found by asking again.
+    `members` finds the processes of the victim that live now, each held, and says whether these are all for sure;
+    forks are found by asking again.
     """
 
     entry: PlanEntry
     number: int
     first_signal: Now
     release_timeout_s: float
-    members: Callable[[], list[Handle]]
+    members: Callable[[], tuple[list[Handle], bool]]
 
 
 class _Phase(Enum):
@@ -87,10 +88,9 @@ class Deed:
         """Seconds after the first signal at which waiting for the memory is given up."""
         return self.entry.definition.grace_s + self.warrant.release_timeout_s
 
-    def hasten(self, entry: PlanEntry, now: Now) -> None:
-        """End the grace sooner: a stronger step has come due on the same victim. It never adds a victim."""
-        grace_ends_s = now.boottime_s + entry.definition.grace_s
-        self._grace_ends_s = min(self._grace_ends_s, grace_ends_s)
+    def hasten(self, now: Now) -> None:
+        """End the grace: a stronger step has come due on the same victim. It never adds a victim."""
+        self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         self.next_wake_s = min(self.next_wake_s, now.boottime_s)
 
     def advance(self, now: Now) -> Outcome | None:
@@ -126,9 +126,9 @@ class Deed:
         """Send SIGKILL to what is left, forks that have come meanwhile included, and see whether all has ended."""
         # In this order: a member can only come from a living member, so a search that began when none lived any
         # more and found none has the last word.
-        was_alive = any(handle.alive() for handle in self._handles.values())
-        forks = self._find_forks()
-        if not was_alive and not forks:
+        was_alive = self._let_go_of_the_dead()
+        forks, are_all = self._find_forks()
+        if not was_alive and not forks and are_all:
             self._phase = _Phase.RELEASING
             self._record.end(self.warrant.number, self._result, self._reason, now)
             self.next_wake_s = float("inf")
@@ -142,21 +142,31 @@ class Deed:
         self._killed |= left.keys()
         if now.boottime_s >= self._grace_ends_s + self.warrant.release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
+            reason = reason if left or are_all else "it is not sure that all its processes have ended: see the gaps"
             return self.stop(Result.FAILED, reason, now)
         self.next_wake_s = now.boottime_s + self._poll_s
         self._poll_s = min(self._poll_s * 2, _POLL_MAX_S)
         return None
 
-    def _find_forks(self) -> dict[ProcessKey, Handle]:
+    def _let_go_of_the_dead(self) -> bool:
+        """Give the descriptors of those that have ended back, for the others to be held; whether any lives."""
+        living = [handle for handle in self._handles.values() if handle.alive()]
+        for handle in self._handles.values():
+            if handle not in living:
+                handle.close()
+        return bool(living)
+
+    def _find_forks(self) -> tuple[dict[ProcessKey, Handle], bool]:
         forks: dict[ProcessKey, Handle] = {}
         if self.entry.definition.scope == "process":
-            return forks
-        for handle in self.warrant.members():
+            return forks, True
+        found, are_all = self.warrant.members()
+        for handle in found:
             if handle.key in self._handles:
                 handle.close()
             else:
                 forks[handle.key] = handle
-        return forks
+        return forks, are_all
 
     def _send(self, number: signal.Signals, handles: list[Handle], now: Now) -> None:
         reached = []

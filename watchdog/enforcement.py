@@ -10,6 +10,8 @@ from watchdog.core.policy import Policy
 REMEDIES: Final = {
     "pid_namespace": "it does not run in the host's PID namespace: set hostPID: true, "
     "or [safety] foreign_pid_namespace = true if this is meant",
+    "procfs": "the proc file system (--procfs) is of another PID namespace than the daemon's own, "
+    "so a PID read there is another process here: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
     "lock": "another watchdog on this node holds the lock beside the journal",
@@ -27,6 +29,7 @@ class Footing:
     pidfd_missing: str | None
     own: Place | None = None
     may_signal_others: bool = True
+    procfs_is_own: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, ha
         return Enforcement(enforcing=False, suspended=())
     suspended = [
         *(["pid_namespace"] if _is_foreign(policy, footing) else []),
+        *([] if footing.procfs_is_own else ["procfs"]),
         *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
         *([] if has_lock else ["lock"]),
         *([] if has_journal else ["journal"]),

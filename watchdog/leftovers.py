@@ -9,8 +9,9 @@ from watchdog.core.model import Now, ProcessKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A deed without an end: its account, whom it was about, and the boot time until which the account waits."""
+    """A deed without an end: its number in the journal, whom it was about, and the boot time until which to wait."""
 
+    deed: int
     account: AccountKey
     step: int
     victim: str
@@ -28,14 +29,16 @@ class Leftovers:
         """Wait for these too."""
         self._open += found
 
-    def see(self, still_listed: Callable[[ProcessKey], bool] | None, now: Now) -> tuple[AccountKey, ...]:
-        """Take note of a reading: the accounts whose earlier deed is over, its memory free or its time up."""
+    def is_waiting(self, account: AccountKey) -> bool:
+        """Whether a deed of this account is still waited for."""
+        return any(each.account == account for each in self._open)
+
+    def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> tuple[Leftover, ...]:
+        """Take note of a reading: the earlier deeds that are over, their memory free or their time up."""
         over = [
             each
             for each in self._open
-            if now.boottime_s >= each.until_s
-            or (still_listed is not None and not any(still_listed(key) for key in each.targets))
+            if now.boottime_s >= each.until_s or not any(still_listed(key) for key in each.targets)
         ]
         self._open = [each for each in self._open if each not in over]
-        left = {each.account for each in self._open}
-        return tuple(each.account for each in over if each.account not in left)
+        return tuple(over)

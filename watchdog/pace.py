@@ -7,7 +7,7 @@ from watchdog.core.plan import Plan
 
 # A look lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that
 # lie close together share one.
-_CLOSEST_S = 0.05
+_CLOSEST_S = 0.1
 _SHORTEST_S = 1.0
 
 
@@ -38,7 +38,7 @@ class Pace:
         """A pass has ended with this plan: be there when the first of its steps comes due."""
         waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by is None]
         if waits:
-            self._deadline_s = now.boottime_s + max(min(waits), _CLOSEST_S)
+            self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 
     def hurry(self, now: Now) -> None:
         """Look soon, a second after the last look at the earliest: the pods or the policy have changed."""

@@ -181,7 +181,6 @@ class Reporter:
         for deed in unfinished:
             if deed.result is None:
                 journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
-            journal.released(deed.deed, now, None, "the watchdog ended before its memory was seen free")
         journal.note(Event.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
         self.record.journal = journal
         return unfinished

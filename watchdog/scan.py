@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 
 import click
@@ -17,6 +18,7 @@ from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.policy import Policy
 from watchdog.export.status import status_document
+from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml import NvmlDriver
@@ -38,7 +40,8 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(status_document(report), indent=1))
     else:
-        click.echo(scan_text(report, colour=sys.stdout.isatty()), nl=False)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+        click.echo(scan_text(report, colour=has_colour(sys.stdout), width=width), nl=False)
 
 
 def look(options: Options, policy: Policy) -> CycleReport:

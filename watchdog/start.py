@@ -27,6 +27,7 @@ def open_processes(options: Options) -> tuple[Footing, Scanner]:
         in_host_pid_namespace=procfs.in_host_pid_namespace(),
         pidfd_missing=missing,
         own=own if own is not None and own.kind is PlaceKind.POD else None,
+        procfs_is_own=procfs.own_pid() == os.getpid(),
         may_signal_others=procfs.has_capability(_CAP_KILL),
     )
     return footing, Scanner(ProcessTable(procfs, pidfds=missing is None))

@@ -51,6 +51,7 @@ class Group:
 
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     searches: int = 0
+    sees_all: bool = True
 
     def start(self, code: str = POLITE) -> subprocess.Popen[bytes]:
         """Start one."""
@@ -60,7 +61,7 @@ class Group:
         made.stdout.readline()
         return made
 
-    def members(self, _pod: Pod, _containers: frozenset[str]) -> list[Handle]:
+    def members(self, _pod: Pod, _containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Those that live."""
         self.searches += 1
         found = []
@@ -71,7 +72,7 @@ class Group:
                 continue
             if handle is not None:
                 found.append(handle)
-        return found
+        return found, self.sees_all
 
     def describe(self, pid: int) -> str:
         """The PID."""

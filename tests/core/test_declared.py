@@ -191,6 +191,16 @@ def test_a_total_may_fill_all_cards_and_an_amount_per_gpu_the_largest() -> None:
         assert bool(declared.containers) is holds, (declaration.per, written)
 
 
+@pytest.mark.parametrize(
+    "hidden", [{"gpus": (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False))}, {"unseen": frozenset({"GPU at index 1"})}]
+)
+def test_a_card_that_is_not_seen_makes_nothing_implausible(hidden: dict[str, object]) -> None:
+    """Point 6: with a card lost or not named 60Gi may be true; no smaller default takes its place."""
+    seen = replace(snapshot([use(5, 30 * Gi)], gpus=[gpu(0, 40 * Gi)]), **hidden)  # type: ignore[arg-type]
+    (got,) = assessed(seen, [pod("a", container(declared="60Gi"))], policy(rule(step(), default=4 * Gi)))
+    assert got.declared == 60 * Gi
+
+
 def test_a_pod_of_which_one_container_is_misdeclared_is_left_alone() -> None:
     """Point 6: half a sum would make an offender of whoever wrote the other half wrong."""
     half = pod("a", container("m", "1Gi"), container("n", "900Gi"))
@@ -235,6 +245,8 @@ def test_unless_and_node_labels_switch_a_source_off() -> None:
     declaring = pod("a", container(declared="1Gi"))
     assert only(declaring, only_there, 1, node=Node(name="n", labels={"zone": "b2"})).declared == Gi
     assert only(declaring, only_there, 1, node=Node(name="n", labels={"zone": "c"})).declared is None
+    anywhere = policy(declarations=(replace(VERIFF, node_labels={"zone": "*"}),))
+    assert only(declaring, anywhere, 1, node=Node(name="n")).declared is None
 
 
 def test_a_pods_one_number_is_not_split_among_containers() -> None:

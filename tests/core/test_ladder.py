@@ -161,7 +161,7 @@ def test_after_a_kill_the_timers_of_force_begin_anew() -> None:
     plan = story.run(range(11), 5 * Gi)
     (kill,) = plan.actions
     story.ledger = story.ledger.note_begun(kill.account, "all", 4 * Gi, UnderWay(step=1, victim="main"))
-    story.ledger = story.ledger.note_ended(kill.account, None, at(11))
+    story.ledger = story.ledger.note_ended(kill.account)
     assert taken(story.run(range(12, 22), 5 * Gi)) == []
     assert taken(story.see(22, 5 * Gi)) == ["kill"]
 
@@ -173,7 +173,7 @@ def test_a_failed_step_is_not_tried_at_every_pass() -> None:
     for second in range(100):
         for entry in story.see(second, 5 * Gi).actions:
             tried.append(second)
-            story.ledger = story.ledger.note_ended(entry.account, entry.definition.signature, at(second))
+            story.ledger = story.ledger.note_failed(entry.account, entry.definition.signature, at(second))
     assert tried == [0, 10, 30, 70]
 
 
@@ -181,9 +181,9 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
     """Point 27: a failed eviction does not stand in the way of the kill after it."""
     story = Story(policy(rule(step("100%", 0, "evict"), step("100%", 3, "kill"))))
     (evict,) = story.see(0, 5 * Gi).actions
-    story.ledger = story.ledger.note_ended(evict.account, evict.definition.signature, at(0))
-    assert taken(story.run(range(1, 4), 5 * Gi)) == []
-    assert taken(story.run(range(4, 6), 5 * Gi)) == ["kill"]
+    story.ledger = story.ledger.note_failed(evict.account, evict.definition.signature, at(0))
+    assert taken(story.run(range(1, 3), 5 * Gi)) == []
+    assert taken(story.see(3, 5 * Gi)) == ["kill"]
 
 
 def test_another_boot_begins_anew() -> None:

@@ -103,7 +103,7 @@ def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, 
 def _ended(plan: Plan, node: GeneratedNode) -> Plan:
     """The plan after its first deed has failed."""
     first = plan.actions[0]
-    return replace(plan, ledger=plan.ledger.note_ended(first.account, first.definition.signature, node.seen.at))
+    return replace(plan, ledger=plan.ledger.note_failed(first.account, first.definition.signature, node.seen.at))
 
 
 def _calm_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
@@ -131,6 +131,7 @@ CHANGES: dict[str, Callable[[World], World]] = {
     "size of a card": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(total=2 * Gi),))),
     "blind": lambda w: replace(w, seen=replace(w.seen, blind=True)),
     "unseen": lambda w: replace(w, seen=replace(w.seen, unseen=frozenset({"GPU-0"}))),
+    "down": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(up=False, listed=False),))),
     "not listed": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(listed=False),))),
     "unreadable": lambda w: replace(w, seen=replace(w.seen, processes={5: process(5, place=UNREADABLE)})),
     "its deadline passes": lambda w: replace(w, seen=replace(w.seen, at=at(20))),
@@ -168,7 +169,7 @@ def test_what_is_noted_ends_the_calm() -> None:
     seen, pods, under = _calm_node()
     assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
     ledger = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
-    ledger = ledger.note_ended(assessments[0].account, under.rules[0].steps[0].signature, at(1))
+    ledger = ledger.note_failed(assessments[0].account, under.rules[0].steps[0].signature, at(1))
     ledger = decide(assessments, under, ledger, at(2), Conditions()).ledger
     assert not ledger.accounts[assessments[0].account].retries
 

@@ -27,7 +27,8 @@ def main() -> None:
     try:
         with daemon(root, stub, *arguments) as running:
             running.wait_passes(1)
-            assert running.status()["accounts"][1]["verdict"] == "over", running.status()
+            verdicts = {each["pod"]: each["verdict"] for each in running.status()["accounts"]}
+            assert verdicts["hog"] == "over", verdicts
             offender.kill()
             offender.wait()
             neighbour = recycle(cgroups, neighbours, offender.pid)
@@ -36,7 +37,7 @@ def main() -> None:
             running.wait_passes(6)
             assert neighbour.poll() is None
             used = {each["pod"]: each["used"] for each in running.status()["accounts"]}
-            assert used == {"hog": 0, "calm": 9 * GIB}, used
+            assert used == {"hog": 0, "calm": None}, used
             assert len(running.events("kill_begun")) == 0
             sys.stdout.write("the neighbour lives under the offender's PID\n")
             neighbour.kill()

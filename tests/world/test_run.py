@@ -304,7 +304,7 @@ def test_a_recycled_pid_is_another_process(world_v1: Node) -> None:
 
     In a small PID namespace the next PID can be chosen, so the very same one is given out again.
     """
-    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "20Gi"))
+    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "1Gi"))
     world_v1.write()
     policy = write_policy(
         world_v1.root, KILL_AT_ONCE.replace('"0s"', '"3s"', 1), more="\n[safety]\nforeign_pid_namespace = true\n"

@@ -100,11 +100,17 @@ class Terms:
 
     @classmethod
     def of(cls, pod: Pod, snapshot: Snapshot, setting: Setting) -> "Terms":
-        """The terms of a pod; of the snapshot only the sizes of the GPUs have a part in them."""
+        """The terms of a pod; of the snapshot the cards, their sizes and what hides them have a part in them."""
         return cls(
             rule=rule_of(pod, setting.policy, setting.node),
-            declaration=declare(pod, setting.policy, setting.node, snapshot.gpus),
+            declaration=declare(
+                pod, setting.policy, setting.node, snapshot.gpus, all_cards_seen=_sees_all_cards(snapshot)
+            ),
         )
+
+
+def _sees_all_cards(snapshot: Snapshot) -> bool:
+    return not snapshot.blind and not snapshot.unseen and all(gpu.up for gpu in snapshot.gpus)
 
 
 def assess_pod(

@@ -11,6 +11,8 @@ from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule
 from watchdog.core.victim import targets_of, victim_of
 
+_NO_RULE = Rule(name="")  # an account that no rule is for is remembered for `over_since` alone
+
 
 def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, now: Now, conditions: Conditions) -> Plan:
     """Plan one pass. Neither the mode nor the order of the input has a part in it: only what is handed in."""
@@ -23,10 +25,12 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = rungs(assessment, stale=conditions.pods_stale)
-        if rule is None or not ladder:
+        if assessment.allowed is None:
             continue
-        state = climb(assessment, rule, ladder, ledger, policy, now)
+        state = climb(assessment, rule or _NO_RULE, ladder, ledger, policy, now)
         states[assessment.account] = state
+        if rule is None:
+            continue
         shown = (rung for rung in ladder if _shows(rung, assessment, conditions))
         candidates.append(tuple(_entry(assessment, rule, rung, state, now) for rung in shown))
     gate = Gate(conditions, states, now)

@@ -65,9 +65,15 @@ def shares_cards(node: Node) -> bool:
     return (replicas.isdecimal() and int(replicas) > 1) or strategy not in ("", "none")
 
 
-def declare(pod: Pod, policy: Policy, node: Node, gpus: Iterable[Gpu]) -> PodDeclaration:
-    """Read a pod's declarations in the policy's order; one that can't be true is skipped and said."""
-    return _Reader(pod, policy, node, tuple(gpu.size for gpu in gpus)).read()
+def declare(
+    pod: Pod, policy: Policy, node: Node, gpus: Iterable[Gpu], *, all_cards_seen: bool = True
+) -> PodDeclaration:
+    """Read a pod's declarations in the policy's order; one that can't be true is skipped and said.
+
+    Unless all cards are seen no amount is too large: the missing card may be the one that was meant.
+    """
+    sizes = tuple(gpu.size for gpu in gpus) if all_cards_seen else (None,)
+    return _Reader(pod, policy, node, sizes).read()
 
 
 class _Reader:
@@ -131,7 +137,8 @@ class _Reader:
         return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
 
     def _applies(self, declaration: Declaration, container: Container | None = None) -> bool:
-        if any(not fnmatchcase(self.node.labels.get(k, ""), v) for k, v in declaration.node_labels.items()):
+        labels = self.node.labels
+        if any(k not in labels or not fnmatchcase(labels[k], v) for k, v in declaration.node_labels.items()):
             return False
         if declaration.unless is None:
             return True

@@ -117,18 +117,23 @@ class Ledger:
         state = self.accounts.get(key)
         return self if state is None else self._with(key, replace(state, observed=True))
 
-    def note_ended(self, key: AccountKey, failed: Signature | None, now: Now) -> "Ledger":
-        """The ledger after a deed has ended: the timers of force begin anew; `failed` is the step that failed."""
+    def note_ended(self, key: AccountKey) -> "Ledger":
+        """The ledger after a deed that had begun has ended: the timers of force begin anew."""
         state = self.accounts.get(key)
         if state is None:
             return self
         timers = {signature: timer for signature, timer in state.timers.items() if not signature[2].is_force}
-        retries = dict(state.retries)
-        if failed is not None:
-            failures = retries[failed].failures + 1 if failed in retries else 1
-            wait_s = min(_RETRY_FIRST_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
-            retries[failed] = Retry(failures=failures, at_s=now.boottime_s + wait_s)
-        return self._with(key, replace(state, timers=timers, retries=retries, under_way=None))
+        return self._with(key, replace(state, timers=timers, under_way=None))
+
+    def note_failed(self, key: AccountKey, step: Signature, now: Now) -> "Ledger":
+        """The ledger after a step has failed: it waits before it is tried again, the other steps go on."""
+        state = self.accounts.get(key)
+        if state is None:
+            return self
+        failures = state.retries[step].failures + 1 if step in state.retries else 1
+        wait_s = min(_RETRY_FIRST_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
+        retry = Retry(failures=failures, at_s=now.boottime_s + wait_s)
+        return self._with(key, replace(state, retries={**state.retries, step: retry}))
 
     def note_reported(self, key: AccountKey, brake: str) -> "Ledger":
         """The ledger after a withholding has been told of; the very same one where it had been before."""

@@ -52,26 +52,33 @@ class Assessor:
         if pods is not self._pods:
             self._pods, self._index = pods, PodIndex.of(pods)
             self._terminating = any(pod.deletion_deadline_s is not None for pod in pods)
-        cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed) for gpu in snapshot.gpus)
+        cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed, gpu.up) for gpu in snapshot.gpus)
         ground = (cards, snapshot.blind, snapshot.unseen, setting.node, setting.own)
         question = (ground, snapshot.uses, snapshot.processes, pods, snapshot.at if self._terminating else None)
         last = self._last
         if last is not None and last.policy is setting.policy and last.question == question:
             return last.findings
         attribution = attribute_by(self._index, snapshot)
-        findings = attribution, self._assess(attribution, snapshot, pods, setting)
+        dark = Darkness.of(snapshot)
+        self._stand_on(setting.policy, (ground, dark))
+        findings = attribution, self._assess(attribution, snapshot, dark, pods, setting)
         self._last = _Last(setting.policy, question, findings)
         return findings
 
-    def _assess(
-        self, attribution: Attribution, snapshot: Snapshot, pods: tuple[Pod, ...], setting: Setting
-    ) -> tuple[Assessment, ...]:
-        dark = Darkness.of(snapshot)
-        sizes = tuple((gpu.uuid, gpu.size, gpu.profile) for gpu in snapshot.gpus)
-        ground = (sizes, dark, setting.node, setting.own)
-        if self._ground is None or self._ground[0] is not setting.policy or self._ground[1] != ground:
+    def _stand_on(self, policy: Policy, ground: object) -> None:
+        """Forget every pod where something has changed that they all depend on."""
+        if self._ground is None or self._ground[0] is not policy or self._ground[1] != ground:
             self._kept.clear()
-            self._ground = setting.policy, ground
+            self._ground = policy, ground
+
+    def _assess(
+        self,
+        attribution: Attribution,
+        snapshot: Snapshot,
+        dark: Darkness,
+        pods: tuple[Pod, ...],
+        setting: Setting,
+    ) -> tuple[Assessment, ...]:
         before, self._kept = self._kept, {}
 
         def judge(pod: Pod, uses: Uses) -> tuple[Assessment, ...]:

@@ -127,7 +127,7 @@ class Stage:
         reading = self._driver.read()
         now = self._clock.now()
         view = self._view(now)
-        opened = self._cycle.open(reading, view, asked.boottime_s, now)
+        opened = self._cycle.open(reading, view, asked, now)
         second = self._driver.read(opened.only) if opened.only else None
         finish = self._cycle.close(opened, second, self._clock.now())
         self._pace.plan(finish.plan, self._clock.now())

@@ -120,6 +120,14 @@ class Procfs:
         """Whether the PIDs that NVML speaks are the ones of this proc file system."""
         return self.pid_namespace() == _HOST_PID_NAMESPACE
 
+    def own_pid(self) -> int | None:
+        """The PID that this proc file system has for the daemon itself; None where it has none."""
+        try:
+            link = os.readlink(f"{self._root}/self")  # noqa: PTH115 - a path object resolves nothing here
+        except OSError:
+            return None
+        return int(link) if link.isascii() and link.isdecimal() else None
+
     def has_capability(self, number: int) -> bool:
         """Whether the daemon itself has a capability (capabilities(7)) in effect; False where that can't be read."""
         try:

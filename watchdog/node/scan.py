@@ -1,21 +1,21 @@
 """The scan: what the driver lists, joined with what /proc says of these processes, as one Snapshot."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from watchdog.core.model import Gap, Gpu, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.node.driver import DriverReading
+from watchdog.node.listings import Listings
 from watchdog.node.pidfd import Handle
 from watchdog.node.processes import ProcessTable
 
 
 class Scanner:
-    """Makes snapshots of readings, and remembers who was listed where, for GPUs that can't be listed for a while."""
+    """Makes snapshots of readings; what a driver lists under a PID that another process has got by now is unknown."""
 
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
-        self._listed: dict[tuple[str, int], ProcessKey] = {}
-        self._seen: object = None
+        self._listings = Listings()
+        self._uses: tuple[Use, ...] = ()
         self._gaps: tuple[Gap, ...] = ()
 
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
@@ -23,9 +23,13 @@ class Scanner:
         processes, gaps = self._table.look({use.pid for use in reading.uses})
         # What a search for a container's processes could not see stands in the next snapshot.
         searched, self._gaps = self._gaps, ()
-        snapshot = self._join(reading, processes, (*reading.gaps, *gaps, *searched), now)
-        self._remember(snapshot)
-        return snapshot
+        if self._listings.update(reading.gpus, reading.uses, processes, now):
+            self._uses = self._own_uses(reading, processes)
+        return _join(reading, self._uses, processes, (*reading.gaps, *gaps, *searched), now)
+
+    def may_be_listed(self, key: ProcessKey, snapshot: Snapshot) -> bool:
+        """Whether the memory of a process may be on a GPU that can't be listed now."""
+        return self._listings.may_hold(key, frozenset(gpu.uuid for gpu in snapshot.gpus if not gpu.listed))
 
     def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
         """Renew the part of a snapshot that lies on some GPUs, everything about its processes read anew."""
@@ -44,14 +48,15 @@ class Scanner:
             blind=reading.blind,
             unseen=(first.unseen - only) | (reading.unseen & only) | missing,
         )
-        return self._join(merged, {**first.processes, **processes}, (*reading.gaps, *gaps), now)
+        every = {**first.processes, **processes}
+        return _join(merged, self._own_uses(merged, every), every, (*reading.gaps, *gaps), now)
 
-    def members(self, pod: Pod, containers: frozenset[str]) -> list[Handle]:
-        """Every living process of these containers (IDs) of a pod, each held."""
+    def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
+        """Every living process of these containers (IDs) of a pod, each held; and whether these are all for sure."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
         handles, gaps = self._table.container_members(containers, keys)
-        self._gaps += gaps
-        return list(handles)
+        self._gaps = tuple({*self._gaps, *gaps})
+        return list(handles), not gaps
 
     def describe(self, pid: int) -> str:
         """What a process is, for people: PID, name and user."""
@@ -61,39 +66,32 @@ class Scanner:
         """Let go of every process."""
         self._table.close()
 
-    def _remember(self, snapshot: Snapshot) -> None:
-        """Note who is listed where, unless this snapshot says what the last one said."""
-        listed = _listed(snapshot.gpus)
-        seen = (listed, snapshot.uses, snapshot.processes)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        kept = {at: key for at, key in self._listed.items() if at[0] not in listed}
-        keys = ((use, snapshot.processes[use.pid].key) for use in snapshot.uses if use.gpu in listed)
-        self._listed = kept | {(use.gpu, use.pid): key for use, key in keys if key is not None}
-
-    def _join(self, reading: DriverReading, processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now) -> Snapshot:
-        listed = _listed(reading.gpus)
-        uses = tuple(use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
-        return Snapshot(
-            at=now,
-            driver=reading.driver,
-            gpus=reading.gpus,
-            parents=reading.parents,
-            uses=uses,
-            processes=processes,
-            gaps=gaps,
-            blind=reading.blind,
-            unseen=reading.unseen,
-        )
+    def _own_uses(self, reading: DriverReading, processes: dict[int, Process]) -> tuple[Use, ...]:
+        """The uses of a reading that are those of the processes that have these PIDs now, the others unknown."""
+        listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
+        kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
+        same = self._listings.is_same
+        return tuple(use if same(use, processes.get(use.pid)) else replace(use, used=None) for use in kept)
 
     def _still_there(self, use: Use, processes: dict[int, Process]) -> bool:
         """Whether a process carried over from an earlier listing is still that very process."""
         process = processes.get(use.pid)
         if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
             return False
-        return self._listed.get((use.gpu, use.pid)) == process.key
+        return self._listings.is_known(use, process)
 
 
-def _listed(gpus: Iterable[Gpu]) -> frozenset[str]:
-    return frozenset(gpu.uuid for gpu in gpus if gpu.listed)
+def _join(
+    reading: DriverReading, uses: tuple[Use, ...], processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now
+) -> Snapshot:
+    return Snapshot(
+        at=now,
+        driver=reading.driver,
+        gpus=reading.gpus,
+        parents=reading.parents,
+        uses=uses,
+        processes=processes,
+        gaps=gaps,
+        blind=reading.blind,
+        unseen=reading.unseen,
+    )

@@ -1,0 +1,82 @@
+"""What a scanner remembers: who was listed where, so that a GPU that cannot be listed keeps its processes."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import FakeProc, stat_line
+from tests.worlds import at
+from watchdog.core.model import Gpu, Snapshot, Use
+from watchdog.node.driver import DriverReading
+from watchdog.node.processes import ProcessTable
+from watchdog.node.procfs import Procfs
+from watchdog.node.scan import Scanner
+
+PID = 4_000_000
+GIB = 2**30
+
+Look = Callable[..., Snapshot]
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    """A proc file system with one process."""
+    made = FakeProc(tmp_path)
+    made.add(PID, stat=stat_line(PID, b"python3", start_ticks=1000))
+    return made
+
+
+@pytest.fixture
+def look(proc: FakeProc) -> Look:
+    """One pass after the other over one GPU on which the process is listed, or was listed before."""
+    scanner = Scanner(ProcessTable(Procfs(proc.root), pidfds=False))
+
+    def take(*, listed: bool = True, is_there: bool = True) -> Snapshot:
+        uses = (Use(gpu="GPU-0", pid=PID, used=GIB if listed else None),) if is_there else ()
+        gpus = (Gpu(uuid="GPU-0", index=0, name="Stub", listed=listed),)
+        return scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=uses), at(0))
+
+    return take
+
+
+def test_a_process_stays_on_a_gpu_that_cannot_be_listed(look: Look) -> None:
+    """Law 3: while its list is missing, who was on a GPU and lives still counts, with an unknown amount."""
+    look()
+    look()
+    assert [use.used for use in look(listed=False).uses] == [None]
+    assert [use.used for use in look(listed=False).uses] == [None]
+    assert [use.used for use in look().uses] == [GIB]
+
+
+def test_another_process_of_the_same_number_is_not_who_is_listed(look: Look, proc: FakeProc) -> None:
+    """Point 11: a recycled PID with the very amount of the one before it has an unknown amount, until it is let go."""
+    look()
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
+    assert [use.used for use in look().uses] == [None]
+    assert [use.used for use in look().uses] == [None]
+    look(is_there=False)
+    assert [use.used for use in look().uses] == [GIB]
+
+
+def test_who_gets_the_number_of_a_ghost_does_not_inherit_its_memory(look: Look, proc: FakeProc) -> None:
+    """Point 11: the same where the process had ended before the first look."""
+    shutil.rmtree(proc.root / str(PID))
+    look()
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
+    assert [use.used for use in look().uses] == [None]
+
+
+def test_a_process_that_began_after_the_driver_was_asked_was_not_listed(look: Look, proc: FakeProc) -> None:
+    """Point 11: who is younger than the reading is not who was meant."""
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=10**9))
+    assert [use.used for use in look().uses] == [None]
+
+
+def test_a_process_that_took_the_number_meanwhile_was_never_listed(look: Look, proc: FakeProc) -> None:
+    """Point 11: what stands in the last good list was another process, so nothing is known of this one."""
+    look()
+    look()
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
+    assert look(listed=False).uses == ()
