@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,35 @@ def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> Non
         assert (other.is_alive, other.terms) == (True, [])
 
 
+@pytest.mark.parametrize("how", ["deleted", "terminating", "protected by a reload"])
+def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> None:
+    """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the second look lives."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=512 * MIB)
+    _let_the_first_look_hang(world_v1)
+    policy = _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        time.sleep(1.5)  # the middle of the second look
+        if how == "deleted":
+            world_v1.pods.clear()
+            world_v1.pod("other", ("main", None))
+        elif how == "terminating":
+            hog.metadata = _terminating()
+        else:
+            _every_5s(write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n'))
+        world_v1.write()
+        time.sleep(3)
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def _terminating() -> dict[str, str]:
+    """The metadata of a pod whose deletion has been asked for, with a minute of grace."""
+    until = datetime.now(tz=UTC) + timedelta(seconds=60)
+    return {"deletionTimestamp": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
 def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
     """Points 15 and 16: time without readings is not time above the mark."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
@@ -91,9 +121,9 @@ def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
         assert tenant.terms[0] - came_back > 1.5
 
 
-@pytest.mark.parametrize("how", ["observe", "protect", "stop file"])
+@pytest.mark.parametrize("how", ["observe", "protect", "stop file", "no force any more", "deletion"])
 def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
-    """Points 20 and 33: a policy that observes or protects, or the stop file, in the grace: no SIGKILL."""
+    """Points 20, 28 and 33: a policy with less force, the stop file or a deletion in the grace: no SIGKILL."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
     world_v1.write()
@@ -104,6 +134,11 @@ def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
             write_policy(world_v1.root, GRACE_5S, mode="observe")
         elif how == "protect":
             write_policy(world_v1.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
+        elif how == "no force any more":
+            write_policy(world_v1.root, 'above = "100%"\nfor = "0s"\ndo = "warn"')
+        elif how == "deletion":
+            hog.metadata = _terminating()
+            world_v1.write()
         else:
             (world_v1.journal.parent / "stop").touch()
         began = time.monotonic()
@@ -175,6 +210,26 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
         plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]
         assert plan == (["pending"] if was_alive else [])
     assert terms <= 1
+
+
+def test_a_second_crash_begins_the_wait_anew(world_v1: Node) -> None:
+    """Point 31: the wait for a deed without an end outlives another crash: still no second kill."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    policy = write_policy(world_v1.root, GRACE_5S)
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: tenant.terms)
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+    with run(world_v1, policy) as running:
+        running.wait_passes(2)
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+    with run(world_v1, policy) as running:
+        running.wait_passes(4)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+        assert _deeds(world_v1) == ["interrupted"]
 
 
 def _intended(journal: Path) -> bool:
