@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import Node
-from tests.rig.command import COMMAND, Daemon, free_port
+from tests.rig import Node, gpu_watchdog
+from tests.rig.command import Daemon, free_port
 from tests.rig.node import GPU
-from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn, environment
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
 
@@ -147,14 +147,7 @@ def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) ->
     """The report of `check`, on stderr, and nothing started."""
     world_v1.write()
     policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
-    done = subprocess.run(
-        [COMMAND, "run", "--policy", policy, "--listen", f"127.0.0.1:{free_port()}"],
-        env=environment(world_v1.stub_file),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = gpu_watchdog("run", "--policy", policy, "--listen", f"127.0.0.1:{free_port()}", stub=world_v1.stub_file)
     assert done.returncode == 1
     assert "rule[0].step[0].do" in done.stderr
     assert "Traceback" not in done.stderr
@@ -165,14 +158,8 @@ def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
     world_v1.write()
     policy = write_policy(world_v1.root, WARN_AT_ONCE)
     with run(world_v1, policy) as running:
-        done = subprocess.run(
-            [COMMAND, "run", "--policy", policy, "--listen", f"127.0.0.1:{running.port}"],
-            env=environment(world_v1.stub_file),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        listen = f"127.0.0.1:{running.port}"
+        done = gpu_watchdog("run", "--policy", policy, "--listen", listen, stub=world_v1.stub_file)
         assert done.returncode == 1
         assert str(running.port) in done.stderr
         assert "Traceback" not in done.stderr
