@@ -15,6 +15,10 @@ from watchdog.node.pidfd import Handle
 from watchdog.node.procfs import Procfs
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"
+SLOW = (
+    "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), os._exit(0))); "
+    "print(flush=True); time.sleep(300)"
+)
 POLITE = "import time; print(flush=True); time.sleep(300)"
 
 
@@ -96,4 +100,4 @@ def due(step: Step, *targets: ProcessKey) -> PlanEntry:
     return entry
 
 
-__all__ = ["STUBBORN", "Group", "MemoryRecord", "at", "due"]
+__all__ = ["SLOW", "STUBBORN", "Group", "MemoryRecord", "at", "due"]

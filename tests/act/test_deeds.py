@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.act.rig import POLITE, STUBBORN, Group, MemoryRecord, due
+from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import at, step
 from watchdog.act import Deeds, reaction_s
 from watchdog.core.model import Now
@@ -194,11 +194,11 @@ def test_a_fork_that_comes_in_the_grace_is_found(group: Group) -> None:
 
 def test_a_fork_that_outlives_its_parents_is_found(group: Group) -> None:
     """Point 23: when all that got SIGTERM have ended, a last search finds the fork that did not get it."""
-    first = group.start(POLITE)
+    first = group.start(SLOW)
     made, clock = deeds(group)
     begun(made, due(step(grace_s=2.0), group.key(first)))
     fork = group.start(STUBBORN)
-    first.wait(5)
+    assert first.wait(5) == 0
     for second in (0.3, 0.6):
         advance(made, clock, second)
     assert fork.wait(5) == -signal.SIGKILL

@@ -79,7 +79,8 @@ def test_in_real_time(folder: Path) -> None:
         assert shown.process.wait(timeout=5) == 0
     assert 15 < time.monotonic() - begin_s < 30
     check_story(shown)
-    assert 3.0 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5  # the grace of the policy
+    # The grace of the policy; the lines tell tenths of a second.
+    assert 2.85 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5
 
 
 def test_as_nobody(folder: Path) -> None:

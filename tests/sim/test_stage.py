@@ -37,6 +37,7 @@ def test_journal(tmp_path: Path) -> None:
             ("warned", "jupyter-7"),
             ("warned", "finetune"),
             *[(event, "finetune") for event in ("intended", "signalled", "signalled", "kill_ended", "released")],
+            ("explained", "finetune"),
         ]
         assert [detail.split()[0] for event, _, _, detail in rows if event == "signalled"] == ["SIGTERM", "SIGKILL"]
         assert journal.execute("SELECT result, release_s > 3 FROM deed").fetchall() == [("done", 1)]
