@@ -8,43 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.node.support import cannot_run, need_root, wait_until
-
-
-def hierarchies(kind: str) -> list[Path]:
-    """Where the v1 (`cgroup`) or v2 (`cgroup2`) hierarchies are mounted."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-    return [Path(mount[1]) for mount in mounts if mount[2] == kind and not mount[1].endswith("cpuset")]
+from tests.rig.cgroups import Cgroups, Version
 
 
 @contextlib.contextmanager
-def cgroup(path: str, kind: str) -> Iterator[list[Path]]:
-    """Make this cgroup in each hierarchy of that kind; it is removed with its parents and with what runs in it."""
+def cgroup(path: str, kind: Version) -> Iterator[list[Path]]:
+    """Make this cgroup in each hierarchy of that kind; what was made is removed again, with what runs in it."""
     need_root()
-    mounts = hierarchies(kind)
-    if not mounts:
+    cgroups = Cgroups(kind)
+    if not cgroups.are_there:
         cannot_run(f"no {kind} hierarchy is mounted")
     try:
-        for mount in mounts:
-            (mount / path).mkdir(parents=True)
-        yield [mount / path for mount in mounts]
+        yield cgroups.make(path)
     finally:
-        for mount in mounts:
-            remove(mount, path)
-
-
-def remove(mount: Path, path: str) -> None:
-    """Remove a cgroup with all that is below it, and its parents."""
-    top = mount / path.split("/", maxsplit=1)[0]
-    if not top.is_dir():
-        return
-    for folder, _, _ in os.walk(top, topdown=False):
-        procs = Path(folder) / "cgroup.procs"
-        wait_until(functools.partial(is_empty, procs))
-        Path(folder).rmdir()
+        for folder in cgroups.made:
+            wait_until(functools.partial(is_empty, folder / "cgroup.procs"))
+        cgroups.remove()
 
 
 def is_empty(procs: Path) -> bool:
-    """Whether a cgroup of a test has no process; what is left in it was started there and is killed."""
+    """Whether a cgroup that a test has made has no process; what is left in it was started there and is killed."""
     pids = [int(pid) for pid in procs.read_text(encoding="ascii").split()]
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

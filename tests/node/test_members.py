@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.cgroups import cgroup, enter, hierarchies, remove
+from tests.node.cgroups import cgroup, enter
 from tests.node.support import (
     DEAD_LEADER,
     FakeProc,
@@ -21,6 +21,7 @@ from tests.node.support import (
     stat_line,
     wait_until,
 )
+from tests.rig.cgroups import Cgroups, Version
 from watchdog.core.model import UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.members import container_members
@@ -162,7 +163,7 @@ FORKS = """
 @pytest.mark.node
 @ways
 @pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
-def test_forks_in_a_real_cgroup(kind: str, *, pidfds: bool) -> None:
+def test_forks_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
     """Point 23: every process and fork of the container is found, those that left its session too, and no other."""
     names, other = Names(), Names()
     with cgroup(names.path, kind) as folders, cgroup(other.path, kind) as others, sleepers(2) as (neighbour, inside):
@@ -194,7 +195,7 @@ def entering(folders: list[Path]) -> str:
 @pytest.mark.node
 @ways
 @pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
-def test_dead_leader_in_a_real_cgroup(kind: str, *, pidfds: bool) -> None:
+def test_dead_leader_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
     """A process whose leader has ended reads `/` on v1, and is still found and charged while its thread lives."""
     names = Names()
     with cgroup(names.path, kind) as folders, python(DEAD_LEADER, entering(folders)) as process:
@@ -220,7 +221,7 @@ def test_removed_cgroup() -> None:
         process.kill()
         wait_until(lambda: REAL.stat(process.pid).state == "Z")
         wait_until(lambda: "populated 0" in (folder / "cgroup.events").read_text(encoding="ascii"))
-        remove(hierarchies("cgroup2")[0], names.path)
+        folder.rmdir()
         text = REAL.cgroup_text(process.pid)
         assert text.endswith(b" (deleted)\n")
         assert parse_cgroup(text) == names.place
@@ -231,15 +232,14 @@ def test_removed_cgroup() -> None:
 def test_path_longer_than_the_kernel_writes() -> None:
     """Nesting deeper than a path can be written hides nobody: kernels cut the path, or refuse, which is a gap."""
     need_root()
-    mounts = [mount for mount in hierarchies("cgroup") if mount.name == "pids"]
-    if not mounts:
+    cgroups = Cgroups("cgroup", only="pids")
+    if not cgroups.are_there:
         cannot_run("no cgroup v1 hierarchy of pids is mounted")
     names = Names()
     here = Path.cwd()
     process = subprocess.Popen(["sleep", "300"])
     try:
-        (mounts[0] / names.path).mkdir(parents=True)
-        os.chdir(mounts[0] / names.path)
+        os.chdir(cgroups.make(names.path)[0])
         for _ in range(18):
             Path("d" * 240).mkdir()
             os.chdir("d" * 240)
@@ -255,4 +255,4 @@ def test_path_longer_than_the_kernel_writes() -> None:
             os.chdir("..")
             Path("d" * 240).rmdir()
         os.chdir(here)
-        remove(mounts[0], names.path)
+        cgroups.remove()

@@ -17,8 +17,9 @@ def mounts(version: Version) -> list[Path]:
 class Cgroups:
     """Makes cgroups and removes those that it made; whoever runs in them must have been ended before."""
 
-    def __init__(self, version: Version) -> None:
-        self._mounts = mounts(version)
+    def __init__(self, version: Version, only: str = "") -> None:
+        """All hierarchies of that version, or the one of a controller."""
+        self._mounts = [mount for mount in mounts(version) if only in ("", mount.name)]
         self._made: list[Path] = []
 
     @property
@@ -26,11 +27,21 @@ class Cgroups:
         """Whether this machine has hierarchies of that version."""
         return bool(self._mounts)
 
-    def enter(self, path: str, pid: int) -> None:
-        """Put a process with all its threads into the cgroup of this path, made where it is missing."""
+    @property
+    def made(self) -> tuple[Path, ...]:
+        """The folders that were made here and are still there, the innermost first."""
+        return tuple(folder for folder in reversed(self._made) if folder.is_dir())
+
+    def make(self, path: str) -> list[Path]:
+        """Make the cgroup of this path in each hierarchy."""
         for mount in self._mounts:
             self._make(mount / path)
-            (mount / path / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        return [mount / path for mount in self._mounts]
+
+    def enter(self, path: str, pid: int) -> None:
+        """Put a process with all its threads into the cgroup of this path, made where it is missing."""
+        for folder in self.make(path):
+            (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
 
     def read(self, path: str) -> str:
         """The PIDs in the cgroup of this path, in the first hierarchy."""
