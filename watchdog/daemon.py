@@ -11,7 +11,7 @@ from watchdog.act import Deeds
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assess import Setting, rule_of
-from watchdog.core.model import Gap, GapReason, Now, Place
+from watchdog.core.model import Now, Place
 from watchdog.core.plan import Conditions, CycleReport, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.core.protect import protection
@@ -19,6 +19,7 @@ from watchdog.cycle import Cycle, Pass, View
 from watchdog.enforcement import Enforcement, Footing, judge
 from watchdog.export.journal import UnfinishedDeed
 from watchdog.export.listen import ListenError
+from watchdog.late import outdated, without_second_look
 from watchdog.leftovers import Leftover
 from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.nvml import NvmlDriver
@@ -182,7 +183,7 @@ class Daemon:
         if self._asked_for is not None:
             return  # a second look whose pass has failed: a part of the node must not be taken for the whole
         if took_s > self._policy.reset_after_s:
-            reading = _outdated(reading, took_s)
+            reading = outdated(reading, took_s)
         self._judge()
         self._patience_s = min(max(_SECOND_LOOK_S, 2 * took_s), self._policy.reset_after_s)
         opened = self._cycle.open(reading, self._view(now), self._asked, now)
@@ -210,7 +211,7 @@ class Daemon:
             # A pod that has been deleted, or is being deleted, since the plan was made is not to be hit.
             opened = replace(opened, view=self._view(now))
         if took_s > self._patience_s:
-            opened, second = _without_second_look(opened, took_s), None
+            opened, second = without_second_look(opened, took_s), None
         # What was let through a moment ago may have been told to stop while the driver was asked again.
         finish = self._cycle.close(opened, second if self._enforcement.enforcing else None, now)
         ended = clock.now()
@@ -287,19 +288,3 @@ class Daemon:
         self._reporter.stop(self._cycle.take_ended(), now)
         if self._thread.close(timeout_s=0.2):
             self._scanner.close()
-
-
-def _without_second_look(opened: Pass, took_s: float) -> Pass:
-    """The pass of which the second look took too long: nothing follows from it, and that is said."""
-    why = f"the driver took {took_s:.1f} s for the second look, which says what was and not what is; no force follows"
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML second look", why=why)
-    return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
-
-
-def _outdated(reading: DriverReading, took_s: float) -> DriverReading:
-    """What a reading that took too long is worth: nothing is known, and why."""
-    why = f"the driver took {took_s:.0f} s to answer; what it said is too old to go by"
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why)
-    gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
-    uses = tuple(replace(use, used=None) for use in reading.uses)
-    return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)
