@@ -52,6 +52,15 @@ def test_deadlines_that_lie_close_together_share_a_look() -> None:
     assert pace.next_look_s == at(0.1).boottime_s
 
 
+def test_a_change_during_a_pass_is_not_forgotten_at_its_end() -> None:
+    """A deadline that lies later does not take the place of a look that is wanted soon."""
+    pace = Pace(300.0)
+    pace.begin(at(0))
+    pace.hurry(at(0.1))
+    pace.plan(_plan(200.0), at(0.3))
+    assert pace.next_look_s == at(1).boottime_s
+
+
 def test_a_change_is_looked_at_at_once() -> None:
     """New pods or a new policy do not wait for the next tick, and bring no more than a look a second."""
     pace = Pace(60.0)

@@ -10,7 +10,7 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now, Snapshot
 from watchdog.core.plan import Brake, Conditions, Plan
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Do, Match, Policy
 
 KILL_10 = step("100%", 10, "kill")
 WARN_5 = step("50%", 5, "warn")
@@ -258,6 +258,15 @@ def test_over_since_is_the_first_reading_over() -> None:
     story.see(4, Gi)
     (state,) = story.ledger.accounts.values()
     assert state.over_since is None
+
+
+def test_over_since_is_known_without_a_rule_too() -> None:
+    """Who is over and left alone because no rule matches is still shown with the time since when."""
+    story = Story(policy(rule(step(), match=Match(namespaces=("elsewhere",)))))
+    assert story.see(0, 5 * Gi).entries == ()
+    story.see(1, 5 * Gi)
+    (state,) = story.ledger.accounts.values()
+    assert state.over_since == at(0)
 
 
 def test_not_above_is_the_last_sure_reading_before() -> None:

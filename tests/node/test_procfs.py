@@ -126,6 +126,14 @@ def test_zombie_of_a_real_process() -> None:
         process.wait()
 
 
+def test_own_pid(tmp_path: Path) -> None:
+    """The PID that a proc file system has for the daemon says whether PIDs read there are the ones that it signals."""
+    assert Procfs().own_pid() == os.getpid()
+    assert Procfs(tmp_path).own_pid() is None
+    (tmp_path / "self").symlink_to("12345")
+    assert Procfs(tmp_path).own_pid() == 12345
+
+
 def test_capabilities(tmp_path: Path) -> None:
     """CAP_KILL is bit 5 of the effective set; what can't be read is not there."""
     (tmp_path / "self").mkdir()

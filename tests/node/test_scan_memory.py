@@ -8,7 +8,7 @@ import pytest
 
 from tests.node.support import FakeProc, stat_line
 from tests.worlds import at
-from watchdog.core.model import Gpu, Snapshot, Use
+from watchdog.core.model import Gpu, ProcessKey, Snapshot, Use
 from watchdog.node.driver import DriverReading
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs
@@ -29,9 +29,14 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 @pytest.fixture
-def look(proc: FakeProc) -> Look:
+def scanner(proc: FakeProc) -> Scanner:
+    """A scanner of that proc file system."""
+    return Scanner(ProcessTable(Procfs(proc.root), pidfds=False))
+
+
+@pytest.fixture
+def look(scanner: Scanner) -> Look:
     """One pass after the other over one GPU on which the process is listed, or was listed before."""
-    scanner = Scanner(ProcessTable(Procfs(proc.root), pidfds=False))
 
     def take(*, listed: bool = True, is_there: bool = True) -> Snapshot:
         uses = (Use(gpu="GPU-0", pid=PID, used=GIB if listed else None),) if is_there else ()
@@ -72,6 +77,17 @@ def test_a_process_that_began_after_the_driver_was_asked_was_not_listed(look: Lo
     """Point 11: who is younger than the reading is not who was meant."""
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=10**9))
     assert [use.used for use in look().uses] == [None]
+
+
+def test_memory_on_a_gpu_that_cannot_be_listed_is_not_taken_for_free(
+    look: Look, proc: FakeProc, scanner: Scanner
+) -> None:
+    """Point 24: a victim last listed on a GPU that is dark now may still hold memory there, be it dead or not."""
+    key = ProcessKey(pid=PID, start_ticks=1000)
+    assert not scanner.may_be_listed(key, look())
+    shutil.rmtree(proc.root / str(PID))
+    assert scanner.may_be_listed(key, look(listed=False))
+    assert not scanner.may_be_listed(key, look(is_there=False))
 
 
 def test_a_process_that_took_the_number_meanwhile_was_never_listed(look: Look, proc: FakeProc) -> None:
