@@ -126,15 +126,8 @@ def assess_pod(
     protected = protection(pod, setting.policy.protect, setting.own, snapshot.at)
     found: list[Assessment] = []
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
-        own = tuple(use for use in uses if _belongs(use, key))
-        scale = Scale(
-            rule=rule or _NO_RULE,
-            container=key.container,
-            gpu=key.gpu,
-            gpus=snapshot.gpus,
-            uses=own,
-            pod_uses=uses,
-        )
+        scale = _scale(key, rule or _NO_RULE, snapshot, uses)
+        own = scale.uses
         granted = budget(pod, declaration, scale, setting.policy)
         used_at_least = sum(use.used or 0 for use in own)
         known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses)
@@ -170,6 +163,11 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
             gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
     return keys
+
+
+def _scale(key: AccountKey, rule: Rule, snapshot: Snapshot, uses: Uses) -> Scale:
+    own = tuple(use for use in uses if _belongs(use, key))
+    return Scale(rule=rule, container=key.container, gpu=key.gpu, gpus=snapshot.gpus, uses=own, pod_uses=uses)
 
 
 def _belongs(use: AttributedUse, key: AccountKey) -> bool:
