@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test tools bench gpu fmt docs lock clean
+.PHONY: help setup setup-dev demo check quick test tools soak bench gpu fmt docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test: setup-dev tools check ## every check and every test; needs root, cgroups a
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
 
+soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
+	$(BIN)/python -m tests.soak --faults 5
+
 bench: setup-dev tools ## speed, memory and driver calls, as ratios against the bare driver calls in the same run
 	$(BIN)/python -m bench
 
@@ -61,6 +64,8 @@ fmt: setup-dev ## format the code
 
 docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
 	$(BIN)/python -m tests.tools.policy_reference
+	$(BIN)/python -m tests.tools.doctor_reference
+	$(BIN)/python -m tests.tools.messages
 	$(BIN)/python -m tests.deploy.manifest
 	$(BIN)/python -m tests.docs.readme
 

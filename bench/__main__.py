@@ -6,6 +6,7 @@ from pathlib import Path
 from bench.beside import beside_nvitop
 from bench.life import calls, cpu, memory
 from bench.node import BenchNode, sleepers
+from bench.past import past
 from bench.steady import moving_passes, steady_passes
 from bench.steps import steps_of_a_pass
 from tests.stub import preload
@@ -27,6 +28,7 @@ def main() -> None:
         calls(nodes[-1])
         cpu(nodes)
         memory(nodes[1:])
+    past()
 
 
 if __name__ == "__main__":

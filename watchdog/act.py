@@ -6,10 +6,11 @@ Observe mode ends here and nowhere else.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from watchdog.core.brakes import Brake
 from watchdog.core.errors import RecordError
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import Brake, Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.deed import Deed, Record, Warrant
 from watchdog.node.pidfd import Handle
 
@@ -138,6 +139,10 @@ class Deeds:
     def note_released(self, deed: int, now: Now) -> None:
         """Close an earlier daemon's deed in the record: its memory is free, or it has been waited for long enough."""
         self._record.released(deed, now, None, "the watchdog had ended before its memory was seen free")
+
+    def note_breaker(self, opened: Now | None, now: Now) -> None:
+        """Write down that the breaker has opened, or closed (None): a daemon that starts again must know."""
+        self._record.breaker(opened, now)
 
     def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
         """Stop all of them where they are: no further signal."""

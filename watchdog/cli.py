@@ -38,7 +38,8 @@ def _node_options(command: Command) -> Command:
         help="The name of this node.",
     )
     for option in (
-        _path("--node-object", None, "A file with what `kubectl get node NAME -o json` prints."),
+        _path("--namespaces", None, "A file with what `kubectl get namespaces -o json` prints; for namespace_labels."),
+        _path("--node-object", None, "A file with what `kubectl get node NAME -o json` prints; for node_labels."),
         _path("--pods", None, "A file with what `kubectl get pods -A -o json` prints; read again when it changes."),
         _path("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted."),
         node,
@@ -58,7 +59,34 @@ def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> 
     return value
 
 
+def _url(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from watchdog.ask import status_url
+
+    try:
+        return value if value is None else status_url(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
+_listen_option = click.option(
+    "--listen",
+    envvar="GPU_WATCHDOG_LISTEN",
+    show_envvar=True,
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    callback=_listen,
+    help="Address and port of /metrics, /healthz, /readyz and the status page.",
+)
+_url_option = click.option(
+    "--url",
+    envvar="GPU_WATCHDOG_URL",
+    show_envvar=True,
+    show_default="http:// and the address of --listen",
+    callback=_url,
+    help="The daemon to ask, like http://127.0.0.1:9837.",
+)
 _journal = _path("--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` beside it turns enforcement off.")
+_since_week = click.option("--since", default="7d", show_default=True, help="How far back, like 90m or 7d.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -71,15 +99,7 @@ def main() -> None:
 @main.command()
 @_node_options
 @_journal
-@click.option(
-    "--listen",
-    envvar="GPU_WATCHDOG_LISTEN",
-    show_envvar=True,
-    default=DEFAULT_LISTEN,
-    show_default=True,
-    callback=_listen,
-    help="Address and port of /metrics, /healthz, /readyz and the status page.",
-)
+@_listen_option
 def run(**options: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT. SIGHUP reads the policy again, and so does a change of the file."""
     from watchdog.daemon import run_daemon
@@ -105,21 +125,31 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def check(file: Path) -> None:
-    """Validate a policy: print it compiled, or every mistake in it, one a line."""
-    from watchdog.config.load import load_policy
-    from watchdog.config.problems import PolicyError
-    from watchdog.config.render import render_policy
+@_node_options
+@_journal
+@_listen_option
+@_json
+def doctor(*, as_json: bool, **options: Any) -> None:
+    """Say what this node and this account lack for observing and for enforcing, each with its remedy.
 
-    try:
-        policy = load_policy(file)
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        sys.exit(1)
-    click.echo(render_policy(policy))
-    for warning in policy.warnings:
-        click.echo(f"{file}: warning: {warning}", err=True)
+    Give it the options that `run` has. It changes nothing. Exit code 1: something is missing for what the policy asks.
+    """
+    from watchdog.doctor import run_doctor
+
+    code = run_doctor(Options(**options), as_json=as_json)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_json
+def check(file: Path, *, as_json: bool) -> None:
+    """Validate a policy: print it compiled, or every mistake in it, one a line."""
+    from watchdog.check import print_check
+
+    sys.exit(print_check(file, as_json=as_json))
 
 
 @main.command()
@@ -134,6 +164,60 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
     if pod is not None and pod.count("/") != 1:
         raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
     print_history(journal, pod, _duration(since), as_json=as_json)
+
+
+@main.command()
+@click.argument("pod", metavar="NS/POD")
+@_url_option
+@_listen_option
+@_journal
+@_json
+@click.pass_context
+def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str, journal: Path, as_json: bool) -> None:
+    """Say why a pod was or was not acted on: by the daemon that runs, or else by the journal.
+
+    With --journal on the command line and without --url the journal alone is read.
+    """
+    from watchdog.ask import listen_url
+    from watchdog.explain import print_explanation
+
+    if pod.count("/") != 1 or not all(pod.split("/")):
+        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="NS/POD")
+    is_journal_meant = context.get_parameter_source("journal") is click.core.ParameterSource.COMMANDLINE
+    asked = url or (None if is_journal_meant else listen_url(listen))
+    print_explanation(pod, asked, journal, as_json=as_json)
+
+
+@main.command()
+@_path("--policy", DEFAULT_POLICY, "The policy to try, a TOML file.")
+@_since_week
+@_journal
+@_json
+def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
+    """Say what another policy would have done with this node's past: the first deed of each incident.
+
+    What would have followed a deed is not claimed. Reads the journal, and writes nothing.
+    """
+    from watchdog.replay import print_replay
+
+    print_replay(journal, policy, _duration(since), as_json=as_json)
+
+
+@main.command()
+@_path("--policy", DEFAULT_POLICY, "The policy whose declarations and allowances count, a TOML file.")
+@_since_week
+@_journal
+@_json
+@click.pass_context
+def recommend(context: click.Context, /, *, policy: Path, since: str, journal: Path, as_json: bool) -> None:
+    """Say what each workload used, beside what it declares, and what it should declare.
+
+    Reads the journal, and writes nothing.
+    """
+    from watchdog.recommend import print_recommendation
+
+    named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
+    print_recommendation(journal, policy, _duration(since), is_policy_named=named, as_json=as_json)
 
 
 @main.command()

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from watchdog.act import Deeds, reaction_s
 from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.findings import AccountKey, Assessment, Attribution
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now, PodList, ProcessKey, Snapshot
-from watchdog.core.plan import Brake, Conditions, Outcome, Plan, PlanEntry, Result
+from watchdog.core.plan import Conditions, Outcome, Plan, PlanEntry, Result
 from watchdog.core.policy import Do
+from watchdog.core.pressure import allowed_under_pressure
 from watchdog.core.steady import Assessor
 from watchdog.core.victim import targets_of, victim_of
 from watchdog.leftovers import Leftover, Leftovers
@@ -66,12 +68,13 @@ class Cycle:
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
 
-    def take_over(self, leftovers: tuple[Leftover, ...]) -> None:
-        """Let the accounts of deeds that an earlier daemon did not see the end of wait for these."""
+    def take_over(self, leftovers: tuple[Leftover, ...], brakes: BrakeMemory) -> None:
+        """Go on where an earlier daemon ended: its deeds without an end are waited for, and all of them count."""
         self._leftovers.add(leftovers)
         for each in leftovers:
             under_way = UnderWay(step=each.step, victim=each.victim)
-            self.ledger = self.ledger.note_begun(each.account, "", None, under_way)
+            self.ledger = self.ledger.note_under_way(each.account, "", None, under_way)
+        self.ledger = replace(self.ledger, brakes=self.ledger.brakes.merged(brakes))
 
     @property
     def is_acting(self) -> bool:
@@ -95,10 +98,11 @@ class Cycle:
             if not self._leftovers.is_waiting(leftover.account):
                 self.ledger = self.ledger.note_ended(leftover.account)
         plan = decide(assessments, view.setting.policy, self.ledger, asked, view.conditions)
-        self.ledger = plan.ledger
+        self._turn_breaker(plan.ledger, asked, is_trial=not view.enforcing)
+        plan = replace(plan, ledger=self.ledger)
         kills = [entry for entry in plan.actions if entry.do is Do.KILL and not entry.hastens]
         # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
-        concerned = {entry.account.uid for entry in kills} if view.enforcing else set()
+        concerned = {entry.account.uid for entry in kills if _acts(entry, view)}
         return Pass(
             view=view,
             snapshot=snapshot,
@@ -144,8 +148,8 @@ class Cycle:
         self, entry: PlanEntry, renewed: dict[AccountKey, Assessment], view: View, now: Now
     ) -> Outcome | Brake | None:
         """Do what one entry says; None: not now, the next pass will see."""
-        if not view.enforcing:
-            self.ledger = self.ledger.note_observed(entry.account) if entry.do.is_force else self.ledger
+        if not _acts(entry, view):
+            self.ledger = self.ledger.note_observed(entry.assessment, now) if entry.do.is_force else self.ledger
             return Outcome(entry=entry, result=Result.OBSERVED, at=now)
         if entry.do is Do.WARN:
             return Outcome(entry=entry, result=Result.DONE, at=now, reaction_s=reaction_s(entry, now))
@@ -155,7 +159,8 @@ class Cycle:
             return outcome
         if entry.hastens:
             self._deeds.hasten(entry, now)
-            self._begin_note(entry)
+            account, declared = entry.account, entry.assessment.declared
+            self.ledger = self.ledger.note_under_way(account, entry.rule.name, declared, _under_way(entry))
             return None
         again = _renew(entry, renewed.get(entry.account), now)
         return self._kill(again, view) if isinstance(again, PlanEntry) else self._settled(again)
@@ -163,9 +168,9 @@ class Cycle:
     def _kill(self, entry: PlanEntry, view: View) -> Outcome | Brake:
         result = self._deeds.begin(entry, view.setting.policy.release_timeout_s)
         if isinstance(result, Outcome):
-            if result.result is Result.DONE:
-                self._begin_note(entry)
-            else:
+            if result.deed is not None:  # what has been intended counts, whatever came of it
+                self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, _under_way(entry), result.at)
+            if result.result is not Result.DONE:
                 self._settle(result)
         return result
 
@@ -190,10 +195,14 @@ class Cycle:
 
         return is_listed
 
-    def _begin_note(self, entry: PlanEntry) -> None:
-        under_way = UnderWay(step=entry.step, victim=entry.victim, whole_pod=entry.definition.scope == "pod")
-        declared = entry.assessment.declared
-        self.ledger = self.ledger.note_begun(entry.account, entry.rule.name, declared, under_way)
+    def _turn_breaker(self, ledger: Ledger, now: Now, *, is_trial: bool) -> None:
+        """Take the plan's ledger; a breaker that has turned is written down before anything else is done."""
+        before, after = self.ledger.brakes.opened, ledger.brakes.opened
+        if after is not before and after is not None and is_trial:
+            ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
+        elif after is not before and not (before is not None and before.observed):
+            self._deeds.note_breaker(now if after is not None else None, now)
+        self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
         if brake is None:
@@ -220,19 +229,32 @@ class Cycle:
             self.ledger = self.ledger.note_failed(account, outcome.entry.definition.signature, outcome.at)
 
 
+def _acts(entry: PlanEntry, view: View) -> bool:
+    """Whether an entry that is let through is acted on: nothing observes, neither the mode nor the rule."""
+    return view.enforcing and not entry.assessment.observes
+
+
+def _under_way(entry: PlanEntry) -> UnderWay:
+    whole_pod = entry.definition.scope == "pod"
+    return UnderWay(step=entry.step, victim=entry.victim, whole_pod=whole_pod, cards=entry.cards)
+
+
 def _renew(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntry | Outcome | None:
     """The entry by the second look; an outcome where nothing is left to act on, None where that can't be said."""
     if assessment is None or assessment.allowed is None:
         return None
-    height = entry.definition.above.height(assessment.allowed, entry.do)
+    step = entry.definition
+    allowed = allowed_under_pressure(assessment) if step.under_pressure else assessment.allowed
+    height = step.above.height(assessment.allowed if allowed is None else allowed, entry.do)
     if assessment.used_at_least <= height:
         if assessment.used is None:
             return None
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the mark again")
-    if assessment.rule is not entry.rule or assessment.protected is not None:
+    changed = assessment.rule is not entry.rule or assessment.protected is not None or assessment.observes
+    victim = victim_of(assessment, entry.card)
+    if changed or victim != entry.victim:
         return None
-    victim = victim_of(assessment)
-    if victim != entry.victim:
-        return None
-    targets = targets_of(assessment, victim, entry.definition.scope)
+    if entry.card is not None and entry.card not in assessment.short:
+        return Outcome(entry=entry, result=Result.GONE, at=now, reason="its card had room again")
+    targets = targets_of(assessment, victim, step.scope, entry.card)
     return replace(entry, assessment=assessment, targets=targets, height=height)

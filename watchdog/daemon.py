@@ -3,24 +3,20 @@
 import math
 import signal
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 
 from watchdog import clock
 from watchdog.act import Deeds
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
-from watchdog.core.assess import Setting, rule_of
-from watchdog.core.model import Now, Place
-from watchdog.core.plan import Conditions, CycleReport, PlanEntry
+from watchdog.core.model import Now
+from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.protect import protection
 from watchdog.cycle import Cycle, Pass, View
 from watchdog.enforcement import Enforcement, Footing, judge
-from watchdog.export.journal import UnfinishedDeed
 from watchdog.export.listen import ListenError
 from watchdog.late import outdated, without_second_look
-from watchdog.leftovers import Leftover
+from watchdog.leftovers import left_over
 from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_thread import DriverThread
@@ -28,8 +24,9 @@ from watchdog.node.scan import Scanner
 from watchdog.options import Options
 from watchdog.pace import Pace
 from watchdog.reporter import Reporter
-from watchdog.sources import is_stale, node_source, pod_source
+from watchdog.sources import with_rule_gaps
 from watchdog.start import open_processes
+from watchdog.surroundings import Surroundings
 from watchdog.waiter import Waiter
 
 # The stop file, a changed policy and a lock that has come free are looked for this often, with little more than a stat.
@@ -73,9 +70,7 @@ class Daemon:
         self._footing = footing
         self._policy_file, self._policy = policy
         self._policy_loaded_s = now.wall_s
-        self._own: Place | None = footing.own
-        self._pods = pod_source(options)
-        self._node = node_source(options)
+        self._surroundings = Surroundings(options, footing.own)
         self._driver = driver
         self._thread = DriverThread(driver)
         self._scanner = scanner
@@ -138,9 +133,12 @@ class Daemon:
             self._reload_wanted = False
             self._reload(now)
         # While a deed is under way it is looked at every second, however long the interval is.
-        if self._pods.has_changed() or self._cycle.is_acting:
+        if self._surroundings.have_changed or self._cycle.is_acting:
             self._pace.hurry(now)
-        self._cycle.take_over(self._leftovers(self._reporter.tend(now), now))
+        inheritance = self._reporter.tend(now)
+        if inheritance is not None:
+            until_s = now.boottime_s + self._policy.release_timeout_s
+            self._cycle.take_over(left_over(inheritance.unfinished, until_s), inheritance.brakes)
         self._judge()
         silent_s = now.boottime_s - self._asked.boottime_s if self._thread.busy else 0.0
         reasons = [f"NVML has not answered for {silent_s:.0f} s"] if silent_s > self._policy.reset_after_s else []
@@ -194,14 +192,10 @@ class Daemon:
             self._finish(opened, None, 0.0)
 
     def _view(self, now: Now) -> View:
-        node, gaps = self._node.read(now)
-        pods = self._pods.read(now)
-        return View(
-            pods=replace(pods, gaps=(*pods.gaps, *gaps)),
-            setting=Setting(policy=self._policy, node=node, own=self._own),
-            conditions=Conditions(
-                pods_stale=is_stale(pods, self._policy, now), journal_writable=self._reporter.is_writable
-            ),
+        return self._surroundings.view(
+            self._policy,
+            now,
+            journal_writable=self._reporter.is_writable,
             enforcing=self._enforcement.enforcing,
         )
 
@@ -225,12 +219,13 @@ class Daemon:
             enforcing=self._enforcement.enforcing,
             suspended=self._enforcement.suspended,
             snapshot=opened.snapshot,
-            pods=opened.view.pods,
+            pods=with_rule_gaps(opened.view.pods, opened.assessments),
             attribution=opened.attribution,
             assessments=opened.assessments,
             plan=finish.plan,
             began=finish.began,
             outcomes=finish.outcomes,
+            namespaces=opened.view.setting.namespaces,
             scan_s=opened.scan_s,
             duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,
         )
@@ -243,30 +238,7 @@ class Daemon:
 
     def _is_permitted(self, entry: PlanEntry) -> bool:
         """Whether a deed in its grace may still go on to SIGKILL: force only ever gets less."""
-        if not self._enforcement.enforcing:
-            return False
-        now = clock.now()
-        node, _ = self._node.read(now)
-        # As the pod is by now: it may have been deleted or protected in the grace. One that has gone stays as it was.
-        present = {pod.uid: pod for pod in self._pods.read(now).pods}
-        pod = present.get(entry.account.uid, entry.assessment.pod)
-        rule = rule_of(pod, self._policy, node)
-        has_force = rule is not None and any(step.do.is_force for step in rule.steps)
-        return has_force and protection(pod, self._policy.protect, self._own, now) is None
-
-    def _leftovers(self, unfinished: Iterable[UnfinishedDeed], now: Now) -> tuple[Leftover, ...]:
-        until_s = now.boottime_s + self._policy.release_timeout_s
-        return tuple(
-            Leftover(
-                deed=deed.deed,
-                account=deed.account,
-                step=deed.step,
-                victim=deed.victim,
-                targets=deed.targets,
-                until_s=until_s,
-            )
-            for deed in unfinished
-        )
+        return self._enforcement.enforcing and self._surroundings.permit(entry, self._policy, clock.now())
 
     def _idle_s(self, now: Now) -> float:
         moments = [self._next_beat_s, self._cycle.next_wake_s]

@@ -14,8 +14,8 @@ REMEDIES: Final = {
     "so a PID read there is another process here: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "lock": "another watchdog on this node holds the lock beside the journal",
-    "journal": "the journal can't be opened, and nothing is done that is not written down first",
+    "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
+    "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
     "stop_file": "the file `stop` beside the journal says so: remove it to enforce again",
     "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
 }

@@ -1,10 +1,11 @@
 """Deeds of an earlier life: begun by a daemon that did not see their end, read back from the journal at start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import Now, ProcessKey
+from watchdog.export.journal_deeds import UnfinishedDeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,21 @@ class Leftover:
     victim: str
     targets: tuple[ProcessKey, ...]
     until_s: float
+
+
+def left_over(unfinished: Iterable[UnfinishedDeed], until_s: float) -> tuple[Leftover, ...]:
+    """The deeds that a journal has without an end, each to be waited for until a moment (boot time)."""
+    return tuple(
+        Leftover(
+            deed=deed.deed,
+            account=deed.account,
+            step=deed.step,
+            victim=deed.victim,
+            targets=deed.targets,
+            until_s=until_s,
+        )
+        for deed in unfinished
+    )
 
 
 class Leftovers:

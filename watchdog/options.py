@@ -11,7 +11,10 @@ DEFAULT_LISTEN = "127.0.0.1:9837"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where the daemon finds things. `pods` and `node_object` are files with what `kubectl get -o json` prints."""
+    """Where the daemon finds things.
+
+    `pods`, `node_object` and `namespaces` are files with what `kubectl get -o json` prints.
+    """
 
     node: str
     policy: Path = DEFAULT_POLICY
@@ -20,3 +23,4 @@ class Options:
     journal: Path = DEFAULT_JOURNAL
     pods: Path | None = None
     node_object: Path | None = None
+    namespaces: Path | None = None

@@ -35,8 +35,9 @@ class Pace:
         self._deadline_s = math.inf
 
     def plan(self, plan: Plan, now: Now) -> None:
-        """A pass has ended with this plan: be there when the first of its steps comes due."""
+        """A pass has ended with this plan: be there when its first step comes due, or a brake lets go."""
         waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by is None]
+        waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 

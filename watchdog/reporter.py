@@ -1,9 +1,11 @@
 """The reporter: everything that leaves the daemon, and the lock and journal that it needs to act."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from watchdog import __version__
 from watchdog.config.problems import PolicyError
+from watchdog.core.brakes import BrakeMemory
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
@@ -19,8 +21,18 @@ from watchdog.export.logs import Log, configure
 from watchdog.export.metrics import Metrics
 from watchdog.export.news import Event
 from watchdog.options import Options
+from watchdog.past.recorder import Recorder
+from watchdog.sources import missing_sources
 
 _PRUNE_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """What a journal tells a daemon that starts: deeds that nobody saw the end of, and what the brakes remember."""
+
+    unfinished: tuple[UnfinishedDeed, ...]
+    brakes: BrakeMemory
 
 
 class DeedRecord:
@@ -50,6 +62,11 @@ class DeedRecord:
         if self.journal is not None:
             self.journal.released(deed, now, release_s, reason)
 
+    def breaker(self, opened: Now | None, now: Now) -> None:
+        """Note since when the breaker is open; None: it has closed."""
+        if self.journal is not None:
+            self.journal.breaker(opened, now)
+
 
 class Reporter:
     """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
@@ -65,6 +82,7 @@ class Reporter:
         self._board = Board(self._metrics, policy.interval_s)
         self._server = HttpServer(options.listen, self._board)
         self._log = Log(REMEDIES)
+        self._past = Recorder()
         self._said = ""
         self._noticed = 0
         self._next_prune_s = now.boottime_s
@@ -92,23 +110,24 @@ class Reporter:
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
         self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
         if self._options.pods is None:
-            self._log.warn("no source of pods (--pods): every process of a pod counts as unknown_pod")
-        for warning in (*warnings, *policy.warnings):
+            self._log.warn("no pod list is named, so every process of a pod counts as unknown_pod; give --pods FILE")
+        for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
             self._log.warn(warning)
 
-    def tend(self, now: Now) -> tuple[UnfinishedDeed, ...]:
+    def tend(self, now: Now) -> Inheritance | None:
         """Try for the lock and the journal again where they are missing, and keep the journal within its bounds.
 
-        Gives the deeds without an end that a journal held when it was opened, each closed in it as interrupted.
+        Where a journal has just been opened, gives what an earlier daemon left in it; deeds without an end are closed
+        in it as interrupted.
         """
-        unfinished: tuple[UnfinishedDeed, ...] = ()
+        inheritance: Inheritance | None = None
         problem = ""
         # A second daemon keeps its hands off the journal: the deeds without an end in it may be the first one's.
         if not self._lock.retry():
             problem = self._lock.problem
         elif self.record.journal is None:
             try:
-                unfinished = self._open_journal(now)
+                inheritance = self._open_journal(now)
             except JournalError as error:
                 problem = str(error)
         else:
@@ -117,13 +136,14 @@ class Reporter:
         if problem and problem != self._said:
             self._log.loud(problem)
         self._said = problem
-        return unfinished
+        return inheritance
 
     def publish(self, report: CycleReport, *, is_stale: bool) -> None:
         """A pass has finished: tell everybody."""
         self._board.publish(report)
         self._log.log_report(report)
         if self.record.journal is not None:
+            self._past.record(report, self.record.journal)
             self.record.journal.record(report)
         self._unready = (
             *(["NVML does not answer"] if report.snapshot.blind else []),
@@ -142,7 +162,7 @@ class Reporter:
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
         if self.record.journal is not None:
             self.record.journal.limits = policy.journal
-        for warning in policy.warnings:
+        for warning in (*missing_sources(self._options, policy), *policy.warnings):
             self._log.warn(warning)
 
     def policy_refused(self, error: PolicyError, now: Now) -> None:
@@ -166,24 +186,25 @@ class Reporter:
         self._log.log_outcomes(outcomes)
         self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
         if self.record.journal is not None:
+            self._past.end(self.record.journal)
             self.record.journal.note(Event.STOPPED.value, "gpu-watchdog has stopped", now)
             self.record.journal.close()
             self.record.journal = None
         self._lock.release()
 
-    def _open_journal(self, now: Now) -> tuple[UnfinishedDeed, ...]:
+    def _open_journal(self, now: Now) -> Inheritance:
         journal = Journal.open(self._options.journal, self._limits, self._options.node, REMEDIES)
         try:
-            unfinished = journal.unfinished()
+            inheritance = Inheritance(unfinished=journal.unfinished(), brakes=journal.brakes(now))
         except JournalError:
             journal.close()
             raise
-        for deed in unfinished:
+        for deed in inheritance.unfinished:
             if deed.result is None:
                 journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
         journal.note(Event.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
         self.record.journal = journal
-        return unfinished
+        return inheritance
 
     def _keep(self, journal: Journal, now: Now) -> None:
         journal.probe()

@@ -1,9 +1,14 @@
-"""What the daemon knows besides the GPUs: the pods of its node and the node's own object."""
+"""What the daemon knows besides the GPUs: the pods of its node, the node's own object and the labels of namespaces."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
+from watchdog.core.findings import Assessment
 from watchdog.core.model import Gap, Node, Now, PodList
 from watchdog.core.policy import Policy
+from watchdog.core.rules import Namespaces
+from watchdog.kube.namespacefile import NamespaceFile
 from watchdog.kube.nodefile import NodeFile
 from watchdog.kube.podfile import PodFile
 from watchdog.options import Options
@@ -26,6 +31,13 @@ class NodeSource(Protocol):
         """The node as it is known now, and what could not be learned of it."""
 
 
+class NamespaceSource(Protocol):
+    """Where the labels of namespaces come from."""
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """The labels by namespace as they are known now, and what could not be learned of them."""
+
+
 class NoPods:
     """Stands where no source of pods was named: every process of a pod is then `unknown_pod`."""
 
@@ -42,11 +54,19 @@ class NamedNode:
     """Stands where no source of the node's object was named: its name is known, its labels are not."""
 
     def __init__(self, name: str) -> None:
-        self._node = Node(name=name)
+        self._node = Node(name=name, known=False)
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
         """The node without labels."""
         return self._node, ()
+
+
+class NoNamespaces:
+    """Stands where no source of namespaces was named: none is known."""
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """No namespaces."""
+        return {}, ()
 
 
 def pod_source(options: Options) -> PodSource:
@@ -57,6 +77,31 @@ def pod_source(options: Options) -> PodSource:
 def node_source(options: Options) -> NodeSource:
     """The source of the node's object that the options name."""
     return NamedNode(options.node) if options.node_object is None else NodeFile(options.node_object, options.node)
+
+
+def namespace_source(options: Options) -> NamespaceSource:
+    """The source of namespaces that the options name."""
+    return NoNamespaces() if options.namespaces is None else NamespaceFile(options.namespaces)
+
+
+def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
+    """Warnings of files that the rules of a policy need and the options do not name, each in a sentence."""
+    needs = (
+        ("--node-object", options.node_object, [rule.name for rule in policy.rules if rule.match.node_labels]),
+        ("--namespaces", options.namespaces, [rule.name for rule in policy.rules if rule.match.namespace_labels]),
+    )
+    return tuple(
+        f"no {option} FILE, and rules match by its labels ({', '.join(names)}): a pod that one of them may be for has "
+        "no rule and is left alone"
+        for option, file, names in needs
+        if names and file is None
+    )
+
+
+def with_rule_gaps(pods: PodList, assessments: Iterable[Assessment]) -> PodList:
+    """The pod list with what was missing to name the rules of its pods, each thing once."""
+    gaps = dict.fromkeys(each.rule_gap for each in assessments if each.rule_gap is not None)
+    return replace(pods, gaps=(*pods.gaps, *gaps)) if gaps else pods
 
 
 def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:

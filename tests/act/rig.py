@@ -48,6 +48,10 @@ class MemoryRecord:
         """Remember a release."""
         self.lines.append(("released", str(release_s)))
 
+    def breaker(self, opened: Now | None, now: Now) -> None:
+        """Remember a turn of the breaker."""
+        self.lines.append(("breaker", "closed" if opened is None else "opened"))
+
 
 @dataclass
 class Group:

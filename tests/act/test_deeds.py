@@ -9,8 +9,9 @@ import pytest
 from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import at, step
 from watchdog.act import Deeds, reaction_s
+from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
-from watchdog.core.plan import Brake, Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.node.pidfd import Handle
 
 ALL_FREE = lambda _key: False  # noqa: E731

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from watchdog.config.declaration_schema import Table
+from watchdog.config.hours import hours
 from watchdog.config.keys import fields_of, walk
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
 from watchdog.core.policy import (
@@ -59,15 +60,15 @@ def test_the_shipped_example_enforces_once_it_is_told_to() -> None:
 def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
     """Who takes the comment signs away from a setting of the example gets that setting, and no mistake."""
     lines = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8").split("\n")
-    keys = "resource unit shares node_labels mode active node namespace owner owner_backoff breaker free_below amount"
-    marks = ("[", "reserve =", *(f"{key} =" for key in keys.split()))
+    of_declarations = "resource annotation label unit per shares limit_annotation allowance"
+    keys = f"{of_declarations} mode active above for do under_pressure free_below amount reserve"
+    marks = ("[", *(f"{key} =" for key in keys.split()))
     policy = parse(
         "\n".join(line[2:] if line.startswith("# ") and line[2:].startswith(marks) else line for line in lines)
     )
-    assert policy.later == (
-        *("declaration[3].unit", "declaration[3].shares", "rule[0].mode", "rule[0].active"),
-        *("brakes", "pressure", "capacity"),
-    )
+    assert policy.later == ("capacity",)
+    assert (policy.rules[0].mode, policy.rules[1].steps[1].under_pressure) == ("observe", True)
+    assert policy.rules[0].active is not None
 
 
 def test_the_built_in_policy_only_observes() -> None:
@@ -77,12 +78,16 @@ def test_the_built_in_policy_only_observes() -> None:
     assert {declaration.key: (declaration.unit, declaration.per) for declaration in policy.declarations} == {
         "veriff.com/gpu-memory": (1, "total"),
         "nvidia.com/gpumem": (MI, "gpu"),
-        "volcano.sh/vgpu-memory": (MI, "gpu"),
+        "nvidia.com/gpumem-percentage": ("percent", "gpu"),
         "volcano.sh/gpu-mem.128Mi": (128 * MI, "total"),
         "tencent.com/vcuda-memory": (256 * MI, "total"),
         "tke.cloud.tencent.com/qgpu-memory": (GI, "total"),
         "elasticgpu.io/gpu-memory": (MI, "total"),
         "koordinator.sh/gpu-memory": (1, "total"),
+        "koordinator.sh/gpu-memory-ratio": ("percent", "total"),
+        "nvidia.com/mig-*": ("mig", "total"),
+        "nvidia.com/gpu.shared": ("share", "total"),
+        "nvidia.com/gpu": ("share", "total"),
     }
     assert all(declaration.kind == "resource" for declaration in policy.declarations)
     (rule,) = policy.rules
@@ -146,7 +151,7 @@ def test_every_key_of_a_rule_is_compiled() -> None:
             account="container",
             default=4 * GI,
             mode="observe",
-            active="Mon-Fri 08:00-18:00 Europe/Berlin",
+            active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"),
             steps=(
                 Step(above=Mark(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
                 Step(above=Mark(plus=512 * MI), for_s=10.0, do=Do.KILL, scope="pod", grace_s=5.0, under_pressure=True),

@@ -11,6 +11,7 @@ from watchdog.config.checks import is_surely_below
 from watchdog.config.keys import fields_of, walk
 from watchdog.config.later import LATER, WARNING
 from watchdog.config.load import load_policy, parse_policy
+from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Mark, Policy
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
@@ -29,6 +30,10 @@ def step(rest: str) -> str:
     return f"{SOURCE}{RULE}[[rule.step]]\n{rest}\n"
 
 
+WARNING_STEP: Final = 'above = "100%"\nfor = "2s"\ndo = "warn"'
+KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"')
+
+
 def rule(name: str, match: str) -> str:
     """A rule without steps."""
     return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
@@ -37,19 +42,6 @@ def rule(name: str, match: str) -> str:
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ('[[declaration]]\nannotation = "{container}.gpu"\nunit = "1"\n', "declaration[0].annotation"),
-        ('[[declaration]]\nlabel = "{container}.gpu"\nunit = "1"\n', "declaration[0].label"),
-        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "percent"\n', "declaration[0].unit"),
-        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "fraction"\n', "declaration[0].unit"),
-        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "mig"\n', "declaration[0].unit"),
-        (f'{SOURCE}limit_annotation = "a.b/limit"\n', "declaration[0].limit_annotation"),
-        ('[[rule]]\nname = "r"\nmatch = { owner_kinds = ["Job"] }\n', "rule[0].match.owner_kinds"),
-        ('[[rule]]\nname = "r"\nmatch = { namespace_labels = { a = "b" } }\n', "rule[0].match.namespace_labels"),
-        (f'{RULE}mode = "observe"\n', "rule[0].mode"),
-        (f'{RULE}active = "Mon-Fri 08:00-18:00 UTC"\n', "rule[0].active"),
-        (step('above = "1Gi"\nfor = "2s"\ndo = "warn"\nunder_pressure = true'), "rule[0].step[0].under_pressure"),
-        ('[brakes]\nnode = "1 per 1m"\n', "brakes"),
-        ('[pressure]\nfree_below = "5%"\n', "pressure"),
         ('[capacity]\nresource = "a.b/gpu"\n', "capacity"),
         ("[events]\nobserve = true\n", "events.observe"),
     ],
@@ -61,19 +53,13 @@ def test_settings_of_later_versions_are_named(text: str, path: str) -> None:
     assert f"{path}: {WARNING}" in policy.warnings
 
 
-def test_shares_are_named_with_their_unit() -> None:
-    """The unit `share` is two settings of a later version, and both are named."""
-    policy = parse('[[declaration]]\nresource = "a.b/gpu"\nunit = "share"\nshares = 4\n')
-    assert policy.later == ("declaration[0].unit", "declaration[0].shares")
-
-
 def test_every_row_of_the_later_table_is_a_key_of_the_schema() -> None:
     """No row of the table is misspelt: it would let `run` enforce what it does not follow."""
     tables = {tuple(part for part in location if isinstance(part, str)): table for location, table in walk()}
     for setting in LATER:
         names = tuple(part for part in setting.place if part != "*")
         assert names[-1] in fields_of(tables[names[:-1]]), setting
-    assert len(load_policy(WHOLE).later) == len(LATER) - 1  # `label` has no {container} there
+    assert len(load_policy(WHOLE).later) == len(LATER)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +97,22 @@ def test_settings_that_say_nothing_are_not_of_a_later_version(text: str) -> None
         (f'{SOURCE}{RULE}default = "4"\n', "rule[0].default: is 4 bytes"),
         ('[allowance]\nper_context = "512"\n', "allowance.per_context: is 512 bytes"),
         (f'{SOURCE}allowance = {{ per_context = "9" }}\n', "declaration[0].allowance.per_context: is 9 bytes"),
+        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "mig"\n', "declaration[0].unit: is for resources named after"),
+        ('[[declaration]]\nannotation = "a.b/mig-x"\nunit = "mig"\n', "declaration[0].unit: is for resources named"),
+        (
+            '[[declaration]]\nresource = "a.b/mig-*"\nunit = "mig"\nlimit_annotation = "a.b/limit"\n',
+            "declaration[0].limit_annotation: says nothing",
+        ),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
         ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: protects nobody"),
         ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
         ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),
         (
-            step('above = "100%"\nfor = "2s"\ndo = "kill"\nunder_pressure = true'),
-            "a step has under_pressure = true, and there is no [pressure]",
+            f'{SOURCE}{RULE}mode = "enforce"\n',
+            "rule[0].mode: is enforce, but the policy observes, and so does the rule",
         ),
+        (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: nothing bounds how many pods are killed"),
+        (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: nothing bounds how many pods are killed"),
     ],
 )
 def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
@@ -137,10 +131,16 @@ def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
         SOURCE + rule("a", '{ pods = ["b"] }') + RULE,
         SOURCE + rule("a", '{ node_labels = { a = "*" } }') + RULE,
         f'{SOURCE}{RULE}[allowance]\nper_context = "0"\n[protect]\npriority_at_least = 2000000000\n',
+        f'mode = "enforce"\n{SOURCE}{RULE}mode = "enforce"\n',
+        f'{SOURCE}{RULE}mode = "observe"\nactive = "Mon-Fri 08:00-18:00 UTC"\n',
+        f'mode = "enforce"\n{KILLING}[brakes]\nnode = "10 per 10m"\n',
+        f'mode = "enforce"\n{step(WARNING_STEP)}',
+        KILLING,
+        SOURCE + rule("a", '{ owner_kinds = ["Job"], namespace_labels = { a = "b" } }') + RULE,
     ],
 )
 def test_what_is_meant_is_not_warned_of(text: str) -> None:
-    """A rule without force, a mark at allowed, a catch-all at the end: no warning."""
+    """A rule without force, a mark at allowed, a catch-all at the end, brakes, a mode that lowers: no warning."""
     assert parse(text).warnings == ()
 
 
@@ -186,6 +186,12 @@ def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
     """Point 8: steps under pressure compare with the request, so their marks need not rise above the others'."""
     ladder: list[dict[str, object]] = [
         {"above": "150%", "for": "0s", "do": "kill"},
-        {"above": "100%", "for": "0s", "do": "kill", "under_pressure": True},
+        {"above": "150%", "for": "0s", "do": "kill", "under_pressure": True},
+        {"above": "100%", "for": "1s", "do": "kill", "under_pressure": True},
     ]
-    assert len(parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]})).rules[0].steps) == 2
+    with pytest.raises(PolicyError, match=r"step\[2\]\.above: 100% falls below 150%"):
+        parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]}))
+    ladder[1]["above"] = "100%"
+    ladder[0]["above"] = "100%"
+    ladder[1]["for"] = "0s"
+    assert len(parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]})).rules[0].steps) == 3

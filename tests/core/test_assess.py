@@ -13,7 +13,6 @@ from tests.worlds import (
     assessed,
     container,
     gpu,
-    owner,
     pod,
     policy,
     process,
@@ -22,10 +21,9 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.assess import rule_of
 from watchdog.core.findings import Verdict
-from watchdog.core.model import UNREADABLE, Node
-from watchdog.core.policy import Allowance, Do, Mark, Match
+from watchdog.core.model import UNREADABLE
+from watchdog.core.policy import Allowance, Do, Mark
 
 DECLARES = pod("a", container(declared="4Gi"))
 
@@ -139,25 +137,6 @@ def test_a_declaration_can_bring_its_own_allowance() -> None:
 def test_a_mark_is_never_below_allowed_for_force(mark: Mark, do: Do, height: int) -> None:
     """Point 14: a percentage, an amount above, or an amount; warnings alone may come below allowed."""
     assert mark.height(1000, do) == height
-
-
-def test_the_first_rule_that_matches_is_the_rule() -> None:
-    """A pod has one rule, the first whose every condition matches it; without one it is measured and left alone."""
-    dev = rule(name="dev", match=Match(namespaces=("jupyter-*",), labels={"tier": "dev"}))
-    jobs = rule(name="jobs", match=Match(owner_kinds=("Job",), pods=("pod-?",)))
-    rest = rule(name="rest", match=Match(node_labels={"pool": "shared"}))
-    under = policy(dev, jobs, rest)
-    node = Node(name="n1", labels={"pool": "shared"})
-    found = {
-        "dev": pod("a", namespace="jupyter-x", labels={"tier": "dev"}, owner=owner("Job")),
-        "jobs": pod("a", namespace="jupyter-x", owner=owner("Job")),
-        "rest": pod("abc", owner=owner("Job")),
-    }
-    for name, each in found.items():
-        assert rule_of(each, under, node) == next(r for r in under.rules if r.name == name)
-    assert rule_of(found["rest"], under, Node(name="n1")) is None
-    (got,) = assessed(snapshot([use(1, 70 * Gi)]), [pod("a", container(declared="1Gi"))], policy(dev))
-    assert (got.rule, got.verdict) == (None, Verdict.OVER)
 
 
 def test_a_pod_that_neither_uses_nor_declares_has_no_account() -> None:

@@ -21,10 +21,11 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.brakes import Brake
 from watchdog.core.findings import AccountKey
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
-from watchdog.core.plan import Brake, Conditions
+from watchdog.core.plan import Conditions
 from watchdog.core.policy import Declaration, Do, Protect
 from watchdog.core.protect import protection
 
@@ -164,7 +165,7 @@ def test_daemonset_pods_are_not_evicted() -> None:
 
 def _under_way(step_: int = 0, victim: str = "main", *, whole_pod: bool = False) -> Ledger:
     under_way = UnderWay(step=step_, victim=victim, whole_pod=whole_pod)
-    return Ledger().note_begun(AccountKey(uid="a"), "all", Gi, under_way)
+    return Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
 
 
 def test_the_next_deed_waits_for_the_one_under_way() -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.worlds import MEMORY, Gi, assessed, at, container, pod, policy, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now, Snapshot
-from watchdog.core.plan import Brake, Conditions, Plan
+from watchdog.core.plan import Conditions, Plan
 from watchdog.core.policy import Do, Match, Policy
 
 KILL_10 = step("100%", 10, "kill")
@@ -160,7 +161,7 @@ def test_after_a_kill_the_timers_of_force_begin_anew() -> None:
     story = Story(policy(rule(step("100%", 0, "warn"), KILL_10)))
     plan = story.run(range(11), 5 * Gi)
     (kill,) = plan.actions
-    story.ledger = story.ledger.note_begun(kill.account, "all", 4 * Gi, UnderWay(step=1, victim="main"))
+    story.ledger = story.ledger.note_begun(kill.assessment, "all", UnderWay(step=1, victim="main"), at(10))
     story.ledger = story.ledger.note_ended(kill.account)
     assert taken(story.run(range(12, 22), 5 * Gi)) == []
     assert taken(story.see(22, 5 * Gi)) == ["kill"]
@@ -242,7 +243,7 @@ def test_observe_plans_one_deed_an_incident() -> None:
     """Point 37: what observe mode has planned once is not planned again until the incident has ended."""
     story = Story(policy(rule(step("100%", 0, "kill"))))
     (kill,) = story.see(0, 5 * Gi).actions
-    story.ledger = story.ledger.note_observed(kill.account)
+    story.ledger = story.ledger.note_observed(kill.assessment, at(0))
     assert [taken(story.see(second, 5 * Gi)) for second in range(1, 5)] == [[]] * 4
     story.see(5, 4 * Gi)
     assert taken(story.see(6, 5 * Gi)) == ["kill"]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.laws.nodes import GeneratedNode, build, nodes
+from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from watchdog.config.hours import hours
 from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
@@ -38,7 +39,8 @@ def anew(seen: Snapshot, pods: tuple[Pod, ...], setting: Setting) -> tuple[objec
 
 def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: float) -> tuple[GeneratedNode, Setting]:
     """One pass later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
-    what = dice.choice(["nothing", "nothing", "nothing", "use", "one", "pods", "end", "policy", "node", "own", "size"])
+    news = ["use", "one", "pods", "end", "policy", "node", "namespaces", "own", "size"]
+    what = dice.choice(["nothing"] * 3 + news)
     if what == "use":
         node = node.later(dice.randrange(2**32), second)
     elif what == "one" and node.seen.uses:
@@ -52,7 +54,10 @@ def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: fl
     elif what == "policy":
         node = replace(node, under=build(dice, 1, 0, 0).under if dice.random() < 0.5 else replace(node.under))
     elif what == "node":
-        setting = replace(setting, node=Node(name="n1", labels={"pool": dice.choice("ab")}))
+        labels = {"pool": dice.choice("ab"), REPLICAS: dice.choice("14")}
+        setting = replace(setting, node=Node(name="n1", labels=labels))
+    elif what == "namespaces":
+        setting = replace(setting, namespaces={f"ns-{number}": {"team": dice.choice("ab")} for number in range(2)})
     elif what == "own":
         setting = replace(setting, own=Place(kind=PlaceKind.POD, pod=f"uid-{dice.randrange(9):02}"))
     elif what == "size":
@@ -128,6 +133,10 @@ def test_what_has_not_changed_is_not_worked_out_again() -> None:
 CHANGES: dict[str, Callable[[World], World]] = {
     "own place": lambda w: replace(w, setting=replace(w.setting, own=Place(kind=PlaceKind.POD, pod="a"))),
     "node label": lambda w: replace(w, setting=replace(w.setting, node=Node(name="n1", labels={"pool": "x"}))),
+    "node not known": lambda w: replace(w, setting=replace(w.setting, node=replace(NODE, known=False))),
+    "namespace label": lambda w: replace(w, setting=replace(w.setting, namespaces={"ns": {"team": "x"}})),
+    "namespace not known": lambda w: replace(w, setting=replace(w.setting, namespaces={})),
+    "the hours of a rule end": lambda w: replace(w, seen=replace(w.seen, at=at(36_000))),
     "size of a card": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(total=2 * Gi),))),
     "blind": lambda w: replace(w, seen=replace(w.seen, blind=True)),
     "unseen": lambda w: replace(w, seen=replace(w.seen, unseen=frozenset({"GPU-0"}))),
@@ -144,7 +153,12 @@ CHANGES: dict[str, Callable[[World], World]] = {
 @pytest.mark.parametrize("use_moves", [False, True])
 def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: bool) -> None:
     """Whatever an assessment depends on, a change of it alone is not missed, nor one beside another pod's new use."""
-    rules = (rule(step(), match=Match(node_labels={"pool": "x"}), name="of the pool"), rule(step()))
+    office = hours().read("Mon-Fri 08:00-18:00 UTC")
+    rules = (
+        rule(step(), match=Match(node_labels={"pool": "x"}), name="of the pool"),
+        rule(step(), match=Match(namespace_labels={"team": "x"}), name="of the team"),
+        rule(step(), active=office),
+    )
     deadline_s = at(10).wall_s
     pods = (
         pod("a", container(declared="4Gi"), deletion_deadline_s=deadline_s),
@@ -152,7 +166,7 @@ def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: boo
         pod("idle", container(declared="4Gi", of="idle")),
     )
     seen = snapshot([use(5, Gi), use(6, Gi)], [process(5, "a/main"), process(6, "b/main")], [gpu()])
-    before = World(seen=seen, pods=pods, setting=Setting(policy=policy(*rules), node=NODE))
+    before = World(seen=seen, pods=pods, setting=Setting(policy=policy(*rules), node=NODE, namespaces={"ns": {}}))
     assessor = Assessor()
     assert assessor.assess(before.seen, before.pods, before.setting) == anew(before.seen, before.pods, before.setting)
     after = CHANGES[name](before)

@@ -16,9 +16,10 @@ from tests.export.build import climbing
 from tests.worlds import at
 from watchdog.cli import main
 from watchdog.config.load import parse_policy
+from watchdog.core.brakes import Brake
 from watchdog.core.findings import Reason, Verdict
 from watchdog.core.model import GapReason
-from watchdog.core.plan import Brake, Result
+from watchdog.core.plan import Result
 from watchdog.enforcement import REMEDIES
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer

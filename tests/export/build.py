@@ -7,10 +7,17 @@ from fractions import Fraction
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
 from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
-from watchdog.core.plan import Brake, Conditions, CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
+from watchdog.core.plan import (
+    Conditions,
+    CycleReport,
+    Outcome,
+    PlanEntry,
+    Result,
+)
 from watchdog.core.policy import Allowance, Policy
 
 WARN = step("100%", 30, "warn")
@@ -64,15 +71,16 @@ class Story:
     pods: tuple[Pod, ...] = field(default_factory=lambda: (trainer(),))
     ledger: Ledger = field(default_factory=Ledger)
     conditions: Conditions = field(default_factory=Conditions)
+    node: Node = NODE
 
     def see(self, seen: Snapshot, **more: object) -> CycleReport:
         """One pass."""
         attribution = attribute(seen, self.pods)
-        assessments = assess(attribution, seen, self.pods, Setting(policy=self.under, node=NODE, own=None))
+        assessments = assess(attribution, seen, self.pods, Setting(policy=self.under, node=self.node, own=None))
         plan = decide(assessments, self.under, self.ledger, seen.at, self.conditions)
         self.ledger = plan.ledger
         made = CycleReport(
-            node=NODE,
+            node=self.node,
             at=seen.at,
             policy=self.under,
             policy_loaded_at_s=at(-60).wall_s,

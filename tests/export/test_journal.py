@@ -18,9 +18,10 @@ import pytest
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, trainer, withheld
 from tests.worlds import Gi, at, process, snapshot, use
+from watchdog.core.brakes import Brake
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import Gap, GapReason, ProcessKey
-from watchdog.core.plan import Brake, Result
+from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.journal_read import history

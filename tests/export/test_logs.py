@@ -13,8 +13,9 @@ import structlog
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
 from tests.worlds import at, process, snapshot, use
+from watchdog.core.brakes import Brake
 from watchdog.core.model import Gap, GapReason
-from watchdog.core.plan import Brake, CycleReport, Outcome, Result
+from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.export.logs import Log, configure
 from watchdog.export.news import Event, News
 

@@ -26,9 +26,10 @@ from tests.export.build import (
     withheld,
 )
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
 from watchdog.core.findings import Verdict
 from watchdog.core.model import Gap, GapReason, MigParent, PodList
-from watchdog.core.plan import Brake, CycleReport, Result
+from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import Declaration
 from watchdog.export.exposition import render, wants_openmetrics
 from watchdog.export.metrics import Metrics

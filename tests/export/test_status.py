@@ -2,13 +2,18 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
-from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
-from tests.worlds import Gi, at, container, gpu, process, rule, snapshot, step, use
+from tests.export.build import NOTEBOOKS, Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
+from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
+from watchdog.config.hours import hours
+from watchdog.core.brakes import Brake
+from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
-from watchdog.core.plan import Brake, Conditions
+from watchdog.core.plan import Conditions
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.export.status import status_document
 from watchdog.export.sums import residual_by_gpu, unattributed_by_gpu
 
@@ -30,15 +35,34 @@ EXPECTED = """
     {"pid": 101, "start_ticks": 1010, "container": "main", "gpu": "GPU-0", "used": 10093173145, "name": "python3"},
     {"pid": 102, "start_ticks": 1020, "container": "main", "gpu": "GPU-0", "used": 1073741824, "name": "python3"},
     {"pid": 103, "start_ticks": 1030, "container": "main", "gpu": "GPU-0", "used": 1073741824, "name": "python3"},
-    {"pid": 103, "start_ticks": 1030, "container": "main", "gpu": "GPU-1", "used": 1073741824, "name": "python3"}]}],
+    {"pid": 103, "start_ticks": 1030, "container": "main", "gpu": "GPU-1", "used": 1073741824, "name": "python3"}],
+   "owner": {"kind": "Job", "name": "train"}, "requested": null, "allowed_by_request": null,
+   "allowance": {"percent": "2%", "per_context": 536870912, "contexts": 4}, "misdeclarations": [],
+   "rule_unknown": null, "observes": false, "active": null, "under_way": null,
+   "ladder": [
+    {"step": 0, "do": "warn", "scope": null, "above": "100%", "height": 10909216931, "for_s": 30, "grace_s": null,
+     "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
+    {"step": 1, "do": "kill", "scope": "container", "above": "110%", "height": 12000138624, "for_s": 10, "grace_s": 10,
+     "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
+    {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
+     "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
+   "advice": "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi"}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host"}],
  "gaps": [],
  "plan": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": "main", "do": "kill", "scope": "container",
-   "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null},
+   "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
+   "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
+   "observes": false, "lets_go_in_s": null, "held_because": null,
+   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% for 10s."},
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "do": "warn", "scope": null, "pids": [],
-   "rule": "notebooks", "step": 0, "due_in_s": 21, "withheld_by": null}]}
-"""
+   "rule": "notebooks", "step": 0, "due_in_s": 21, "withheld_by": null,
+   "account": {"container": null, "gpu": null}, "above": "100%", "height": 10909216931, "for_s": 30, "card": null,
+   "observes": false, "lets_go_in_s": null, "held_because": null,
+   "sentence": "Pod a/trainer, in 21s: warn. Rule notebooks: above 100% for 30s."}],
+ "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
+ "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false}
+"""  # noqa: E501 - sentences of JSON have no line breaks
 
 
 def test_the_document_is_the_promised_one() -> None:
@@ -151,3 +175,83 @@ def test_times_are_those_of_the_report() -> None:
     document = status_document(replace(quiet(), at=replace(at(0), wall_s=1767323045.678), policy_loaded_at_s=0.0))
     assert document["at"] == "2026-01-02T03:04:05.678Z"
     assert document["policy"]["loaded_at"] == "1970-01-01T00:00:00.000Z"
+
+
+OWN = Allowance(per_context=0, max_contexts=0, percent=Fraction(5, 100))
+ODD = Allowance(per_context=Gi, max_contexts=2, percent=Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (None, {"percent": "2%", "per_context": 512 * Mi, "contexts": 4}),
+        (OWN, {"percent": "5%", "per_context": 0, "contexts": 0}),
+        (ODD, {"percent": "0%", "per_context": Gi, "contexts": 2}),
+        (NO_ALLOWANCE, None),
+    ],
+)
+def test_how_what_is_allowed_adds_up(own: Allowance | None, told: dict[str, object] | None) -> None:
+    """The allowance that is told is the one that gave the sum, be it the policy's or the declaration's own."""
+    under = policy(declarations=(replace(VERIFF, allowance=own),))
+    (account,) = status_document(Story(under=under).see(trainer_node()))["accounts"]
+    assert account["allowance"] == told
+
+
+def test_several_allowances_are_not_told_as_one() -> None:
+    """Where two allowances have a part in what is allowed, no single one is claimed to explain it."""
+    other = Declaration(kind="resource", key="other", unit=1, allowance=OWN)
+    pod = trainer(
+        containers=(container("main", "8Gi", of="u1"), container("side", of="u1", resources={"other": "1Gi"}))
+    )
+    (account,) = status_document(Story(under=policy(declarations=(VERIFF, other)), pods=(pod,)).see(trainer_node()))[
+        "accounts"
+    ]
+    assert (account["declared"], account["allowance"]) == (9 * Gi, None)
+
+
+def test_a_deed_under_way_is_told() -> None:
+    """While a kill waits for its memory the account says which step it was and whom it hit."""
+    report = climbing(31)
+    (key,) = report.plan.ledger.accounts
+    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=1, victim="main"))
+    busy = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: state})))
+    (account,) = status_document(busy)["accounts"]
+    assert account["under_way"] == {"step": 1, "do": "kill", "container": "main", "grace_s": 10}
+    forgotten = replace(state, under_way=UnderWay(step=9, victim=""))
+    after = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: forgotten})))
+    (account,) = status_document(after)["accounts"]
+    assert account["under_way"] == {"step": 9, "do": None, "container": None, "grace_s": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Mon-Fri 07:00-18:00 UTC", (True, "Fri 18:00 UTC", "2027-01-15T18:00:00.000Z")),
+        ("Mon-Thu 08:00-18:00 UTC", (False, "Mon 08:00 UTC", "2027-01-18T08:00:00.000Z")),
+        ("Mon-Sun 00:00-24:00 UTC", (True, None, None)),
+    ],
+)
+def test_the_hours_of_a_rule_are_told(text: str, told: tuple[bool, str | None, str | None]) -> None:
+    """Whether the hours hold, and when that changes, in the rule's own time zone and in UTC; never: null."""
+    active = replace(NOTEBOOKS, active=hours().read(text))
+    (account,) = status_document(Story(under=policy(active)).see(trainer_node()))["accounts"]
+    told_now = account["active"]
+    assert told_now["hours"] == text
+    assert (told_now["now"], told_now["changes"], told_now["changes_at"]) == told
+
+
+def test_where_nothing_is_declared_the_ladder_has_no_heights() -> None:
+    """The steps of the rule are told also where no mark can be worked out: nothing is known of them, not 0."""
+    nothing = trainer(containers=(container(of="u1"),))
+    (account,) = status_document(Story(pods=(nothing,)).see(trainer_node()))["accounts"]
+    assert [(step["height"], step["state"], step["since"]) for step in account["ladder"]] == [
+        (None, "unknown", None)
+    ] * 3
+
+
+def test_a_pod_list_that_is_too_old_is_told() -> None:
+    """Whoever reads the status sees that no time counts; never having had a list counts as too old."""
+    assert status_document(quiet(pods=PodList(synced=at(-179))))["pods_stale"] is False
+    assert status_document(quiet(pods=PodList(synced=at(-181))))["pods_stale"] is True
+    never = status_document(quiet(pods=PodList()))
+    assert (never["pods_stale"], never["pods_synced_at"]) == (True, None)

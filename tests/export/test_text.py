@@ -61,7 +61,7 @@ def test_gaps_protection_and_skipped_declarations_are_told() -> None:
 def test_what_holds_back_is_told() -> None:
     """A step that a brake holds stands in the plan with the reason."""
     text = scan_text(Story(conditions=Conditions(journal_writable=False)).run(12.4, 12))
-    assert "Held back, because the journal can't be written" in " ".join(text.split())
+    assert "Held back, because the watchdog's journal can't be written" in " ".join(text.split())
 
 
 def test_unknown_numbers_are_words() -> None:
@@ -245,3 +245,14 @@ def test_a_name_too_long_for_its_column_gets_a_line_of_its_own() -> None:
 def test_a_column_of_bytes_has_one_decimal(amount: int | None, text: str) -> None:
     """Numbers below each other are written alike, so that they can be compared at a glance."""
     assert byte_cell(amount) == text
+
+
+def test_why_an_account_is_left_alone_is_told() -> None:
+    """A rule that only observes, and one that can't be named, are said beside the account."""
+    report = climbing(9)
+    (account,) = report.assessments
+    observing = replace(report, assessments=(replace(account, observes=True),))
+    assert "nothing is done: this rule only observes" in scan_text(observing)
+    gap = Gap(reason=GapReason.NODE, what="labels", why="no labels of the node; give --node-object FILE")
+    unnamed = replace(report, assessments=(replace(account, rule=None, rule_gap=gap),))
+    assert "which rule is for it can't be said: no labels of the node; give --node-object FILE" in scan_text(unnamed)

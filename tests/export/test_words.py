@@ -20,9 +20,10 @@ from tests.export.build import (
     withheld,
 )
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
 from watchdog.core.findings import Misdeclaration, Verdict
 from watchdog.core.model import Now
-from watchdog.core.plan import Brake, PlanEntry, Result
+from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration, Policy
 from watchdog.export.explanation import explanation
 from watchdog.export.phrases import clip, elapsed_s, inert, rfc3339, span
@@ -133,7 +134,7 @@ def test_no_text_numbers_a_step() -> None:
     """People read the rule and the mark; the number of a step never stands in a sentence."""
     for result in Result:
         assert "step" not in outcome_note(outcome(result=result)).lower()
-    assert "step" not in (note(entry(), at(31)) + forecast(entry()) + explanation(killed(), policy())).lower()
+    assert "step" not in (note(entry(), at(31)) + forecast(entry(), at(31)) + explanation(killed(), policy())).lower()
 
 
 @pytest.mark.parametrize("result", list(Result))
@@ -230,7 +231,7 @@ def test_hostile_names_are_inert_and_a_note_fits_an_event(namespace: str, name: 
         note(hostile, at(31)),
         note(hostile, at(31), observing=True),
         note(held, at(31)),
-        forecast(held),
+        forecast(held, at(31)),
         outcome_note(outcome(hostile, reason=namespace)),
         release_note(outcome(hostile, reason=namespace)),
         misdeclared_note(assessment, Misdeclaration(source=victim, why=ruled)),

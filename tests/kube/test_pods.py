@@ -187,7 +187,35 @@ def test_static_pods(metadata: Object, *, static: bool, config_hash: str | None)
 
 def test_no_controller() -> None:
     """An owner that is no controller is not the one that recreates the pod."""
-    assert read(pod_object(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]})).owner is None
+    pod = read(pod_object(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]}))
+    assert (pod.owner, pod.workload) == (None, Owner(kind="Pod", name="trainer"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "labels", "expected"),
+    [
+        ("ReplicaSet", "web-5d9c7b6f4", {"pod-template-hash": "5d9c7b6f4"}, ("Deployment", "web")),
+        ("ReplicaSet", "a-b-5d9c7b6f4", {"pod-template-hash": "5d9c7b6f4"}, ("Deployment", "a-b")),
+        ("ReplicaSet", "x-x", {"pod-template-hash": "x"}, ("Deployment", "x")),
+        ("ReplicaSet", "web-5d9c7b6f4", {}, ("ReplicaSet", "web-5d9c7b6f4")),
+        ("ReplicaSet", "web-5d9c7b6f4", {"pod-template-hash": ""}, ("ReplicaSet", "web-5d9c7b6f4")),
+        ("ReplicaSet", "web-5d9c7b6f4", {"pod-template-hash": "other"}, ("ReplicaSet", "web-5d9c7b6f4")),
+        ("ReplicaSet", "web-5d9c7b6f4", {"pod-template-hash": "7b6f4"}, ("ReplicaSet", "web-5d9c7b6f4")),
+        ("ReplicaSet", "-5d9c7b6f4", {"pod-template-hash": "5d9c7b6f4"}, ("ReplicaSet", "-5d9c7b6f4")),
+        ("ReplicaSet", "web-", {"pod-template-hash": ""}, ("ReplicaSet", "web-")),
+        ("ReplicaSet", "web-None", {}, ("ReplicaSet", "web-None")),
+        # An Argo Rollout's ReplicaSets have a label of another name.
+        ("ReplicaSet", "web-5d9c7b6f4", {"rollouts-pod-template-hash": "5d9c7b6f4"}, ("ReplicaSet", "web-5d9c7b6f4")),
+        ("Job", "train-28400000", {"batch.kubernetes.io/job-name": "train-28400000"}, ("Job", "train-28400000")),
+        ("Job", "web-5d9c7b6f4", {"pod-template-hash": "5d9c7b6f4"}, ("Job", "web-5d9c7b6f4")),
+        ("StatefulSet", "db", {"apps.kubernetes.io/pod-index": "0"}, ("StatefulSet", "db")),
+    ],
+)
+def test_who_stands_behind_a_pod(kind: str, name: str, labels: dict[str, str], expected: tuple[str, str]) -> None:
+    """A ReplicaSet is followed to its Deployment where the pod's own label tells it; nothing else is guessed."""
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "2", "controller": True}
+    pod = read(pod_object(metadata={"ownerReferences": [reference], "labels": labels or None}))
+    assert pod.owner == pod.workload == Owner(kind=expected[0], name=expected[1])
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,25 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, container_id, gpu, policy, process, rule, step, use
+from tests.worlds import (
+    MEMORY,
+    NODE,
+    T0,
+    VERIFF,
+    Gi,
+    Mi,
+    container,
+    container_id,
+    gpu,
+    policy,
+    process,
+    rule,
+    step,
+    use,
+)
 from tests.worlds import pod as make_pod
 from tests.worlds import snapshot as make_snapshot
+from watchdog.core.hours import Hours
 from watchdog.core.model import (
     CONTRADICTORY,
     GONE,
@@ -17,6 +33,8 @@ from watchdog.core.model import (
     Container,
     ContainerKind,
     Gpu,
+    Node,
+    Owner,
     Place,
     PlaceKind,
     Pod,
@@ -24,26 +42,50 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.policy import Allowance, Declaration, Policy, Protect, Rule, Step
+from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Step, Unless
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 NOTE = Declaration(kind="annotation", key="vram", unit=1)
+REPLICAS = "nvidia.com/gpu.replicas"
+DECLARATIONS = (
+    VERIFF,
+    replace(VERIFF, limit_annotation="limit", unless=Unless(resource="t/core", at_least=100)),
+    PER_GPU,
+    replace(PER_GPU, limit_annotation="{container}.limit"),
+    NOTE,
+    Declaration(kind="annotation", key="{container}.vram", unit=Gi),
+    Declaration(kind="resource", key="t/percent", unit="percent", per="gpu"),
+    Declaration(kind="resource", key="t/ratio", unit="percent", limit_annotation="limit"),
+    Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu"),
+    Declaration(kind="resource", key="nvidia.com/gpu", unit="share", shares=f"label:{REPLICAS}"),
+    Declaration(kind="resource", key="t/share", unit="share", shares=8),
+    Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig"),
+)
+# The clocks of its zone go from 08:00:02 to 09:00:03, so that it ends three seconds after the worlds begin.
+MORNING = Hours(
+    text="Mon-Sun 00:00-08:30 Generated",
+    days=frozenset(range(7)),
+    begin=0,
+    end=8 * 60 + 30,
+    offset_s=lambda wall_s: 0 if wall_s < T0 + 3 else 3600,
+)
 
 
 @dataclass(frozen=True)
 class GeneratedNode:
-    """A node at one moment, its pods and its policy."""
+    """A node at one moment, its pods, its policy and its labels."""
 
     seen: Snapshot
     pods: tuple[Pod, ...]
     under: Policy
+    node: Node = NODE
 
     def later(self, seed: int, second: float) -> "GeneratedNode":
         """The same node a while later: other numbers, other darkness, processes come and gone."""
         dice = random.Random(seed)
         uses = tuple(replace(each, used=_bytes(dice)) for each in self.seen.uses if dice.random() > 0.1)
         seen = make_snapshot(uses, self.seen.processes.values(), self.seen.gpus, second)
-        return GeneratedNode(seen=_darken(dice, seen), pods=self.pods, under=self.under)
+        return replace(self, seen=_darken(dice, seen))
 
 
 @st.composite
@@ -55,12 +97,21 @@ def nodes(draw: st.DrawFn) -> GeneratedNode:
 
 def build(dice: random.Random, gpus: int, pods: int, processes: int) -> GeneratedNode:
     """A node of these sizes."""
-    cards = [gpu(number, dice.choice([16, 40, 80]) * Gi) for number in range(gpus)]
+    cards = [_card(dice, number) for number in range(gpus)]
     tenants = tuple(_pod(dice, number) for number in range(pods))
     listed = [_process(dice, 1000 + number, tenants) for number in range(processes)]
     uses = [each for process_ in listed for each in _uses(dice, process_, cards)]
     seen = make_snapshot(uses, listed, cards)
-    return GeneratedNode(seen=_darken(dice, seen), pods=tenants, under=_policy(dice))
+    labels = {REPLICAS: dice.choice(["0", "1", "4", "many"])} if dice.random() < 0.5 else {}
+    node = Node(name="n1", labels=labels) if dice.random() < 0.8 else Node(name="n1", known=False)
+    return GeneratedNode(seen=_darken(dice, seen), pods=tenants, under=_policy(dice), node=node)
+
+
+def _card(dice: random.Random, number: int) -> Gpu:
+    if dice.random() < 0.2:
+        profile = dice.choice(["1g.10gb", "1g.10gb+me", "3g.40gb", None])
+        return gpu(number, 10 * Gi, parent="GPU-p", gi=number, ci=0, profile=profile)
+    return gpu(number, dice.choice([16, 40, 80]) * Gi)
 
 
 def _bytes(dice: random.Random) -> int | None:
@@ -74,14 +125,33 @@ def _pod(dice: random.Random, number: int) -> Pod:
     more: dict[str, object] = {
         "priority": dice.choice([None, 0, 10, 2_000_000_000]) if dice.random() < 0.3 else 0,
         "static": dice.random() < 0.05,
-        "annotations": {"vram": "2Gi"} if dice.random() < 0.1 else {},
+        "owner": dice.choice([None, Owner(kind="Job", name="j"), Owner(kind="Deployment", name=f"d-{number % 4}")]),
+        "annotations": dice.choice(_ANNOTATIONS) if dice.random() < 0.4 else {},
     }
     return make_pod(uid, *(_container(dice, uid, name) for name in names), namespace=namespace, **more)
 
 
+_ANNOTATIONS = (
+    {"vram": "2Gi"},
+    {"limit": "3Gi"},
+    {"limit": "300", "main.limit": "4096"},
+    {"main.vram": "2", "main.limit": "1", "limit": "none"},
+    {"gpu-fraction": "0.1", "gpu-fraction-num-devices": "1"},
+)
+_PARTS: tuple[dict[str, str], ...] = (
+    {"t/percent": "10"},
+    {"t/ratio": "150"},
+    {"t/share": "1"},
+    {"t/core": "100", MEMORY: "1Gi"},
+    {"nvidia.com/mig-1g.10gb": "1"},
+    {"nvidia.com/mig-1g.10gb.me": "1", "nvidia.com/mig-3g.40gb": "1"},
+)
+
+
 def _container(dice: random.Random, uid: str, name: str) -> Container:
     written = dice.choice(["1Gi", "2Gi", "512Mi", "900Gi", "-1", "many"])
-    resources = dice.choice([{}, {MEMORY: written}, {MEMORY: written}, {"nvidia.com/gpumem": "2048"}])
+    plain: list[dict[str, str]] = [{}, {MEMORY: written}, {MEMORY: written}, {"nvidia.com/gpumem": "2048"}]
+    resources = dice.choice(_PARTS) if dice.random() < 0.3 else dice.choice(plain)
     count = {"nvidia.com/gpu": "1"} if dice.random() < 0.2 else {}
     kind = dice.choice([ContainerKind.MAIN] * 6 + [ContainerKind.SIDECAR, ContainerKind.INIT])
     running = dice.random() < 0.8
@@ -129,12 +199,26 @@ def _step(dice: random.Random) -> Step:
 
 def _rule(dice: random.Random, number: int) -> Rule:
     steps = [_step(dice) for _ in range(dice.randint(1, 3))]
-    default = dice.choice([None, 0, Gi, 4 * Gi])
-    return rule(*steps, name=f"rule-{number}", account=dice.choice(["pod", "container"]), default=default)
+    return rule(
+        *steps,
+        name=f"rule-{number}",
+        match=_match(dice),
+        account=dice.choice(["pod", "container"]),
+        default=dice.choice([None, 0, Gi, 4 * Gi]),
+        mode=dice.choice([None, None, None, "enforce", "observe"]),
+        active=dice.choice([None, None, None, MORNING]),
+    )
+
+
+def _match(dice: random.Random) -> Match:
+    """Every pod, for the most part; some by what runs them, or by labels that may not be known."""
+    kinds = {"owner_kinds": dice.choice([("Pod",), ("Job", "Deployment")])} if dice.random() < 0.2 else {}
+    teams = {"namespace_labels": {"team": "a"}} if dice.random() < 0.1 else {}
+    return Match(**kinds, **teams)  # type: ignore[arg-type]
 
 
 def _policy(dice: random.Random) -> Policy:
-    declarations = tuple(dice.sample([VERIFF, PER_GPU, NOTE], dice.randint(1, 3)))
+    declarations = tuple(dice.sample(DECLARATIONS, dice.randint(1, 6)))
     return policy(
         *(_rule(dice, number) for number in range(dice.randint(1, 3))),
         declarations=declarations,

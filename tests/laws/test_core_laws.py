@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.nodes import GeneratedNode, build, nodes
-from tests.worlds import assessed, at
+from tests.worlds import MEMORY, assessed, at
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.findings import AccountKey, Assessment, Verdict
@@ -24,7 +24,7 @@ FREE = Conditions()
 
 def plan_of(node: GeneratedNode, ledger: Ledger | None = None, conditions: Conditions = FREE) -> Plan:
     """One pass over a generated node."""
-    found = assessed(node.seen, node.pods, node.under)
+    found = assessed(node.seen, node.pods, node.under, node.node)
     return decide(found, node.under, ledger or Ledger(), node.seen.at, conditions)
 
 
@@ -41,7 +41,7 @@ def test_bytes_are_conserved(node: GeneratedNode) -> None:
     assert placed == reported
     in_accounts = Counter(
         (each.key.pid, each.gpu)
-        for one in assessed(node.seen, node.pods, node.under)
+        for one in assessed(node.seen, node.pods, node.under, node.node)
         for each in one.uses
         if one.account.uid == each.uid
     )
@@ -68,7 +68,7 @@ def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
         gpus=_mixed(dice, node.seen.gpus),
         processes=dict(_mixed(dice, node.seen.processes.items())),
     )
-    return GeneratedNode(seen=seen, pods=_mixed(dice, node.pods), under=node.under)
+    return replace(node, seen=seen, pods=_mixed(dice, node.pods))
 
 
 @given(nodes(), st.booleans())
@@ -131,7 +131,7 @@ def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[
     for seed, wait in history:
         second += wait
         here = node.later(seed, second)
-        past.append((second, {each.account: each for each in assessed(here.seen, here.pods, here.under)}))
+        past.append((second, {each.account: each for each in assessed(here.seen, here.pods, here.under, here.node)}))
         plan = plan_of(here, ledger)
         for entry in plan.actions:
             counted_s = _counted_s(past, entry.account, entry.definition, here.under.interval_s)
@@ -193,7 +193,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
         return
     busy = data.draw(st.sampled_from(kills))
     under_way = UnderWay(step=busy.step, victim=busy.victim)
-    ledger = Ledger().note_begun(busy.account, busy.rule.name, busy.assessment.declared, under_way)
+    ledger = Ledger().note_under_way(busy.account, busy.rule.name, busy.assessment.declared, under_way)
     plan = plan_of(node, ledger)
     others = {each.account for each in kills if each.account.uid != busy.account.uid}
     assert others <= {each.account for each in plan.actions}
@@ -205,14 +205,21 @@ def test_the_generated_nodes_reach_what_they_are_for() -> None:
     acted: Counter[str] = Counter()
     withheld: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    sources: set[str] = set()
+    limited = 0
     for seed in range(150):
         node = build(random.Random(seed), 1 + seed % 8, seed % 41, seed)
-        found = assessed(node.seen, node.pods, node.under)
+        found = assessed(node.seen, node.pods, node.under, node.node)
         verdicts.update(each.verdict.value for each in found)
+        sources.update(key for each in found for key in (each.declared_by or "").split(", "))
+        limited += sum(each.requested is not None for each in found)
         reasons.update(each.reason.value for each in attribute(node.seen, node.pods).unattributed)
         plan = plan_of(node)
         acted.update(each.do.value for each in plan.actions)
         withheld.update(str(each.withheld_by) for each in plan.entries)
+    assert limited
+    assert sources >= {"", "default", MEMORY, "nvidia.com/gpumem", "vram", "main.vram", "t/core", "gpu-fraction"}
+    assert sources >= {"nvidia.com/gpu", "t/percent", "t/ratio", "t/share", "nvidia.com/mig-1g.10gb.me"}
     assert set(verdicts) == {"within", "over", "undeclared", "misdeclared", "unknown"}
     assert set(acted) == {"warn", "kill", "evict"}
     assert set(withheld) >= {"None", "protected", "unknown_container", "pending"}

@@ -19,6 +19,7 @@ GPU = "GPU-00000000-0000-0000-0000-000000000000"
 
 # What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
 # either, `breeder` forks a child every few milliseconds for as long as it lives. Each notes when SIGTERM came.
+# A shell is light enough to be had by the dozen, and notes nothing: `plain` ends at SIGTERM, `deaf` does not.
 _PREAMBLE = """
 import os, signal, sys, time
 def note(number, frame):
@@ -49,6 +50,7 @@ while time.monotonic() < deadline - 280:
     time.sleep(0.005)
 """,
 }
+_SHELLS = {"plain": "", "deaf": "trap '' TERM; "}
 _REST = """
 while time.monotonic() < deadline:
     time.sleep(1)
@@ -111,6 +113,7 @@ class Pod:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     containers: list[Container] = field(default_factory=list)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    priority: int | None = None
 
     def cgroup(self, container: Container) -> str:
         """Where the kubelet with the cgroupfs driver puts it."""
@@ -120,7 +123,8 @@ class Pod:
         """The pod as `kubectl get pods -o json` prints it."""
         pairs = [container.to_json() for container in self.containers]
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, **self.metadata}
-        spec = {"nodeName": "n1", "containers": [spec for spec, _ in pairs]}
+        priority = {} if self.priority is None else {"priority": self.priority}
+        spec = {"nodeName": "n1", "containers": [spec for spec, _ in pairs], **priority}
         status = {"phase": "Running", "containerStatuses": [status for _, status in pairs]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
@@ -171,11 +175,8 @@ class Node:
     ) -> Tenant:
         """Start a process in a container, or on the host (None), that uses so much of the card."""
         notes = self.root / f"terms-{len(self._tenants)}"
-        # Another user can't read the interpreter of a checkout in root's home; a shell is everywhere.
-        shell: list[str | Path] = ["/bin/sh", "-c", "read line; echo ready; exec sleep 300"]
-        python: list[str | Path] = [sys.executable, "-c", _PREAMBLE + _BEHAVIOURS[behaviour] + _REST, notes, behaviour]
         process = subprocess.Popen(
-            python if user is None else shell,
+            _command(behaviour, notes, user),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -229,6 +230,13 @@ class Node:
             tenant.process.kill()
             tenant.process.communicate()
         self._cgroups.remove()
+
+
+def _command(behaviour: str, notes: Path, user: int | None) -> list[str | Path]:
+    # Another user can't read the interpreter of a checkout in root's home; a shell is everywhere.
+    if user is not None or behaviour in _SHELLS:
+        return ["/bin/sh", "-c", f"{_SHELLS.get(behaviour, '')}read line; echo ready; exec sleep 300"]
+    return [sys.executable, "-c", _PREAMBLE + _BEHAVIOURS[behaviour] + _REST, notes, behaviour]
 
 
 @contextlib.contextmanager

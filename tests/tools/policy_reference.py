@@ -47,7 +47,11 @@ EXAMPLE: Final = """\
     above = "150%"
     for = "0s"
     do = "kill"
-    grace = "0s\""""
+    grace = "0s"
+
+    [brakes]
+    node = "10 per 10m"
+    owner = "3 per 10m\""""
 
 
 def policy_reference() -> str:

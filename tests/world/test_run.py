@@ -218,11 +218,11 @@ def test_settings_of_a_later_version_make_it_observe(world_v1: Node) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB)
     world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE, more='\n[brakes]\nnode = "1 per 10m"\n')
+    policy = write_policy(world_v1.root, KILL_AT_ONCE, more='\n[capacity]\nresource = "example.com/gpu-memory"\n')
     with run(world_v1, policy) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
         assert running.metric("enforcement_suspended", reason="policy_not_followed") == 1
-        assert any("brakes" in line["message"] for line in running.events("warning"))
+        assert any("capacity" in line["message"] for line in running.events("warning"))
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.config.amounts import format_mark
+from watchdog.config.declaration_schema import DeclarationTable
 from watchdog.config.problems import Location, Mistake
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import PolicyTable
+from watchdog.config.schema import BrakesTable, PolicyTable
+from watchdog.core.cards import profile_of
 from watchdog.core.policy import Protect
 from watchdog.core.units import format_duration, format_quantity
 
@@ -19,12 +21,27 @@ def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
     yield from _look_for_unused(table.rule)
     for index, rule in enumerate(table.rule):
         yield from _look_at_rule(rule, ("rule", index), table.interval)
+        if rule.mode == "enforce" and table.mode == "observe":
+            yield Mistake(
+                ("rule", index, "mode"),
+                "is enforce, but the policy observes, and so does the rule: it can't do more than the policy",
+            )
     if table.allowance.per_context and table.allowance.per_context < _SMALL:
         yield Mistake(("allowance", "per_context"), _say_small(table.allowance.per_context))
     for index, declaration in enumerate(table.declaration):
-        if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
-            location = ("declaration", index, "allowance", "per_context")
-            yield Mistake(location, _say_small(declaration.allowance.per_context or 0))
+        yield from _look_at_declaration(declaration, ("declaration", index))
+
+
+def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterator[Mistake]:
+    if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
+        yield Mistake((*at, "allowance", "per_context"), _say_small(declaration.allowance.per_context or 0))
+    if declaration.unit != "mig":
+        return
+    if profile_of(declaration.resource or "") is None:
+        what = 'is for resources named after a MIG profile, like "nvidia.com/mig-*"; here 1 stands for a whole card'
+        yield Mistake((*at, "unit"), what)
+    if declaration.limit_annotation:
+        yield Mistake((*at, "limit_annotation"), 'says nothing with unit = "mig": an instance is its own limit')
 
 
 def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
@@ -37,11 +54,12 @@ def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
     waits = any(step.under_pressure for rule in table.rule for step in rule.step)
     if table.pressure is not None and not waits:
         yield Mistake(("pressure",), "is for steps with under_pressure = true, and there is none")
-    if table.pressure is None and waits:
-        yield Mistake((), "a step has under_pressure = true, and there is no [pressure] that says when")
+    uses_force = any(step.do != "warn" for rule in table.rule for step in rule.step)
+    if table.mode == "enforce" and uses_force and table.brakes in (None, BrakesTable()):
+        yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")
     priority = table.protect.priority_at_least
     if priority > Protect().priority_at_least:
-        yield Mistake(("protect", "priority_at_least"), "protects nobody: 2000000000 and above always is")
+        yield Mistake(("protect", "priority_at_least"), "protects nobody more: 2000000000 and above always are")
     if priority <= 0:
         yield Mistake(("protect", "priority_at_least"), "protects every pod that has no priority class")
 
@@ -52,7 +70,8 @@ def _look_for_unused(rules: list[RuleTable]) -> Iterator[Mistake]:
         match = "all" if _is_for_all(rule.match) else repr(rule.match)
         first = seen.get("all", seen.setdefault(match, index))
         if first != index:
-            yield Mistake(("rule", index), f"can never be used: rule[{first}] matches whatever it would match")
+            why = f"can never be used: rule[{first}] matches whatever it would match; put it before that one"
+            yield Mistake(("rule", index), why)
 
 
 def _look_at_rule(rule: RuleTable, at: Location, interval: float) -> Iterator[Mistake]:

@@ -1,13 +1,13 @@
 """Kinds of values that stand for amounts: quantities, durations, percentages, marks, windows, units and shares."""
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
 from watchdog.config.fields import FieldError, Kind, describe, expect_text, quote
 from watchdog.config.names import key
-from watchdog.core.policy import Mark, Special
+from watchdog.core.brakes import MOST_REMEMBERED
+from watchdog.core.policy import Mark, Special, Window
 from watchdog.core.units import (
     format_duration,
     format_percent,
@@ -61,6 +61,11 @@ def format_mark(mark: Mark) -> str:
     return format_quantity(mark.amount or 0)
 
 
+def format_window(window: Window) -> str:
+    """Write a window as a policy file would say it."""
+    return f"{window.count} per {format_duration(window.per_s)}"
+
+
 def quantity(low: str = "0", high: str = "1Ei") -> Kind[int]:
     """An amount of memory in bytes, written as a quantity."""
     lowest, highest = parse_quantity(low), parse_quantity(high)
@@ -86,7 +91,7 @@ def duration(low: str, high: str) -> Kind[float]:
         if not lowest <= seconds <= highest:
             raise FieldError(f"must be {low} to {high}, not {quote(text)}")
         if seconds != parse_duration(format_duration(seconds)):
-            raise FieldError(f"{quote(text)} is finer than a millisecond")
+            raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
         return seconds
 
     return Kind(words=f"a duration, {low} to {high}", read=read, write=format_duration)
@@ -112,14 +117,6 @@ def mark() -> Kind[Mark]:
     return Kind(words=words, read=lambda value: parse_mark(expect_text(value, "110%")), write=format_mark)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """At most `count` in any `per_s` seconds."""
-
-    count: int
-    per_s: float
-
-
 def window() -> Kind[Window]:
     """At most so many in a time."""
     per = duration("1s", "7d")
@@ -131,12 +128,11 @@ def window() -> Kind[Window]:
             raise FieldError(f'{quote(text)} is not a number in a time; write it like "10 per 10m"')
         if int(match["count"]) < 1:
             raise FieldError('the number must be 1 or more; to act never, write mode = "observe"')
+        if int(match["count"]) > MOST_REMEMBERED:
+            raise FieldError(f"the number must be at most {MOST_REMEMBERED}: no more deeds are remembered")
         return Window(count=int(match["count"]), per_s=per.read(match["per"]))
 
-    def write(value: Window) -> str:
-        return f"{value.count} per {format_duration(value.per_s)}"
-
-    return Kind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=write)
+    return Kind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=format_window)
 
 
 def unit() -> Kind[int | Special]:

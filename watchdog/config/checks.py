@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from watchdog.config.amounts import format_mark
 from watchdog.config.declaration_schema import DeclarationTable
 from watchdog.config.fields import quote
+from watchdog.config.names import CONTAINER
 from watchdog.config.problems import Location, Mistake, format_path
 from watchdog.config.rule_schema import RuleTable, StepTable
 from watchdog.config.schema import BrakesTable, PolicyTable
@@ -57,15 +58,27 @@ def _check_declaration(declaration: DeclarationTable, ground: Ground) -> Iterato
     if ground.trusts() and len(kinds) != 1:
         named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
         yield ground.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
-    elif kinds[0] != "resource":
-        for key in ("unless", "limit_annotation"):
-            if getattr(declaration, key):
-                yield ground.mistake(key, f"goes only with a resource, not with {kinds[0]}")
+    elif kinds[0] != "resource" and declaration.unless is not None:
+        yield ground.mistake("unless", f"goes only with a resource, not with {kinds[0]}")
+    if ground.trusts(*_KINDS, "limit_annotation") and len(kinds) == 1:
+        yield from _check_limit(declaration, ground)
     if ground.trusts("unit", "shares"):
         if declaration.unit == "share" and declaration.shares is None:
             yield ground.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
         if declaration.unit != "share" and declaration.shares is not None:
             yield ground.mistake("shares", 'goes only with unit = "share"')
+
+
+def _check_limit(declaration: DeclarationTable, ground: Ground) -> Iterator[Mistake]:
+    annotation = declaration.limit_annotation
+    if not annotation:
+        return
+    key = declaration.annotation or declaration.label
+    if CONTAINER in annotation and key is not None and CONTAINER not in key:
+        what = f"has {CONTAINER}, but {quote(key)} is of the whole pod; leave {CONTAINER} out"
+        yield ground.mistake("limit_annotation", what)
+    if annotation == declaration.annotation:
+        yield ground.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
 
 
 def _check_rule(rule: RuleTable, ground: Ground) -> Iterator[Mistake]:
@@ -102,14 +115,14 @@ def _is_below_allowed(step: StepTable) -> bool:
 
 def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
     """Find steps that stand twice, and marks that fall; steps under pressure make a ladder of their own."""
-    seen: dict[tuple[Mark, float, str], int] = {}
+    seen: dict[tuple[Mark, float, str, bool], int] = {}
     tops: dict[bool, list[Mark]] = {True: [], False: []}
     for index, step in enumerate(steps):
         ground = Ground((*rule.at, "step", index), rule.spoilt)
         if not ground.trusts("above") or _is_below_allowed(step):
             continue
         if ground.trusts("for", "do"):
-            first = seen.setdefault((step.above, step.for_s, step.do), index)
+            first = seen.setdefault((step.above, step.for_s, step.do, step.under_pressure), index)
             if first != index:
                 yield ground.mistake("", f"has the same above, for and do as step[{first}]; leave one of them")
                 continue
@@ -151,4 +164,4 @@ def _check_brakes(brakes: BrakesTable, ground: Ground) -> Iterator[Mistake]:
         and backoff.trusts("first", "max")
         and brakes.owner_backoff.max < brakes.owner_backoff.first
     ):
-        yield backoff.mistake("max", "is shorter than first")
+        yield backoff.mistake("max", "must be at least as long as first")

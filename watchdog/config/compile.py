@@ -4,10 +4,13 @@ from typing import Literal
 
 from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, OwnAllowanceTable
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import PolicyTable
+from watchdog.config.schema import BrakesTable, PolicyTable, PressureTable
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
+    Backoff,
+    Brakes,
+    Breaker,
     Declaration,
     Do,
     JournalLimits,
@@ -43,6 +46,8 @@ def compile_policy(
             priority_at_least=protect.priority_at_least,
             annotation=protect.annotation,
         ),
+        brakes=_compile_brakes(table.brakes) if table.brakes is not None else Brakes(),
+        free_below=(table.pressure or PressureTable()).free_below,
         journal=JournalLimits(max_age_s=journal.max_age, max_size=journal.max_size),
         safety=Safety(
             foreign_pid_namespace=safety.foreign_pid_namespace, signal_without_pidfd=safety.signal_without_pidfd
@@ -111,6 +116,19 @@ def _compile_rule(table: RuleTable) -> Rule:
         mode=table.mode,
         active=table.active,
         steps=tuple(_compile_step(step) for step in table.step),
+    )
+
+
+def _compile_brakes(table: BrakesTable) -> Brakes:
+    backoff, breaker = table.owner_backoff, table.breaker
+    return Brakes(
+        node=table.node,
+        namespace=table.namespace,
+        owner=table.owner,
+        owner_backoff=Backoff(first_s=backoff.first, factor=backoff.factor, max_s=backoff.max) if backoff else None,
+        breaker=Breaker(offenders=breaker.offenders, of_at_least=breaker.of_at_least, hold_s=breaker.hold)
+        if breaker
+        else None,
     )
 
 

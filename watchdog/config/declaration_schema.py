@@ -77,7 +77,7 @@ class DeclarationTable(Table):
     )
     node_labels: Labels = Field({}, description="The declaration applies only on nodes that carry these labels.")
     unless: UnlessTable | None = Field(None, description="A resource that makes the declaration not apply.")
-    limit_annotation: Annotated[str, names.key("the key of an annotation", optional=True)] = Field(
-        "", description="An annotation in which a tenant may name a limit above the request."
+    limit_annotation: Annotated[str, names.key("the key of an annotation", container=True, optional=True)] = Field(
+        "", description="An annotation in which a tenant may name a limit above the request, in the same unit."
     )
     allowance: OwnAllowanceTable | None = Field(None, description="Its own allowance, in place of `[allowance]`.")

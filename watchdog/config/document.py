@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from watchdog.config.amounts import format_mark
-from watchdog.core.policy import Allowance, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.config.amounts import format_mark, format_window
+from watchdog.core.policy import Allowance, Brakes, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 
@@ -25,6 +25,8 @@ def policy_document(policy: Policy) -> dict[str, Any]:
             "priority_at_least": policy.protect.priority_at_least,
             "annotation": policy.protect.annotation,
         },
+        **_given("brakes", _brakes(policy.brakes)),
+        "pressure": {"free_below": format_percent(policy.free_below)},
         "events": {"contact": policy.contact},
         "journal": {
             "max_age": format_duration(policy.journal.max_age_s),
@@ -35,6 +37,25 @@ def policy_document(policy: Policy) -> dict[str, Any]:
             "signal_without_pidfd": policy.safety.signal_without_pidfd,
         },
     }
+
+
+def _brakes(brakes: Brakes) -> dict[str, Any]:
+    backoff, breaker = brakes.owner_backoff, brakes.breaker
+    windows = {"node": brakes.node, "namespace": brakes.namespace, "owner": brakes.owner}
+    document: dict[str, Any] = {name: format_window(window) for name, window in windows.items() if window is not None}
+    if backoff is not None:
+        document["owner_backoff"] = {
+            "first": format_duration(backoff.first_s),
+            "factor": backoff.factor,
+            "max": format_duration(backoff.max_s),
+        }
+    if breaker is not None:
+        document["breaker"] = {
+            "offenders": format_percent(breaker.offenders),
+            "of_at_least": breaker.of_at_least,
+            "hold": format_duration(breaker.hold_s),
+        }
+    return document
 
 
 def _declaration(declaration: Declaration) -> dict[str, Any]:
@@ -67,7 +88,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "account": rule.account,
         **({} if rule.default is None else {"default": format_quantity(rule.default)}),
         **_given("mode", rule.mode),
-        **_given("active", rule.active),
+        **_given("active", rule.active and rule.active.text),
         "step": [_step(step) for step in rule.steps],
     }
 

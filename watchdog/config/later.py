@@ -6,17 +6,7 @@ A version that learns to follow a setting deletes its row.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from watchdog.config.amounts import SPECIAL_UNITS
-from watchdog.config.names import CONTAINER
 from watchdog.config.problems import Location, format_path
-
-
-def _is_special(value: object) -> bool:
-    return value in SPECIAL_UNITS
-
-
-def _names_container(value: object) -> bool:
-    return isinstance(value, str) and CONTAINER in value
 
 
 class Later(NamedTuple):
@@ -28,18 +18,6 @@ class Later(NamedTuple):
 
 
 LATER: Final = (
-    Later(("declaration", "*", "annotation"), _names_container, f"`{CONTAINER}`"),
-    Later(("declaration", "*", "label"), _names_container, f"`{CONTAINER}`"),
-    Later(("declaration", "*", "unit"), _is_special, ", ".join(SPECIAL_UNITS)),
-    Later(("declaration", "*", "shares")),
-    Later(("declaration", "*", "limit_annotation")),
-    Later(("rule", "*", "match", "owner_kinds")),
-    Later(("rule", "*", "match", "namespace_labels")),
-    Later(("rule", "*", "mode")),
-    Later(("rule", "*", "active")),
-    Later(("rule", "*", "step", "*", "under_pressure")),
-    Later(("brakes",)),
-    Later(("pressure",)),
     Later(("capacity",)),
     Later(("events", "observe")),
 )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from watchdog.config.amounts import format_mark
+from watchdog.config.amounts import format_mark, format_window
 from watchdog.config.document import policy_document
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 __all__ = ["policy_document", "render_policy"]
@@ -69,7 +69,7 @@ def _rule(rule: Rule) -> Iterator[str]:
     account = "a pod's containers together" if rule.account == "pod" else "each container by itself"
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
-        yield f"    mode {rule.mode or 'as above'}, active {rule.active or 'always'}"
+        yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"
     rows = [_COLUMNS, *((format_mark(step.above), format_duration(step.for_s), _deed(step)) for step in rule.steps)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows if rule.steps else []:
@@ -117,6 +117,9 @@ def _rest(policy: Policy) -> Iterator[str]:
     spared = [f"namespace {name}" for name in protect.namespaces] + [f"pod {name}" for name in protect.pods]
     spared += [f"annotation {protect.annotation}"] if protect.annotation else []
     yield f"Protected beyond what is built in: {', '.join([*spared, f'priority from {protect.priority_at_least}'])}"
+    yield from _brakes(policy.brakes)
+    if any(step.under_pressure for rule in policy.rules for step in rule.steps):
+        yield f"A card is short of memory while less than {format_percent(policy.free_below)} of it is free"
     journal = policy.journal
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
     yield f"Contact named in Events: {policy.contact or 'none'}"
@@ -126,6 +129,19 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
     if policy.later:
         yield f"Not followed by this version, so that `run` only observes: {', '.join(policy.later)}"
+
+
+def _brakes(brakes: Brakes) -> Iterator[str]:
+    windows = (("node", brakes.node), ("namespace", brakes.namespace), ("owner", brakes.owner))
+    parts = [f"{name} {format_window(window)}" for name, window in windows if window is not None]
+    backoff, breaker = brakes.owner_backoff, brakes.breaker
+    if backoff is not None:
+        first, longest = format_duration(backoff.first_s), format_duration(backoff.max_s)
+        parts.append(f"owner back-off {first}, each time {backoff.factor:g} times as long, at most {longest}")
+    if breaker is not None:
+        share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
+        parts.append(f"breaker at {share} of at least {breaker.of_at_least} owners, for {hold}")
+    yield f"Brakes, kills and evictions at most: {'; '.join(parts) or 'not bounded'}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

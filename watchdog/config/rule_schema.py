@@ -6,6 +6,7 @@ from pydantic import Field
 
 from watchdog.config import amounts, fields, hours, names
 from watchdog.config.declaration_schema import Labels, Table
+from watchdog.core.hours import Hours
 from watchdog.core.policy import Do, Mark, Mode, Scope, Step
 
 _STEP: Final = Step(above=Mark(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
@@ -21,7 +22,11 @@ class MatchTable(Table):
     namespaces: list[NamespaceName] = Field([], description="One of these names is the pod's namespace.")
     pods: list[PodName] = Field([], description="One of these is the pod's name; without a slash in any namespace.")
     labels: Labels = Field({}, description="The pod carries all of these labels.")
-    owner_kinds: list[KindName] = Field([], description="One of these is the kind of the pod's controller.")
+    owner_kinds: list[KindName] = Field(
+        [],
+        description="One of these is the kind of the pod's controller: `Job`, or `Deployment` behind a ReplicaSet; "
+        "without a controller `Pod`.",
+    )
     namespace_labels: Labels = Field({}, description="The pod's namespace carries all of these labels.")
     node_labels: Labels = Field({}, description="The node carries all of these labels.")
 
@@ -67,7 +72,9 @@ class RuleTable(Table):
         None, description='For an account that declares nothing. `"0"` forbids it to use any; unset leaves it alone.'
     )
     mode: Annotated[Mode | None, fields.choice("observe", "enforce")] = Field(
-        None, description="`observe`: this rule only observes."
+        None, description="`observe`: this rule only observes. It can't enforce where the policy observes."
     )
-    active: Annotated[str | None, hours.hours()] = Field(None, description="Outside of it this rule only observes.")
+    active: Annotated[Hours | None, hours.hours()] = Field(
+        None, description="Outside of it this rule only observes, by the clock of that time zone."
+    )
     step: list[StepTable] = Field([], description="The ladder.")

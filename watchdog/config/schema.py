@@ -8,11 +8,13 @@ from pydantic import Field
 from watchdog.config import amounts, fields, names
 from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, Table
 from watchdog.config.rule_schema import NamespaceName, PodName, RuleTable
-from watchdog.core.policy import JournalLimits, Mode, Policy, Protect
+from watchdog.core.policy import Backoff, Breaker, JournalLimits, Mode, Policy, Protect, Window
 
 # The defaults stand in one place, the compiled policy.
 _POLICY: Final = Policy(sha256="", source="")
 _JOURNAL: Final = JournalLimits()
+_BACKOFF: Final = Backoff()
+_BREAKER: Final = Breaker()
 
 
 class ProtectTable(Table):
@@ -31,29 +33,31 @@ class ProtectTable(Table):
 class BackoffTable(Table):
     """The wait between two deeds on pods of one owner."""
 
-    first: Annotated[float, amounts.duration("1s", "1d")] = Field(60.0, description="The first wait.")
-    factor: Annotated[float, fields.number(1, 100)] = Field(2.0, description="Each wait is so many times the last.")
-    max: Annotated[float, amounts.duration("1s", "7d")] = Field(3600.0, description="The longest wait.")
+    first: Annotated[float, amounts.duration("1s", "1d")] = Field(_BACKOFF.first_s, description="The first wait.")
+    factor: Annotated[float, fields.number(1, 100)] = Field(
+        _BACKOFF.factor, description="Each wait is so many times the last."
+    )
+    max: Annotated[float, amounts.duration("1s", "7d")] = Field(_BACKOFF.max_s, description="The longest wait.")
 
 
 class BreakerTable(Table):
     """Holds everything when too many owners are due at once."""
 
     offenders: Annotated[Fraction, amounts.percent("0.1%")] = Field(
-        Fraction(1, 2), description="From this share of the owners on it opens."
+        _BREAKER.offenders, description="From this share of the owners on it opens."
     )
-    of_at_least: Annotated[int, fields.whole(1, 100_000)] = Field(3, description="But only from so many owners on.")
-    hold: Annotated[float, amounts.duration("1s", "7d")] = Field(600.0, description="How long it stays open.")
+    of_at_least: Annotated[int, fields.whole(1, 100_000)] = Field(
+        _BREAKER.of_at_least, description="But only from so many owners on."
+    )
+    hold: Annotated[float, amounts.duration("1s", "7d")] = Field(_BREAKER.hold_s, description="How long it stays open.")
 
 
 class BrakesTable(Table):
     """`[brakes]`: how much force one node uses at most."""
 
-    node: Annotated[amounts.Window | None, amounts.window()] = Field(
-        None, description="Kills and evictions on this node."
-    )
-    namespace: Annotated[amounts.Window | None, amounts.window()] = Field(None, description="In one namespace.")
-    owner: Annotated[amounts.Window | None, amounts.window()] = Field(None, description="Of pods of one owner.")
+    node: Annotated[Window | None, amounts.window()] = Field(None, description="Kills and evictions on this node.")
+    namespace: Annotated[Window | None, amounts.window()] = Field(None, description="In one namespace.")
+    owner: Annotated[Window | None, amounts.window()] = Field(None, description="Of pods of one owner.")
     owner_backoff: BackoffTable | None = Field(None, description="The wait between two deeds on pods of one owner.")
     breaker: BreakerTable | None = Field(None, description="Holds everything when too many are due at once.")
 
@@ -62,7 +66,7 @@ class PressureTable(Table):
     """`[pressure]`: when a card is short of memory, for steps with `under_pressure = true`."""
 
     free_below: Annotated[Fraction, amounts.percent("0.1%", "99%")] = Field(
-        Fraction(5, 100), description="Less than this share of the card is free."
+        _POLICY.free_below, description="Less than this share of the card is free."
     )
 
 

@@ -2,14 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watchdog.core.budget import Budget, Scale, budget, is_per_gpu
 from watchdog.core.declare import PodDeclaration, declare
 from watchdog.core.findings import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
-from watchdog.core.model import Node, Place, PlaceKind, Pod, Snapshot
-from watchdog.core.policy import Match, Policy, Rule
-from watchdog.core.protect import matches, protection
+from watchdog.core.model import Gap, Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.policy import Policy, Rule
+from watchdog.core.pressure import short_for
+from watchdog.core.protect import protection
+from watchdog.core.rules import Namespaces, observes, rule_of
 
 _NO_RULE = Rule(name="")
 
@@ -18,11 +20,15 @@ Uses = tuple[AttributedUse, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What an assessment depends on besides the uses: the policy, the node, and where the daemon itself runs."""
+    """What an assessment depends on besides the uses: the policy, the node, and where the daemon itself runs.
+
+    `namespaces` has the labels of every namespace that is known.
+    """
 
     policy: Policy
     node: Node
     own: Place | None = None
+    namespaces: Namespaces = field(default_factory=dict)
 
 
 def assess(
@@ -48,22 +54,6 @@ def assess_each(
     unique = {pod.uid: pod for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name), reverse=True)}
     found = [each for pod in unique.values() for each in judge(pod, tuple(by_pod.get(pod.uid, ())))]
     return tuple(sorted(found, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
-
-
-def rule_of(pod: Pod, policy: Policy, node: Node) -> Rule | None:
-    """The first rule that matches a pod; None: it is measured and left alone."""
-    return next((rule for rule in policy.rules if _matches(rule.match, pod, node)), None)
-
-
-def _matches(match: Match, pod: Pod, node: Node) -> bool:
-    kind = pod.owner.kind if pod.owner is not None else ""
-    return (
-        (not match.namespaces or matches(pod.namespace, match.namespaces))
-        and (not match.pods or matches(pod.name, match.pods) or matches(pod.title, match.pods))
-        and (not match.owner_kinds or matches(kind, match.owner_kinds))
-        and all(k in pod.labels and matches(pod.labels[k], (v,)) for k, v in match.labels.items())
-        and all(k in node.labels and matches(node.labels[k], (v,)) for k, v in match.node_labels.items())
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +83,19 @@ class Darkness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What holds for a pod whatever it uses: its rule, and what it declares."""
+    """What holds for a pod whatever it uses: its rule, or what is not known for naming it, and what it declares."""
 
     rule: Rule | None
+    gap: Gap | None
     declaration: PodDeclaration
 
     @classmethod
     def of(cls, pod: Pod, snapshot: Snapshot, setting: Setting) -> "Terms":
         """The terms of a pod; of the snapshot the cards, their sizes and what hides them have a part in them."""
+        rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
         return cls(
-            rule=rule_of(pod, setting.policy, setting.node),
+            rule=None if isinstance(rule, Gap) else rule,
+            gap=rule if isinstance(rule, Gap) else None,
             declaration=declare(
                 pod, setting.policy, setting.node, snapshot.gpus, all_cards_seen=_sees_all_cards(snapshot)
             ),
@@ -118,12 +111,14 @@ def assess_pod(
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none where it neither uses GPU memory nor declares it.
 
-    Of the snapshot only the GPUs have a part in it, by their names and sizes, and the time, for a pod that terminates.
+    Of the snapshot only the GPUs have a part in it, by their names and sizes, and the time, for a pod that terminates
+    and a rule that has hours.
     """
     rule, declaration = terms.rule, terms.declaration
     if not (uses or declaration.pod is not None or declaration.containers or declaration.misdeclared):
         return ()
     protected = protection(pod, setting.policy.protect, setting.own, snapshot.at)
+    short = short_for(setting.policy, snapshot.gpus) if rule is not None and rule.minds_pressure else frozenset()
     found: list[Assessment] = []
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
         scale = _scale(key, rule or _NO_RULE, snapshot, uses)
@@ -141,8 +136,13 @@ def assess_pod(
                 declared=granted.declared,
                 declared_by=granted.declared_by,
                 allowed=granted.allowed,
-                verdict=_verdict(granted, used_at_least, is_known=known),
+                requested=granted.requested,
+                allowed_by_request=granted.allowed_by_request,
+                verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=known),
                 protected=protected,
+                observes=rule is not None and observes(rule, snapshot.at),
+                rule_gap=terms.gap,
+                short=short & {use.gpu for use in own},
                 uses=own,
                 shares=_shares(own, granted),
                 misdeclarations=declaration.skipped,
@@ -188,7 +188,7 @@ def _verdict(granted: Budget, used_at_least: int, *, is_known: bool) -> Verdict:
     if granted.misdeclared:
         return Verdict.MISDECLARED
     if granted.allowed is None:
-        # A declaration of whole cards whose size the driver does not tell.
+        # A declaration whose size is not known: the driver does not tell that of the card, or labels are missing.
         return Verdict.UNKNOWN if granted.declared_by else Verdict.UNDECLARED
     if used_at_least > granted.allowed:
         return Verdict.OVER

@@ -2,18 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from watchdog.core.declare import Amount, PodDeclaration, active_containers
+from watchdog.core.amount import Amount
+from watchdog.core.cards import Cards
+from watchdog.core.declare import PodDeclaration, active_containers
 from watchdog.core.findings import AttributedUse
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
+from watchdog.core.sizing import Holder, bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """What an account declares and may use, in bytes; `of` is the part of each container that declares.
 
+    `requested` and `allowed_by_request` are set where a tenant has named a limit, which is then what is declared.
     `misdeclared` says that the pod tried to declare and nothing of it holds.
     """
 
@@ -22,17 +26,18 @@ class Budget:
     allowed: int | None = None
     misdeclared: bool = False
     of: Mapping[str, int] = field(default_factory=dict)
+    requested: int | None = None
+    allowed_by_request: int | None = None
 
 
 def is_per_gpu(declaration: PodDeclaration) -> bool:
     """Whether a pod's declarations hold for each GPU on its own."""
-    return any(amount.kind == "gpu" for amount in _amounts(declaration))
+    return any(amount.per == "gpu" for amount in _amounts(declaration))
 
 
 def contradicts_itself(declaration: PodDeclaration) -> bool:
     """Whether a pod declares a total and an amount per GPU, which cannot be added."""
-    kinds = {amount.kind for amount in _amounts(declaration)}
-    return {"total", "gpu"} <= kinds
+    return {"total", "gpu"} <= {amount.per for amount in _amounts(declaration)}
 
 
 def budget(pod: Pod, declaration: PodDeclaration, scale: "Scale", policy: Policy) -> Budget:
@@ -49,16 +54,24 @@ def budget(pod: Pod, declaration: PodDeclaration, scale: "Scale", policy: Policy
         return Budget(misdeclared=True)
     if not amounts:
         return _default(scale, policy)
-    sizes = {name: scale.bytes_of(amount, _uses_of(scale.pod_uses, name)) for name, amount in amounts.items()}
-    known = {name: size for name, size in sizes.items() if size is not None}
-    if len(known) != len(sizes):
+    return _granted(amounts, scale, policy)
+
+
+def _granted(amounts: Mapping[str, Amount], scale: "Scale", policy: Policy) -> Budget:
+    declared = _sizes(amounts, scale)
+    if declared is None:
         return Budget(declared_by=_sources(amounts.values()))
-    return Budget(
-        declared=sum(known.values()),
+    granted = Budget(
+        declared=sum(declared.values()),
         declared_by=_sources(amounts.values()),
-        allowed=_allowed(amounts, known, scale.uses, policy),
-        of=known,
+        allowed=_allowed(amounts, declared, scale.uses, policy),
+        of=declared,
     )
+    requested = _sizes(amounts, scale, by_request=True) if any(a.limit is not None for a in amounts.values()) else None
+    if requested is None:
+        return granted
+    allowed = _allowed(amounts, requested, scale.uses, policy)
+    return replace(granted, requested=sum(requested.values()), allowed_by_request=allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,33 +89,25 @@ class Scale:
     uses: tuple[AttributedUse, ...]
     pod_uses: tuple[AttributedUse, ...]
 
-    def bytes_of(self, amount: Amount, uses: tuple[AttributedUse, ...]) -> int | None:
-        """What an amount of a container that has these uses comes to; None where a size is needed and not known."""
-        if amount.kind == "total":
-            return amount.bytes_
-        most_used = self._most_used(uses)
-        if amount.kind == "whole":
-            return self._whole(amount, most_used)
-        if self.gpu is None:
-            return amount.bytes_ * (amount.count or 1)
-        return amount.bytes_ if amount.count is None or self.gpu in most_used[: amount.count] else 0
 
-    def _most_used(self, uses: tuple[AttributedUse, ...]) -> list[str]:
-        by_gpu: defaultdict[str, int] = defaultdict(int)
-        for use in uses:
-            by_gpu[use.gpu] += use.used or 0
-        return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
+def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = False) -> dict[str, int] | None:
+    """What each container's amount comes to, in bytes; None where one needs the size of a card that is not known."""
+    cards = Cards(gpus=scale.gpus)
+    sizes: dict[str, int] = {}
+    for name, amount in amounts.items():
+        holder = Holder(_most_used(_uses_of(scale.pod_uses, name)), scale.gpu, cards)
+        size = bytes_of(amount, holder, by_request=by_request)
+        if size is None:
+            return None
+        sizes[name] = size
+    return sizes
 
-    def _whole(self, amount: Amount, most_used: list[str]) -> int | None:
-        sizes = {gpu.uuid: gpu.size for gpu in self.gpus}
-        count = amount.count or 1
-        mine = most_used[:count]
-        if self.gpu is not None:
-            return sizes.get(self.gpu) if self.gpu in mine else 0
-        alike = [gpu.size for gpu in self.gpus if amount.profile is None or gpu.profile == amount.profile]
-        known = [size for size in alike if size is not None]
-        parts = [sizes.get(gpu) for gpu in mine] + [min(known, default=None)] * (count - len(mine))
-        return None if any(part is None for part in parts) else sum(part or 0 for part in parts)
+
+def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
+    by_gpu: defaultdict[str, int] = defaultdict(int)
+    for use in uses:
+        by_gpu[use.gpu] += use.used or 0
+    return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
 
 
 def _amounts(declaration: PodDeclaration) -> tuple[Amount, ...]:

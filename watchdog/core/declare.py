@@ -1,33 +1,21 @@
 """Declarations: how much GPU memory a pod says that it will use, from whichever key it says so."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Final
 
+from watchdog.core.amount import Amount, Devices, check_plausible, read_size
+from watchdog.core.burst import CONTAINER, Limits
+from watchdog.core.cards import GPU_RESOURCE, Cards, is_cut, profile_of, shares_of
 from watchdog.core.findings import Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
-from watchdog.core.units import format_bytes, parse_number
+from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
+from watchdog.core.units import parse_number
 
-GPU_RESOURCE = "nvidia.com/gpu"
-_MIG_PREFIX = "nvidia.com/mig-"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """What one declaration says.
-
-    `total`: `bytes_` over all GPUs. `gpu`: `bytes_` on each, or on the `count` most used where a count is known.
-    `whole`: `count` cards or MIG instances of its own (`profile`), whatever their size.
-    """
-
-    kind: Literal["total", "gpu", "whole"]
-    source: str
-    allowance: Allowance
-    bytes_: int = 0
-    count: int | None = None
-    profile: str | None = None
+# Where schedulers are told on how many GPUs an amount per GPU holds.
+_COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
+_COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +46,6 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
     return tuple(c for c in pod.containers if c.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
 
 
-def shares_cards(node: Node) -> bool:
-    """Whether the node's labels say that `nvidia.com/gpu` stands for a share of a card (GPU feature discovery)."""
-    replicas = node.labels.get("nvidia.com/gpu.replicas", "")
-    strategy = node.labels.get("nvidia.com/gpu.sharing-strategy", "none")
-    return (replicas.isdecimal() and int(replicas) > 1) or strategy not in ("", "none")
-
-
 def declare(
     pod: Pod, policy: Policy, node: Node, gpus: Iterable[Gpu], *, all_cards_seen: bool = True
 ) -> PodDeclaration:
@@ -72,19 +53,15 @@ def declare(
 
     Unless all cards are seen no amount is too large: the missing card may be the one that was meant.
     """
-    sizes = tuple(gpu.size for gpu in gpus) if all_cards_seen else (None,)
-    return _Reader(pod, policy, node, sizes).read()
+    return _Reader(pod, policy, node, Cards(gpus=tuple(gpus), complete=all_cards_seen)).read()
 
 
 class _Reader:
-    def __init__(self, pod: Pod, policy: Policy, node: Node, sizes: tuple[int | None, ...]) -> None:
+    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
         self.pod = pod
         self.policy = policy
         self.node = node
-        known = [size for size in sizes if size is not None]
-        # Where one card does not tell its size, nothing can be called implausible.
-        self.largest = max(known) if known and len(known) == len(sizes) else None
-        self.sum = sum(known)
+        self.cards = cards
         self.skipped: list[Misdeclaration] = []
         self.misdeclared: set[str] = set()
 
@@ -94,41 +71,58 @@ class _Reader:
             first = self._first_of_container(container)
             if first is not None:
                 found[container.name] = first
-        pod = self._first_of_pod(min((order for order, _ in found.values()), default=len(self.policy.declarations)))
+        first_of_pod = self._first_of_pod(min((order for order, _ in found.values()), default=self._last))
+        holders = {"": first_of_pod} if first_of_pod is not None else found
+        active = {container.name for container in active_containers(self.pod)} | {""}
+        limits = Limits(self.pod.annotations, self.node, self.cards)
+        amounts = limits.apply(holders, self.policy.declarations, active)
         return PodDeclaration(
-            containers={} if pod is not None else {name: amount for name, (_, amount) in found.items()},
-            pod=pod,
-            skipped=tuple(self.skipped),
+            containers={name: amount for name, amount in amounts.items() if name},
+            pod=amounts.get(""),
+            skipped=(*self.skipped, *limits.skipped),
             misdeclared=frozenset(self.misdeclared),
         )
+
+    @property
+    def _last(self) -> int:
+        return len(self.policy.declarations)
 
     def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
         tried = len(self.skipped)
         for order, declaration in enumerate(self.policy.declarations):
-            per_pod = declaration.kind != "resource" and "{container}" not in declaration.key
-            if per_pod or not self._applies(declaration, container):
+            applies = self._applies(declaration, container)
+            if applies is False or (declaration.kind != "resource" and CONTAINER not in declaration.key):
                 continue
             source = container.resources if declaration.kind == "resource" else self._source(declaration)
-            key = declaration.key.replace("{container}", container.name)
-            amount = self._amount(declaration, source, key, f"container {container.name}")
+            written = _written(source, declaration.key.replace(CONTAINER, container.name))
+            if applies is None:
+                # A whole card is more than any share of it.
+                amount = (self._whole(container) or self._unknown(declaration, written)) if written else None
+            else:
+                amount = self._amount(declaration, written, f"container {container.name}")
             if amount is not None:
-                return order, self._counted(amount, container)
+                return order, replace(amount, count=_count(container.resources, amount.source))
         if len(self.skipped) > tried:
             self.misdeclared.add(container.name)
             return None
         whole = self._whole(container)
-        return None if whole is None else (len(self.policy.declarations), whole)
+        return None if whole is None else (self._last, whole)
 
-    def _first_of_pod(self, before: int) -> Amount | None:
+    def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
         tried = len(self.skipped)
-        for declaration in self.policy.declarations[:before]:
-            if declaration.kind == "resource" or "{container}" in declaration.key or not self._applies(declaration):
+        for order, declaration in enumerate(self.policy.declarations[:before]):
+            applies = self._applies(declaration)
+            if declaration.kind == "resource" or CONTAINER in declaration.key or applies is False:
                 continue
-            amount = self._amount(declaration, self._source(declaration), declaration.key, "the pod")
+            written = _written(self._source(declaration), declaration.key)
+            if applies is None:
+                amount = self._unknown(declaration, written) if written else None
+            else:
+                amount = self._amount(declaration, written, "the pod")
             if amount is not None:
-                counts = [self._count(container) for container in active_containers(self.pod)]
-                count = sum(each for each in counts if each is not None)
-                return amount if not count or amount.kind != "gpu" else _with_count(amount, count)
+                counts = [_count(container.resources, "") or 0 for container in active_containers(self.pod)]
+                noted = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
+                return order, replace(amount, count=sum(counts) or next((each for each in noted if each), None))
         if len(self.skipped) > tried:
             self.misdeclared.add("")
         return None
@@ -136,69 +130,82 @@ class _Reader:
     def _source(self, declaration: Declaration) -> Mapping[str, str]:
         return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
 
-    def _applies(self, declaration: Declaration, container: Container | None = None) -> bool:
+    def _applies(self, declaration: Declaration, container: Container | None = None) -> bool | None:
+        """Whether a declaration is for this node and holder; None: that depends on labels that are not known."""
+        holders = (container,) if container is not None else self.pod.containers
+        if any(_whole_by_other(holder, declaration) for holder in holders):
+            return False
+        return self._is_for_node(declaration)
+
+    def _is_for_node(self, declaration: Declaration) -> bool | None:
         labels = self.node.labels
+        if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
+            return None
         if any(k not in labels or not fnmatchcase(labels[k], v) for k, v in declaration.node_labels.items()):
             return False
-        if declaration.unless is None:
-            return True
-        holders = (container,) if container is not None else self.pod.containers
-        return not any(self._reaches(holder, declaration) for holder in holders)
+        return declaration.unit != "share" or shares_of(declaration, self.node) is not None
 
-    def _reaches(self, container: Container, declaration: Declaration) -> bool:
-        unless = declaration.unless
-        if unless is None or unless.resource not in container.resources:
-            return False
-        try:
-            return parse_number(container.resources[unless.resource]) >= unless.at_least
-        except ValueError:
-            return False
-
-    def _amount(self, declaration: Declaration, source: Mapping[str, str], key: str, where: str) -> Amount | None:
-        """The sum over the keys that match, None where none does or the sum can't be true."""
-        keys = sorted(k for k in source if fnmatchcase(k, key)) if "*" in key or "?" in key else [key]
-        written = {k: source[k] for k in keys if k in source}
-        # The loader names units that depend on the cards as not followed, and `run` then only observes.
-        if not written or not isinstance(declaration.unit, int):
-            return None
-        try:
-            exact = sum(parse_number(text) for text in written.values()) * declaration.unit
-        except ValueError as error:
-            self._skip(where, next(iter(written)), str(error))
-            return None
-        amount = -(-exact.numerator // exact.denominator)
-        limit = self.largest if declaration.per == "gpu" else self.sum
-        if amount < 0:
-            self._skip(where, ", ".join(written), "it is negative")
-            return None
-        if self.largest is not None and limit is not None and amount > limit:
-            have = "the largest card" if declaration.per == "gpu" else "all cards together"
-            why = f"{format_bytes(amount)} is more than {have} ({format_bytes(limit)}); is the unit right?"
-            self._skip(where, ", ".join(written), why)
-            return None
+    def _unknown(self, declaration: Declaration, written: Mapping[str, str]) -> Amount:
+        """What would count if it were known: nothing after it is taken, since that may be less."""
         allowance = declaration.allowance or self.policy.allowance
-        return Amount(kind=declaration.per, source=", ".join(written), allowance=allowance, bytes_=amount)
+        return Amount(source=", ".join(written), per=declaration.per, size=None, allowance=allowance)
 
-    def _skip(self, where: str, key: str, why: str) -> None:
-        self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=why))
-
-    def _counted(self, amount: Amount, container: Container) -> Amount:
-        count = self._count(container)
-        return amount if count is None or amount.kind != "gpu" else _with_count(amount, count)
-
-    def _count(self, container: Container) -> int | None:
-        return _positive(container.resources.get(GPU_RESOURCE))
+    def _amount(self, declaration: Declaration, written: Mapping[str, str], where: str) -> Amount | None:
+        """The sum over the keys that are written, None where there is none, or it asks for nothing or can't be true."""
+        if declaration.unit == "mig":
+            written = {k: text for k, text in written.items() if not is_cut(k, self.node)}
+        if not written:
+            return None
+        try:
+            size = read_size(declaration, written, shares_of(declaration, self.node))
+            if size is not None:
+                check_plausible(size, declaration.per, self.cards)
+        except ValueError as error:
+            self.skipped.append(Misdeclaration(source=f"{', '.join(written)} of {where}", why=str(error)))
+            return None
+        if size is None:
+            return None
+        per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
+        allowance = declaration.allowance or self.policy.allowance
+        return Amount(source=", ".join(written), per=per, size=size, allowance=allowance)
 
     def _whole(self, container: Container) -> Amount | None:
-        for key in sorted(container.resources):
-            count = _positive(container.resources[key])
-            if count and key.startswith(_MIG_PREFIX):
-                profile = key.removeprefix(_MIG_PREFIX)
-                return Amount(kind="whole", source=key, allowance=NO_ALLOWANCE, count=count, profile=profile)
-        count = self._count(container)
-        if not count or shares_cards(self.node):
+        """The cards and MIG instances that a container has for itself, of which no declaration tells."""
+        devices: dict[str, tuple[str | None, int]] = {}
+        for key, text in sorted(container.resources.items()):
+            count, profile = _positive(text), profile_of(key)
+            if count and (key == GPU_RESOURCE or profile is not None) and not is_cut(key, self.node):
+                devices[key] = profile, count
+        if not devices:
+            for declaration in self.policy.declarations:
+                count = _whole_by_other(container, declaration)
+                if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
+                    devices = {declaration.unless.resource: (None, count)}
+        if not devices:
             return None
-        return Amount(kind="whole", source=GPU_RESOURCE, allowance=NO_ALLOWANCE, count=count)
+        size = Devices(counts=tuple(devices.values()))
+        return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
+
+
+def _whole_by_other(container: Container, declaration: Declaration) -> int:
+    """How many whole cards a container has by the resource that makes a declaration not apply; 0 if it applies."""
+    unless = declaration.unless
+    if unless is None or unless.resource not in container.resources:
+        return 0
+    try:
+        return max(0, int(parse_number(container.resources[unless.resource]) // unless.at_least))
+    except ValueError:
+        return 0
+
+
+def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
+    keys = sorted(k for k in source if fnmatchcase(k, key)) if "*" in key or "?" in key else [key]
+    return {k: source[k] for k in keys if k in source}
+
+
+def _count(resources: Mapping[str, str], source: str) -> int | None:
+    counts = (_positive(resources.get(key)) for key in _COUNT_RESOURCES if key != source)
+    return next((count for count in counts if count), None)
 
 
 def _positive(text: str | None) -> int | None:
@@ -207,7 +214,3 @@ def _positive(text: str | None) -> int | None:
     except ValueError:
         return None
     return int(number) if number is not None and number >= 1 else None
-
-
-def _with_count(amount: Amount, count: int) -> Amount:
-    return Amount(kind=amount.kind, source=amount.source, allowance=amount.allowance, bytes_=amount.bytes_, count=count)

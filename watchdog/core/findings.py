@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from watchdog.core.model import Pod, ProcessKey
+from watchdog.core.model import Gap, Pod, ProcessKey
 from watchdog.core.policy import Rule
 
 
@@ -95,7 +95,11 @@ class Assessment:
     """How one account stands. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
 
     `declared_by` is the resource, annotation or label key (several joined by `, `), or `default`. `protected` says in
-    a few words why the pod is never acted on, or is None.
+    a few words why the pod is never acted on, or is None. `requested` and `allowed_by_request` are what steps under
+    pressure compare with where a tenant may name a limit above the request; None: as declared and as allowed.
+    `observes` says that the rule only observes now, whatever the policy's mode. `short` are those of its GPUs that are
+    short of memory, looked at only where the rule has a step under pressure. `rule_gap` says what is not known for
+    naming the pod's rule; it then has none, and its verdict is unknown.
     """
 
     account: AccountKey
@@ -111,6 +115,11 @@ class Assessment:
     uses: tuple[AttributedUse, ...] = ()
     shares: tuple[ContainerShare, ...] = ()
     misdeclarations: tuple[Misdeclaration, ...] = ()
+    requested: int | None = None
+    allowed_by_request: int | None = None
+    observes: bool = False
+    short: frozenset[str] = frozenset()
+    rule_gap: Gap | None = None
 
     @property
     def is_conclusive(self) -> bool:

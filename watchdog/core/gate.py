@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from watchdog.core.findings import AccountKey, Assessment
-from watchdog.core.ledger import AccountState
+from watchdog.core.brakes import Begun, Brake, owner_of
+from watchdog.core.breaker import breaker_wait_s
+from watchdog.core.findings import Assessment
+from watchdog.core.ledger import AccountState, Ledger
 from watchdog.core.model import Now
-from watchdog.core.plan import Brake, Conditions, PlanEntry
-from watchdog.core.policy import Do
+from watchdog.core.plan import Conditions, PlanEntry
+from watchdog.core.policy import Brakes, Do
+
+_Held = tuple[Brake, float | None]  # the brake, and the seconds until it lets go (None: not a matter of time)
 
 
 def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
@@ -17,34 +21,44 @@ def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
 
 
 class Gate:
-    """Lets the steps of one account after the other through; `states` is what is remembered afterwards."""
+    """Lets the steps of one account after the other through; `states` is what is remembered afterwards.
 
-    def __init__(self, conditions: Conditions, states: dict[AccountKey, AccountState], now: Now) -> None:
+    The brakes count what this pass lets through before, but remember only what has really begun.
+    """
+
+    def __init__(self, conditions: Conditions, brakes: Brakes, ledger: Ledger, now: Now) -> None:
         self.conditions = conditions
-        self.states = states
+        self.states = dict(ledger.accounts)
         self._now = now
+        self._brakes = brakes
+        self._memory = {False: ledger.brakes, True: ledger.trial}
         # A container that a deed is under way on, by whichever account; None stands for the whole pod.
         self._busy: set[tuple[str, str | None]] = set()
-        for key, state in states.items():
-            if state.under_way is not None:
-                self._occupy(key.uid, state.under_way.victim, whole_pod=state.under_way.whole_pod)
+        self._busy_cards: set[str | None] = set()  # None: one whose cards are not known
+        for key, state in self.states.items():
+            under_way = state.under_way
+            if under_way is not None:
+                self._occupy(key.uid, under_way.victim, whole_pod=under_way.whole_pod)
+                self._busy_cards |= {None} if under_way.cards is None else under_way.cards
 
     def pass_through(self, entries: tuple[PlanEntry, ...]) -> Iterator[PlanEntry]:
         """Give an account's entries as they go into the plan: of the due ones the last, and what comes later.
 
         Where force is held back, the last due warning is given all the same: a pod that is protected, say, is still
-        told of.
+        told of. A step under pressure that is held back holds back no other.
         """
         for entry in entries:
             if entry.due_in_s > 0:
                 yield replace(entry, withheld_by=self._standing_brake(entry) if entry.do.is_force else None)
         due = [entry for entry in entries if entry.due_in_s <= 0]
-        if due and due[-1].do.is_force:
-            judged = self._judge(due[-1])
+        warnings = [entry for entry in due if entry.do is Do.WARN]
+        while due and due[-1].do.is_force:
+            judged = self._judge(due.pop())
             yield judged
             if judged.taken:
                 return
-        warnings = [entry for entry in due if entry.do is Do.WARN]
+            if not judged.definition.under_pressure:
+                break
         if warnings:
             yield self._warn(warnings[-1])
 
@@ -57,16 +71,18 @@ class Gate:
     def _judge(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
         hastens = self._hastens(entry, state)
-        brake = self._brake(entry, hastens=hastens)
-        if brake is not None:
+        held = self._held(entry, hastens=hastens, observed=state.observed)
+        if held is not None:
+            brake, lets_go_in_s = held
             # That a kill is not begun again while it is under way is no news.
             own = brake is Brake.PENDING and state.under_way is not None and entry.step <= state.under_way.step
             if not own:
                 self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
-            return replace(entry, withheld_by=brake, news=not own and brake.value not in state.reported)
+            is_news = not own and brake.value not in state.reported
+            return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, news=is_news)
         if state.observed:
             return entry
-        self._occupy(entry.account.uid, entry.victim, whole_pod=entry.definition.scope == "pod")
+        self._let_through(entry, hastens=hastens)
         return replace(entry, taken=True, hastens=hastens)
 
     def _hastens(self, entry: PlanEntry, state: AccountState) -> bool:
@@ -79,15 +95,28 @@ class Gate:
             and entry.victim == under_way.victim
         )
 
-    def _brake(self, entry: PlanEntry, *, hastens: bool) -> Brake | None:
+    def _held(self, entry: PlanEntry, *, hastens: bool, observed: bool) -> _Held | None:
         standing = self._standing_brake(entry)
         if standing is not None:
-            return standing
+            return standing, None
         if not hastens and self._is_busy(entry):
-            return Brake.PENDING
+            return Brake.PENDING, None
         if self.conditions.pods_stale:
-            return Brake.STALE
-        return None if self.conditions.journal_writable else Brake.JOURNAL
+            return Brake.STALE, None
+        # A deed that is hastened has been counted, and so has the one that this incident had in observe mode.
+        counted = None if hastens or observed else self._counted(entry)
+        if counted is not None:
+            return counted
+        return None if self.conditions.journal_writable else (Brake.JOURNAL, None)
+
+    def _counted(self, entry: PlanEntry) -> _Held | None:
+        """The brakes that count deeds."""
+        memory, now_s = self._memory[entry.assessment.observes], self._now.boottime_s
+        held = memory.holds(owner_of(entry.assessment.pod), self._brakes, now_s)
+        if held is not None:
+            return held.brake, held.lets_go_in_s
+        wait_s = breaker_wait_s(memory, self._brakes.breaker, now_s)
+        return (Brake.BREAKER, wait_s) if wait_s > 0 else None
 
     def _standing_brake(self, entry: PlanEntry) -> Brake | None:
         """The brakes that time does not lift."""
@@ -99,10 +128,21 @@ class Gate:
         needs_victim = entry.do is Do.KILL and not entry.victim
         return Brake.UNKNOWN_CONTAINER if needs_victim else None
 
+    def _let_through(self, entry: PlanEntry, *, hastens: bool) -> None:
+        self._occupy(entry.account.uid, entry.victim, whole_pod=entry.definition.scope == "pod")
+        self._busy_cards |= entry.cards
+        if not hastens:
+            observes = entry.assessment.observes
+            owner, begun = owner_of(entry.assessment.pod), Begun(self._now.boottime_s)
+            self._memory[observes] = self._memory[observes].note(owner, begun)
+
     def _occupy(self, uid: str, victim: str, *, whole_pod: bool) -> None:
         self._busy.add((uid, None if whole_pod else victim))
 
     def _is_busy(self, entry: PlanEntry) -> bool:
+        # A card that is short gets room by one victim; whether it was enough shows once its memory is free.
+        if entry.card is not None and not self._busy_cards.isdisjoint({entry.card, None}):
+            return True
         uid = entry.account.uid
         own = self.states[entry.account].under_way is not None
         if entry.definition.scope == "pod" or entry.do is Do.EVICT:

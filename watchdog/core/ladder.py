@@ -8,6 +8,7 @@ from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.ledger import AccountState, Ledger, Signature, Timer
 from watchdog.core.model import Now
 from watchdog.core.policy import Policy, Rule, Step
+from watchdog.core.pressure import allowed_under_pressure
 
 
 class Reading(Enum):
@@ -32,19 +33,35 @@ def rungs(assessment: Assessment, *, stale: bool) -> tuple[Rung, ...]:
     """Hold an assessment against each step of its rule; none where nothing is allowed, since nothing was declared."""
     if assessment.rule is None or assessment.allowed is None:
         return ()
+    under_pressure = allowed_under_pressure(assessment)
     found = []
     for index, step in enumerate(assessment.rule.steps):
-        height = step.above.height(assessment.allowed, step.do)
-        found.append(Rung(index=index, step=step, height=height, reading=_read(assessment, height, stale=stale)))
+        allowed = under_pressure if step.under_pressure else assessment.allowed
+        height = step.above.height(assessment.allowed if allowed is None else allowed, step.do)
+        found.append(Rung(index=index, step=step, height=height, reading=_read(assessment, step, height, stale=stale)))
     return tuple(found)
 
 
-def _read(assessment: Assessment, height: int, *, stale: bool) -> Reading:
+def _read(assessment: Assessment, step: Step, height: int, *, stale: bool) -> Reading:
     if stale:
         return Reading.INCONCLUSIVE
+    if step.under_pressure and not assessment.short:
+        return Reading.BELOW  # there is room: it counts only while there is none
     if assessment.used_at_least > height:
         return Reading.ABOVE
     return Reading.BELOW if assessment.used is not None else Reading.INCONCLUSIVE
+
+
+def _has_ended(ladder: tuple[Rung, ...]) -> bool:
+    """Whether a reading ends the incident: at or below the lowest mark, and no short card to give way on.
+
+    That a card has room again ends no incident of the other steps.
+    """
+    if any(rung.step.under_pressure and rung.reading is not Reading.BELOW for rung in ladder):
+        return False
+    lasting = [rung for rung in ladder if not rung.step.under_pressure] or ladder
+    lowest = min((rung.height for rung in lasting), default=0)
+    return any(rung.height == lowest and rung.reading is Reading.BELOW for rung in lasting)
 
 
 def climb(
@@ -55,9 +72,8 @@ def climb(
     if all(rung.reading is Reading.BELOW for rung in ladder):
         return _settle(assessment, rule, ladder, before, now)
     state = before or AccountState(rule=rule.name, declared=assessment.declared)
-    fresh = state.rule != rule.name or state.declared != assessment.declared
-    lowest = min((rung.height for rung in ladder), default=0)
-    ended = any(rung.height == lowest and rung.reading is Reading.BELOW for rung in ladder)
+    fresh = _is_fresh(state, assessment, rule)
+    ended = _has_ended(ladder)
     known = {rung.step.signature: rung for rung in ladder}
     # An account that the last whole pass did not have used nothing then.
     earlier = ledger.last_pass if before is None else None
@@ -79,9 +95,17 @@ def climb(
         warned_s={} if ended or fresh else _still(state.warned_s, known),
         retries={} if ended or fresh else state.retries,
         observed=state.observed and not ended and not fresh,
+        acted=state.acted and not ended and not fresh,
+        observes=assessment.observes,
         under_way=state.under_way,
         reported=frozenset() if ended or fresh else state.reported,
     )
+
+
+def _is_fresh(state: AccountState, assessment: Assessment, rule: Rule) -> bool:
+    """Whether all of an account's ladder begins anew: another rule, another declaration, or its rule now enforces."""
+    begins = state.observes and not assessment.observes
+    return begins or state.rule != rule.name or state.declared != assessment.declared
 
 
 def _settle(
@@ -95,6 +119,7 @@ def _settle(
         declared=assessment.declared,
         below={rung.step.signature: now for rung in ladder},
         over_since=(over_since or now) if is_over else None,
+        observes=assessment.observes,
         under_way=before.under_way if before is not None else None,
         calm=assessment,
     )

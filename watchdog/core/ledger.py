@@ -1,4 +1,4 @@
-"""The memory of the ladder: what has been counted, warned and begun for each account.
+"""The memory of decisions: what has been counted, warned and begun for each account, and what the brakes remember.
 
 Durations are differences of CLOCK_BOOTTIME.
 """
@@ -6,11 +6,12 @@ Durations are differences of CLOCK_BOOTTIME.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from watchdog.core.brakes import Begun, BrakeMemory, owner_of
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now
 from watchdog.core.policy import Do, Mark
 
-Signature = tuple[Mark, float, Do]
+Signature = tuple[Mark, float, Do, bool]
 
 # A step that failed (no right to signal, no API) must not be tried again at every pass: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
@@ -41,11 +42,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """A deed that has begun and whose memory has not been seen free yet: by which step, on which container."""
+    """A deed that has begun and whose memory has not been seen free yet: by which step, on which container.
+
+    `cards` are the GPUs that its memory is on; None where that is not known, after a restart.
+    """
 
     step: int
     victim: str
     whole_pod: bool = False
+    cards: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +58,10 @@ class AccountState:
     """What the ladder remembers of one account.
 
     `below` has the last conclusive reading not above each mark. `warned_s` has the boot time of each warning of
-    this incident; `observed` says that observe mode has planned this incident's one deed; `reported` are the brakes
-    already told of. `calm` is the assessment that was not above any mark: as long as whole passes give the very same
-    one the state stays as it is, and its last reading is that of the ledger's `last_pass`.
+    this incident; `observed` says that observe mode has planned this incident's one deed, `acted` that a deed has begun
+    in it; `reported` are the brakes already told of; `observes` says that the rule only observed. `calm` is the
+    assessment that was not above any mark: as long as whole passes give the very same one the state stays as it is, and
+    its last reading is that of the ledger's `last_pass`.
     """
 
     rule: str
@@ -66,6 +72,8 @@ class AccountState:
     warned_s: Mapping[Signature, float] = field(default_factory=dict)
     retries: Mapping[Signature, Retry] = field(default_factory=dict)
     observed: bool = False
+    acted: bool = False
+    observes: bool = False
     under_way: UnderWay | None = None
     reported: frozenset[str] = frozenset()
     calm: Assessment | None = None
@@ -73,10 +81,16 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What the ladder remembers of all accounts. `last_pass` is the last pass that read the whole node conclusively."""
+    """What is remembered of all accounts, and of deeds for the brakes.
+
+    `last_pass` is the last pass that read the whole node conclusively. `trial` is the brakes' memory for rules that
+    only observe: what they would have done must not hold back the others.
+    """
 
     accounts: Mapping[AccountKey, AccountState] = field(default_factory=dict)
     last_pass: Now | None = None
+    brakes: BrakeMemory = field(default_factory=BrakeMemory)
+    trial: BrakeMemory = field(default_factory=BrakeMemory)
 
     def begun_anew(self) -> "Ledger":
         """The ledger when enforcement begins: all ladders at their foot, deeds under way still known."""
@@ -85,7 +99,9 @@ class Ledger:
                 key: AccountState(rule=state.rule, declared=state.declared, under_way=state.under_way)
                 for key, state in self.accounts.items()
                 if state.under_way is not None
-            }
+            },
+            brakes=self.brakes.without_observed(),
+            trial=self.trial,
         )
 
     def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
@@ -107,15 +123,27 @@ class Ledger:
             return state.below
         return {key: at if at.boottime_s > last.boottime_s else last for key, at in state.below.items()}
 
-    def note_begun(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
-        """The ledger after a deed on an account has begun, or is taken over from the journal after a restart."""
-        state = self.accounts.get(key) or AccountState(rule=rule, declared=declared)
-        return self._with(key, replace(state, under_way=under_way))
+    def note_begun(self, assessment: Assessment, rule: str, under_way: UnderWay, now: Now) -> "Ledger":
+        """The ledger after a deed on an account has begun: the brakes count it, whatever comes of it."""
+        brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
+        ledger = self.note_under_way(assessment.account, rule, assessment.declared, under_way)
+        return replace(ledger, brakes=brakes)
 
-    def note_observed(self, key: AccountKey) -> "Ledger":
-        """The ledger after observe mode has planned the one deed of this incident."""
-        state = self.accounts.get(key)
-        return self if state is None else self._with(key, replace(state, observed=True))
+    def note_under_way(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
+        """The ledger with a deed under way that was counted when it began: hastened, or left by an earlier daemon."""
+        state = self.accounts.get(key) or AccountState(rule=rule, declared=declared)
+        return self._with(key, replace(state, under_way=under_way, acted=True))
+
+    def note_observed(self, assessment: Assessment, now: Now) -> "Ledger":
+        """The ledger after observe mode, or a rule that only observes, has planned the one deed of this incident."""
+        state = self.accounts.get(assessment.account)
+        if state is None:
+            return self
+        ledger = self._with(assessment.account, replace(state, observed=True))
+        owner, begun = owner_of(assessment.pod), Begun(now.boottime_s, observed=True)
+        if assessment.observes:
+            return replace(ledger, trial=self.trial.note(owner, begun))
+        return replace(ledger, brakes=self.brakes.note(owner, begun))
 
     def note_ended(self, key: AccountKey) -> "Ledger":
         """The ledger after a deed that had begun has ended: the timers of force begin anew."""

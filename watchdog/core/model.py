@@ -131,6 +131,7 @@ class GapReason(StrEnum):
     CGROUP = "cgroup"
     PODS = "pods"
     NODE = "node"  # the node's own object
+    NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
 
 
@@ -217,13 +218,19 @@ class Pod:
         """`namespace/name`, as people write it."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def workload(self) -> Owner:
+        """Who stands behind the pod: its controller, or, where it has none, the pod itself by its name."""
+        return self.owner or Owner(kind="Pod", name=self.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The node's own object, as far as the policy needs it; labels are empty where it is not known."""
+    """The node's own object, as far as the policy needs it; where it is not `known`, only the name is."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,28 +1,15 @@
 """What is to be done, what holds it back, and what came of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from watchdog.core.brakes import Brake
+from watchdog.core.breaker import Crowd
 from watchdog.core.findings import AccountKey, Assessment, Attribution
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
 from watchdog.core.policy import Do, Policy, Rule, Step
-
-
-class Brake(StrEnum):
-    """What withholds a step: the value of `withheld_by` and the label of `withheld_total`."""
-
-    PROTECTED = "protected"
-    PENDING = "pending"
-    STALE = "stale"
-    OWNER = "owner"
-    OWNER_BACKOFF = "owner_backoff"
-    NAMESPACE = "namespace"
-    NODE = "node"
-    BREAKER = "breaker"
-    JOURNAL = "journal"
-    MAINTENANCE = "maintenance"
-    UNKNOWN_CONTAINER = "unknown_container"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +18,10 @@ class PlanEntry:
 
     `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed, `height` the
     bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of a deed under way.
-    `news` says that this withholding has not been reported in this incident yet. `above_since` is when the account was
-    first seen above the mark; `not_above` the last conclusive reading before that, if there was one.
+    `news` says that this withholding has not been reported in this incident yet; `lets_go_in_s` when the brake lets go,
+    None where that is not a matter of time. `card` is the GPU that is short, for a step under pressure.
+    `above_since` is when the account was first seen above the mark; `not_above` the last conclusive reading before
+    that, if there was one.
     """
 
     assessment: Assessment
@@ -46,6 +35,8 @@ class PlanEntry:
     taken: bool = False
     hastens: bool = False
     news: bool = False
+    lets_go_in_s: float | None = None
+    card: str | None = None
     above_since: Now
     not_above: Now | None = None
 
@@ -64,13 +55,23 @@ class PlanEntry:
         """The account it is about."""
         return self.assessment.account
 
+    @property
+    def cards(self) -> frozenset[str]:
+        """The GPUs on which the victim's memory is."""
+        whole_pod = self.definition.scope == "pod" or self.do is Do.EVICT
+        return frozenset(use.gpu for use in self.assessment.uses if whole_pod or use.container == self.victim)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All entries in the order in which they would be acted on, and the ledger after this pass."""
+    """All entries in the order in which they would be acted on, and the ledger after this pass.
+
+    `crowd` is what the breaker looked at; None: it had no reason to look.
+    """
 
     entries: tuple[PlanEntry, ...]
     ledger: Ledger
+    crowd: Crowd | None = None
 
     @property
     def actions(self) -> tuple[PlanEntry, ...]:
@@ -122,8 +123,8 @@ class CycleReport:
     """One pass, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
 
     `suspended` has the reasons why the daemon, told to enforce, does not. `began` are deeds whose first signal went
-    out in this pass or since the last one, `outcomes` what ended. `duration_s` is the pass, `scan_s` its reading of the
-    node.
+    out in this pass or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
+    `duration_s` is the pass, `scan_s` its reading of the node.
     """
 
     node: Node
@@ -139,5 +140,6 @@ class CycleReport:
     plan: Plan
     began: tuple[Outcome, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scan_s: float = 0.0
     duration_s: float = 0.0

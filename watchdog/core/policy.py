@@ -6,6 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Literal
 
+from watchdog.core.hours import Hours
 from watchdog.core.units import format_percent, format_quantity
 
 Mode = Literal["observe", "enforce"]
@@ -64,9 +65,9 @@ class Step:
     under_pressure: bool = False
 
     @property
-    def signature(self) -> tuple[Mark, float, Do]:
-        """What keeps a step's timer over a reload: `above`, `for` and `do`."""
-        return (self.above, self.for_s, self.do)
+    def signature(self) -> tuple[Mark, float, Do, bool]:
+        """What keeps a step's timer over a reload: `above`, `for` and `do`, and whether it waits for a short card."""
+        return (self.above, self.for_s, self.do, self.under_pressure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,13 @@ class Rule:
     account: Literal["pod", "container"] = "pod"
     default: int | None = None
     mode: Mode | None = None
-    active: str | None = None
+    active: Hours | None = None
     steps: tuple[Step, ...] = ()
+
+    @property
+    def minds_pressure(self) -> bool:
+        """Whether it matters to this rule that a card is short of memory."""
+        return any(step.under_pressure for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +156,43 @@ class Protect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """At most `count` in any `per_s` seconds."""
+
+    count: int
+    per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """The wait between two deeds on pods of one owner: `first_s`, then `factor` times the last, at most `max_s`."""
+
+    first_s: float = 60.0
+    factor: float = 2.0
+    max_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """Holds all force when the share `offenders` of at least `of_at_least` owners is due at once."""
+
+    offenders: Fraction = Fraction(1, 2)
+    of_at_least: int = 3
+    hold_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brakes:
+    """How much force one node uses at most; None: not bounded in this way."""
+
+    node: Window | None = None
+    namespace: Window | None = None
+    owner: Window | None = None
+    owner_backoff: Backoff | None = None
+    breaker: Breaker | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLimits:
     """How much of the past the journal keeps."""
 
@@ -179,6 +222,8 @@ class Policy:
     allowance: Allowance = field(default_factory=Allowance)
     rules: tuple[Rule, ...] = ()
     protect: Protect = field(default_factory=Protect)
+    brakes: Brakes = field(default_factory=Brakes)
+    free_below: Fraction = Fraction(5, 100)
     journal: JournalLimits = field(default_factory=JournalLimits)
     safety: Safety = field(default_factory=Safety)
     contact: str = ""

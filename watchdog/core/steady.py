@@ -10,6 +10,8 @@ from watchdog.core.attribute import PodIndex, attribute_by
 from watchdog.core.findings import Assessment, Attribution
 from watchdog.core.model import Now, Pod, Snapshot
 from watchdog.core.policy import Policy
+from watchdog.core.pressure import short_for
+from watchdog.core.rules import hours_at
 
 Findings = tuple[Attribution, tuple[Assessment, ...]]
 
@@ -53,7 +55,9 @@ class Assessor:
             self._pods, self._index = pods, PodIndex.of(pods)
             self._terminating = any(pod.deletion_deadline_s is not None for pod in pods)
         cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed, gpu.up) for gpu in snapshot.gpus)
-        ground = (cards, snapshot.blind, snapshot.unseen, setting.node, setting.own)
+        given = (setting.node, setting.own, setting.namespaces, hours_at(setting.policy, snapshot.at))
+        short = short_for(setting.policy, snapshot.gpus)
+        ground = (cards, snapshot.blind, snapshot.unseen, given, short)
         question = (ground, snapshot.uses, snapshot.processes, pods, snapshot.at if self._terminating else None)
         last = self._last
         if last is not None and last.policy is setting.policy and last.question == question:

@@ -5,27 +5,33 @@ from watchdog.core.model import ProcessKey
 from watchdog.core.policy import Scope
 
 
-def victim_of(assessment: Assessment) -> str:
+def victim_of(assessment: Assessment, card: str | None = None) -> str:
     """Choose the container to act on; "" where none can be named.
 
     In a container account it is that container. In a pod account it is the one that is farthest above its own
-    declaration (0 if none), then the larger, then the first by name. Unknown containers are never chosen.
+    declaration (0 if none), then the larger, then the first by name. Unknown containers are never chosen. Where a card
+    is short, only who uses that card gives it room.
     """
     if assessment.account.container is not None:
         return assessment.account.container
-    listed = {use.container for use in assessment.uses}
+    listed = {use.container for use in assessment.uses if card in (None, use.gpu)}
     candidates = [share for share in assessment.shares if share.container and share.container in listed]
     if not candidates:
         return ""
     return min(candidates, key=lambda s: (s.declared - s.used_at_least, -s.used_at_least, s.container)).container
 
 
-def targets_of(assessment: Assessment, victim: str, scope: Scope) -> tuple[ProcessKey, ...]:
-    """The listed GPU processes that a scope names: the largest, the victim's, or those of all known containers."""
+def targets_of(assessment: Assessment, victim: str, scope: Scope, card: str | None = None) -> tuple[ProcessKey, ...]:
+    """The listed GPU processes that a scope names: the largest, the victim's, or those of all known containers.
+
+    The largest is that on the card, where one is short.
+    """
     if not victim:
         return ()
     used: dict[ProcessKey, int] = {}
     for use in assessment.uses:
+        if scope == "process" and card not in (None, use.gpu):
+            continue
         if use.container == victim or (scope == "pod" and use.container):
             used[use.key] = used.get(use.key, 0) + (use.used or 0)
     if scope == "process" and used:

@@ -101,6 +101,11 @@ class Chronicle:
         else:
             self._tell(now, "freed", f"{used} back on the card, {span(release_s)} after the first signal", "good")
 
+    def breaker(self, opened: Now | None, now: Now) -> None:
+        """Note since when the breaker is open; the demo's policy has none."""
+        if self.journal is not None:
+            self.journal.breaker(opened, now)
+
     # ---- as the witness of the passes
 
     def start(self, party: Party, now: Now) -> None:

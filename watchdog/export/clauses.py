@@ -1,26 +1,13 @@
-"""The clauses that sentences about an account are made of: who, how much, by which rule, whom it hits, why not."""
+"""The clauses that sentences about an account are made of: who, how much, by which rule, whom it hits."""
 
-from typing import Final
+from dataclasses import dataclass
 
 from watchdog.core.findings import Assessment
 from watchdog.core.model import Now
-from watchdog.core.plan import Brake, PlanEntry
-from watchdog.core.policy import Do, Rule, Step
-from watchdog.core.units import format_bytes, format_duration, format_quantity
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
 from watchdog.export.phrases import LONGEST_NAME, count, elapsed_s, inert, span
-
-_WHY: Final = {
-    Brake.PENDING: "an earlier kill or eviction here has not ended yet",
-    Brake.STALE: "the pod list is too old to act on",
-    Brake.OWNER: "the brake on kills and evictions of this owner holds",
-    Brake.OWNER_BACKOFF: "its owner's last kill or eviction is too recent",
-    Brake.NAMESPACE: "the brake on kills and evictions in this namespace holds",
-    Brake.NODE: "the brake on kills and evictions on this node holds",
-    Brake.BREAKER: "so many owners are over at once that the policy or the node is in doubt, not the pods",
-    Brake.JOURNAL: "the journal can't be written, and nothing is killed without a record",
-    Brake.MAINTENANCE: "the node's GPUs are under maintenance",
-    Brake.UNKNOWN_CONTAINER: "it is not known which container the memory belongs to",
-}
 
 
 def usage(entry: PlanEntry, now: Now, limit: int = LONGEST_NAME) -> str:
@@ -31,7 +18,7 @@ def usage(entry: PlanEntry, now: Now, limit: int = LONGEST_NAME) -> str:
     subject = capital(holder(assessment, limit))
     where = f" on {inert(assessment.account.gpu, limit)}" if assessment.account.gpu is not None else ""
     used = f"{amount_used(assessment)} of GPU memory{where}"
-    return f"{subject} uses {used}, {_comparison(assessment, limit)}{lasting}."
+    return f"{subject} uses {used}, {_comparison(entry, limit)}{lasting}."
 
 
 def amount_used(assessment: Assessment) -> str:
@@ -55,13 +42,34 @@ def source(assessment: Assessment, limit: int = LONGEST_NAME) -> str:
     return f"declared by {inert(assessment.declared_by or 'nothing', limit)}"
 
 
-def _comparison(assessment: Assessment, limit: int) -> str:
-    used, allowed, declared = assessment.used_at_least, assessment.allowed, assessment.declared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a step holds an account to: bytes allowed and declared, and where they come from; None: nothing holds."""
+
+    allowed: int | None
+    declared: int | None
+    origin: str
+
+
+def terms(entry: PlanEntry, limit: int = LONGEST_NAME) -> Terms:
+    """What an entry's step holds the account to.
+
+    While its card is short that is what was requested, where the tenant has named a limit above it.
+    """
+    assessment = entry.assessment
+    requested, by_request = assessment.requested, assessment.allowed_by_request
+    if entry.definition.under_pressure and requested is not None and by_request is not None:
+        return Terms(allowed=by_request, declared=requested, origin="requested")
+    return Terms(allowed=assessment.allowed, declared=assessment.declared, origin=source(assessment, limit))
+
+
+def _comparison(entry: PlanEntry, limit: int) -> str:
+    held_to, used = terms(entry, limit), entry.assessment.used_at_least
+    allowed, declared, origin = held_to.allowed, held_to.declared, held_to.origin
     if allowed is None or declared is None:
         return "with no declaration that holds"
     if allowed == 0:
-        return f"where none is allowed (0 {source(assessment, limit)})"
-    origin = source(assessment, limit)
+        return f"where none is allowed (0 {origin})"
     if allowed != declared:
         origin = f"{format_bytes(declared)} {origin}, plus allowance"
     percent = round(100 * used / allowed)
@@ -70,23 +78,38 @@ def _comparison(assessment: Assessment, limit: int) -> str:
     return f"{share} the {format_bytes(allowed)} allowed ({origin})"
 
 
-def because(entry: PlanEntry, limit: int = LONGEST_NAME) -> str:
+def because(entry: PlanEntry, limit: int = LONGEST_NAME, policy: Policy | None = None) -> str:
     """Name the rule and the mark, as a sentence: `Rule notebooks: above 110% for 10s`."""
-    return f"Rule {inert(entry.rule.name, limit)}: {mark(entry)}."
+    return f"Rule {inert(entry.rule.name, limit)}: {mark(entry, policy)}."
 
 
-def mark(entry: PlanEntry) -> str:
-    """The mark of an entry's step for people: `above 110% for 10s`."""
+def mark(entry: PlanEntry, policy: Policy | None = None) -> str:
+    """The mark of an entry's step for people: `above 110% for 10s`; of a step under pressure with the card it is for.
+
+    With the policy it says how little free memory makes a card short.
+    """
     allowed, step = entry.assessment.allowed, entry.definition
     raised = step.above.amount is not None and allowed is not None and entry.height > step.above.amount
-    return mark_of(step) + (" (and above what is allowed)" if raised else "")
+    card = inert(entry.card) if entry.card is not None else "its card"
+    return _plain_mark(step) + (" (and above what is allowed)" if raised else "") + _while_short(step, card, policy)
 
 
-def mark_of(step: Step) -> str:
+def mark_of(step: Step, policy: Policy | None = None) -> str:
     """The mark of a step for people: `above 110% for 10s`, `more than 512Mi above allowed, at once`."""
+    return _plain_mark(step) + _while_short(step, "its card", policy)
+
+
+def _plain_mark(step: Step) -> str:
     plus = step.above.plus
     height = f"above {step.above}" if plus is None else f"more than {format_quantity(plus)} above allowed"
     return f"{height} for {format_duration(step.for_s)}" if step.for_s else f"{height}, at once"
+
+
+def _while_short(step: Step, card: str, policy: Policy | None) -> str:
+    if not step.under_pressure:
+        return ""
+    free = f" (less than {format_percent(policy.free_below)} free)" if policy is not None else ""
+    return f" while {card} is short of memory{free}"
 
 
 def victims(entry: PlanEntry, processes: int | None = None, limit: int = LONGEST_NAME) -> str:
@@ -103,20 +126,28 @@ def signals(step: Step) -> str:
     return f"SIGTERM, then SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL at once"
 
 
-def withheld_because(entry: PlanEntry, limit: int = LONGEST_NAME) -> str:
-    """Why a brake holds an entry back, as the end of a sentence."""
-    if entry.withheld_by is Brake.PROTECTED:
-        why = entry.assessment.protected
-        return f"the pod is protected: {inert(why, limit)}" if why else "a DaemonSet would put the pod back at once"
-    return _WHY[entry.withheld_by] if entry.withheld_by is not None else "nothing holds it back"
-
-
 def next_force(rule: Rule, step: int) -> str:
     """What the rule does further up its ladder: `the rule kills above 110% for 10s`."""
-    for later in rule.steps[step + 1 :]:
-        if later.do.is_force and not later.under_pressure:
-            return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}"
-    return "the rule does nothing more"
+    later = later_force(rule, step)
+    if later is None:
+        return "the rule does nothing more"
+    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}"
+
+
+def later_force(rule: Rule, step: int) -> Step | None:
+    """The next step of a rule that kills or evicts; one under pressure only where no other is left."""
+    later = [each for each in rule.steps[step + 1 :] if each.do.is_force]
+    return min(later, key=lambda each: each.under_pressure, default=None)
+
+
+def observing_because(assessment: Assessment, limit: int = LONGEST_NAME) -> str:
+    """Why nothing is done where a step was only observed: the rule observes, or else the whole daemon."""
+    rule = assessment.rule
+    if not assessment.observes or rule is None:
+        return "observe mode"
+    if rule.mode == "observe" or rule.active is None:
+        return "this rule only observes"
+    return f"this rule only observes outside its hours ({inert(rule.active.text, limit)})"
 
 
 def capital(text: str) -> str:

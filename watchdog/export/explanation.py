@@ -2,12 +2,11 @@
 
 from watchdog.core.findings import Assessment
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.core.policy import Declaration, Do, Policy
-from watchdog.core.units import format_bytes, format_quantity
-from watchdog.export.clauses import amount_used, holder, mark, signals, source, victims
+from watchdog.core.policy import Do, Policy
+from watchdog.core.units import format_bytes
+from watchdog.export.advice import advice
+from watchdog.export.clauses import Terms, amount_used, holder, mark, observing_because, signals, terms, victims
 from watchdog.export.phrases import elapsed_s, inert, span
-
-_GI = 2**30
 
 
 def explanation(outcome: Outcome, policy: Policy) -> str:
@@ -15,10 +14,10 @@ def explanation(outcome: Outcome, policy: Policy) -> str:
     entry = outcome.entry
     sentences = (
         _what(outcome),
-        _how_much(entry.assessment),
-        _rule(entry, outcome),
+        _how_much(entry.assessment, terms(entry)),
+        _rule(entry, outcome, policy),
         _how(outcome),
-        _change(entry.assessment, policy),
+        f"To prevent it, {advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)}.",
         f"Questions: ask {inert(policy.contact)}." if policy.contact else "",
     )
     return " ".join(sentence for sentence in sentences if sentence)
@@ -29,13 +28,14 @@ def _what(outcome: Outcome) -> str:
     whole = holder(entry.assessment)
     whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do is Do.KILL else whole
     base, done = {Do.WARN: ("warn", "warned"), Do.KILL: ("kill", "killed"), Do.EVICT: ("evict", "evicted")}[entry.do]
-    too_much = entry.assessment.used_at_least > (entry.assessment.allowed or 0)
+    too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
     used = "used more GPU memory than it may" if too_much else "came close to what it may use"
     over = f"because {_short(entry.assessment)} {used}"
     if outcome.result is Result.DONE:
         return f"The watchdog {done} {whom}, {over}."
     if outcome.result is Result.OBSERVED:
-        return f"The watchdog would {base} {whom}, {over}; it only observes here, so nothing was done."
+        why = observing_because(entry.assessment) if entry.assessment.observes else "it only observes here"
+        return f"The watchdog would {base} {whom}, {over}; {why}, so nothing was done."
     reason = f": {inert(outcome.reason)}" if outcome.reason else ""
     return f"The watchdog was to {base} {whom}, {over}; this ended as {outcome.result.value}{reason}."
 
@@ -44,24 +44,25 @@ def _short(assessment: Assessment) -> str:
     return "the pod" if assessment.account.container is None else "the container"
 
 
-def _how_much(assessment: Assessment) -> str:
-    allowed, declared = assessment.allowed, assessment.declared
+def _how_much(assessment: Assessment, held_to: Terms) -> str:
+    allowed, declared = held_to.allowed, held_to.declared
     if allowed is None or declared is None:
         return f"It used {amount_used(assessment)}."
     where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
     if allowed == 0:
-        return f"It used {amount_used(assessment)}{where}, and none is allowed (0 {source(assessment)})."
+        return f"It used {amount_used(assessment)}{where}, and none is allowed (0 {held_to.origin})."
     allowance = f", plus {format_bytes(allowed - declared)} for what the driver takes" if allowed > declared else ""
-    origin = f"{format_bytes(declared)} {source(assessment)}{allowance}"
+    origin = f"{format_bytes(declared)} {held_to.origin}{allowance}"
     return f"It used {amount_used(assessment)}{where}; {format_bytes(allowed)} were allowed: {origin}."
 
 
-def _rule(entry: PlanEntry, outcome: Outcome) -> str:
+def _rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
     does = {Do.WARN: "warns", Do.KILL: "kills", Do.EVICT: "evicts"}[entry.do]
     # What came after the first signal is not what it was killed for.
     above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
     lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
-    return f"Rule {inert(entry.rule.name)} {does} {mark(entry)}, which is {format_bytes(entry.height)} here{lasted}."
+    height = format_bytes(entry.height)
+    return f"Rule {inert(entry.rule.name)} {does} {mark(entry, policy)}, which is {height} here{lasted}."
 
 
 def _how(outcome: Outcome) -> str:
@@ -71,31 +72,3 @@ def _how(outcome: Outcome) -> str:
     freed = f", and the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
     # The kubelet knows nothing of it: a SIGKILL of ours shows as Error with exit code 137, never as OOMKilled.
     return f"The processes got {signals(entry.definition)}{freed}; Kubernetes does not show this as OOMKilled."
-
-
-def _change(assessment: Assessment, policy: Policy) -> str:
-    allowed, declared = assessment.allowed, assessment.declared
-    if allowed is None or declared is None or assessment.used_at_least <= allowed:
-        return "To stay clear of it, use less GPU memory or declare more."
-    needed = _round_up(declared + assessment.used_at_least - allowed)
-    declaration = _declaration(assessment, policy)
-    if declaration is None:
-        return f"To prevent it, use less GPU memory or declare at least {format_quantity(needed)}."
-    key = inert(declaration.key)
-    # What the owner writes is a number of the declaration's unit, so that it can be copied.
-    unit = declaration.unit if isinstance(declaration.unit, int) else 1
-    number = format_quantity(needed) if unit == 1 else str(-(-needed // unit))
-    return f"To prevent it, use less GPU memory or declare more: {key} of at least {number}."
-
-
-def _declaration(assessment: Assessment, policy: Policy) -> Declaration | None:
-    """The declaration that counted, or, for a default, the first that the owner could use; None if it is not plain."""
-    plain = [each for each in policy.declarations if isinstance(each.unit, int) and each.per == "total"]
-    if assessment.declared_by == "default":
-        return next((each for each in plain if not set("*?{") & set(each.key)), None)
-    return next((each for each in plain if each.key == assessment.declared_by), None)
-
-
-def _round_up(amount: int) -> int:
-    step = _GI if amount >= 8 * _GI else _GI // 4 if amount >= _GI else _GI // 64
-    return -(-amount // step) * step

@@ -103,7 +103,9 @@ def state_families(report: CycleReport) -> Iterator[Metric]:
         synced.wall_s if synced is not None else None,
     )
     yield single("enforcing", "Whether force is used.", float(report.enforcing))
-    yield single("breaker_open", "Whether the breaker holds all force back.", 0.0)
+    yield single(
+        "breaker_open", "Whether the breaker holds force back.", float(report.plan.ledger.brakes.opened is not None)
+    )
     yield gauge(
         "enforcement_suspended",
         "Told to enforce and not enforcing, by reason.",

@@ -132,4 +132,5 @@ class _Server(ThreadingMixIn, TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):  # a client that has gone is no news
-            structlog.get_logger().error("error", message=f"an HTTP request failed: {error!r}")
+            message = f"an HTTP request failed for a reason that was not foreseen; please report this: {error!r}"
+            structlog.get_logger().error("error", message=message)

@@ -69,13 +69,13 @@ class Handler(BaseHTTPRequestHandler):
             return False
         if self.command in ("GET", "HEAD"):
             return True
-        self._send(_plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", (("Allow", "GET, HEAD"),)))
+        self._send(_plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered", (("Allow", "GET, HEAD"),)))
         return False
 
     def do_GET(self) -> None:
         """Answer by the path as it was sent: what is not exactly one of ours is not there."""
         route = _ROUTES.get(self._path())
-        self._send(route(self) if route is not None else _plain(HTTPStatus.NOT_FOUND, "not found"))
+        self._send(route(self) if route is not None else _plain(HTTPStatus.NOT_FOUND, _NOT_FOUND))
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -145,6 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(status=HTTPStatus.OK, body=body, content_type="application/json")
 
 
+_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
 _ROUTES: Final[dict[str, Callable[[Handler], Answer]]] = {
     "/": Handler.index,

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from watchdog import clock
+from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
+from watchdog.export.journal_brakes import CLOSE_BREAKER, OPEN_BREAKER, insert_begun, read_brakes
 from watchdog.export.journal_deeds import UnfinishedDeed, encode, insert_deed, unfinished_deeds
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_file import JournalFile
@@ -45,8 +47,8 @@ Statement = tuple[str, Mapping[str, Any]]
 class Journal:
     """The journal of one node; `open` gives one.
 
-    Only `open`, `intend` and `unfinished` raise (JournalError). What the other methods can't write is kept in memory,
-    up to a bound, and written once the disk takes it again.
+    Only `open`, `intend`, `unfinished` and `brakes` raise (JournalError). What the other methods can't write is kept in
+    memory, up to a bound, and written once the disk takes it again.
     """
 
     def __init__(self, file: JournalFile, limits: JournalLimits, node: str, news: News) -> None:
@@ -85,6 +87,7 @@ class Journal:
 
         def write(connection: sqlite3.Connection) -> int:
             deed = insert_deed(connection, entry, keys, now)
+            insert_begun(connection, deed, entry, now)
             connection.execute(INSERT, bound({**row, "deed": deed, "detail": encode(keys)}))
             return deed
 
@@ -119,6 +122,18 @@ class Journal:
         values = {"at": now.wall_s, "release_s": release_s, "deed": deed}
         self._submit([(update, values), (INSERT, bound({**context, **row}))])
 
+    def breaker(self, opened: Now | None, now: Now) -> None:
+        """Note since when the breaker is open; None: it has closed."""
+        if opened is None:
+            self._submit([(CLOSE_BREAKER, {})])
+        else:
+            moment = {"boot_id": opened.boot_id, "boottime_s": opened.boottime_s, "wall_s": opened.wall_s}
+            self._submit([(OPEN_BREAKER, moment)])
+
+    def brakes(self, now: Now) -> BrakeMemory:
+        """What the brakes have to know of earlier daemons, in the time of this boot; JournalError."""
+        return self._file.use(lambda connection: read_brakes(connection, now))
+
     def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
         """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
         self._submit([(INSERT, bound(base_row(event, self._node, now, sentence) | {"detail": detail or None}))])
@@ -131,6 +146,10 @@ class Journal:
             if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.deed is None
         ]
         self._submit([(INSERT, bound(row)) for row in rows])
+
+    def later(self, statements: Iterable[Statement]) -> None:
+        """Keep these to be written together with whatever is written next."""
+        self._waiting.extend(statements)
 
     def unfinished(self) -> tuple[UnfinishedDeed, ...]:
         """The deeds whose end or release is not known, oldest first; JournalError. To be asked once, at the start.

@@ -5,6 +5,7 @@ from typing import Final
 
 from watchdog.core.model import Now
 from watchdog.core.policy import JournalLimits
+from watchdog.export.journal_past import delete_past, past_size
 
 _BATCH: Final = 1000  # rows a transaction: a long one would keep deeds waiting
 _MOST_BATCHES: Final = 10  # a call: the loop stands still meanwhile, and the next call goes on
@@ -34,10 +35,20 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> in
         if removed < _BATCH:
             break
     for _ in range(_MOST_BATCHES):
+        removed = delete_past(connection, now.wall_s - limits.max_age_s, limits.max_size * 3 // 4, _BATCH)
+        deleted += removed
+        if removed < _BATCH:
+            break
+    for _ in range(_MOST_BATCHES):
         _give_back(connection)
         excess = 1 - limits.max_size / size(connection)
         if excess <= 0:
             break
+        # What was done is worth more than what was seen: the past goes first, as long as it has more than a quarter.
+        keep = max(past_size(connection) + limits.max_size - size(connection), limits.max_size // 4)
+        if removed := delete_past(connection, -float("inf"), keep, _BATCH):
+            deleted += removed
+            continue
         rows = connection.execute("SELECT count(*) FROM occurrence").fetchone()[0]
         removed = _delete(connection, float("inf"), open_since_s, min(int(rows * excess) + 1, _BATCH))
         deleted += removed

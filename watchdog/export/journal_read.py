@@ -66,14 +66,33 @@ def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:
     if pod is not None:
         sql += " AND namespace || '/' || pod = ?"
     sql += " ORDER BY wall_s, id"
+    with reading(path) as connection:
+        found = connection.execute(sql, (*values, *([pod] if pod is not None else []))).fetchall()
+    return [HistoryRow(**dict(zip(COLUMNS, row, strict=True))) for row in found]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that reads a journal and writes nothing; JournalError names the file and the remedy."""
     try:
         with _opened(path) as connection:
-            found = connection.execute(sql, (*values, *([pod] if pod is not None else []))).fetchall()
+            yield connection
     except sqlite3.Error as error:
         raise explain(error, path) from error
     except OSError as error:
         raise explain_os(error, path) from error
-    return [HistoryRow(**dict(zip(COLUMNS, row, strict=True))) for row in found]
+
+
+def pods_in(path: Path) -> list[str]:
+    """Every pod that the journal names, as `namespace/name`; JournalError names the file and the remedy."""
+    sql = "SELECT DISTINCT namespace || '/' || pod FROM occurrence WHERE namespace IS NOT NULL AND pod IS NOT NULL"
+    try:
+        with _opened(path) as connection:
+            return [str(title) for (title,) in connection.execute(sql)]
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    except OSError as error:
+        raise explain_os(error, path) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.export.journal_errors import JournalError
+from watchdog.export.journal_past import PAST_TABLES
 
 APPLICATION_ID: Final = 0x67707764  # "gpwd"
 COLUMNS: Final = (
@@ -32,6 +33,17 @@ MIGRATIONS: Final = (
         result TEXT, ended_s REAL, released_s REAL, release_s REAL
     ) STRICT;
     """,
+    """
+    CREATE TABLE begun (
+        deed INTEGER PRIMARY KEY, namespace TEXT NOT NULL, owner_kind TEXT NOT NULL, owner_name TEXT NOT NULL,
+        boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE breaker (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
+    ) STRICT;
+    """,
+    PAST_TABLES,
 )
 
 

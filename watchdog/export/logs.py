@@ -107,7 +107,8 @@ class Log:
     def crash(self, error: Exception) -> None:
         """An error that nobody foresaw, with its traceback in one field."""
         trace = "".join(traceback.format_exception(error))
-        self._logger.error("error", message=f"a pass failed and is tried again: {error!r}", traceback=trace)
+        message = f"a pass failed for a reason that was not foreseen, and is tried again; please report this: {error!r}"
+        self._logger.error("error", message=message, traceback=trace)
 
     def loud(self, message: str, **fields: Any) -> None:
         """An error that an operator must see."""

@@ -9,6 +9,7 @@ from watchdog.core.findings import Assessment, Misdeclaration
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
+from watchdog.export.breaker_words import breaker_note
 from watchdog.export.explanation import explanation
 from watchdog.export.phrases import count, elapsed_s, inert, span
 from watchdog.export.sums import all_gaps
@@ -32,6 +33,8 @@ class Event(StrEnum):
     EVICT_ENDED = "evict_ended"
     WOULD_ACT = "would_act"
     WITHHELD = "withheld"
+    BREAKER_OPENED = "breaker_opened"
+    BREAKER_CLOSED = "breaker_closed"
     MISDECLARED = "misdeclared"
     GAP_BEGAN = "gap_began"
     GAP_ENDED = "gap_ended"
@@ -71,6 +74,7 @@ class News:
         self._suspended: frozenset[str] = frozenset()
         self._gaps: dict[tuple[GapReason, str], _Seen] = {}
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
+        self._breaker_open = False
 
     def since(self, report: CycleReport) -> tuple[NewsItem, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
@@ -79,6 +83,7 @@ class News:
             *self._suspension_news(report),
             *self._gap_news(report),
             *self._misdeclaration_news(report),
+            *self._breaker_news(report),
             *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
             *(_begun(outcome) for outcome in report.began),
             *(item for outcome in report.outcomes for item in outcome_news(outcome)),
@@ -121,6 +126,14 @@ class News:
                 sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
                 yield NewsItem(event=Event.GAP_ENDED, at=report.at, sentence=sentence, detail=seen.gap.reason.value)
 
+    def _breaker_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        is_open = report.plan.ledger.brakes.opened is not None
+        if is_open == self._breaker_open:
+            return
+        self._breaker_open = is_open
+        event = Event.BREAKER_OPENED if is_open else Event.BREAKER_CLOSED
+        yield NewsItem(event=event, at=report.at, sentence=breaker_note(report))
+
     def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
         listed = {pod.uid for pod in report.pods.pods}
         self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
@@ -147,7 +160,7 @@ def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
     return NewsItem(
         event=Event.WITHHELD,
         at=report.at,
-        sentence=note(entry, report.at),
+        sentence=note(entry, report.at, policy=report.policy),
         assessment=entry.assessment,
         entry=entry,
         detail=entry.withheld_by.value if entry.withheld_by is not None else "",

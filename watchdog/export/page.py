@@ -42,7 +42,11 @@ def page(report: CycleReport | None) -> str:
             (_account(each) for each in report.assessments),
             "No pod uses GPU memory or declares it.",
         ),
-        _list("What would follow", [forecast(entry) for entry in report.plan.entries], "Nothing."),
+        _list(
+            "What would follow",
+            [forecast(entry, report.at, report.policy) for entry in report.plan.entries],
+            "Nothing.",
+        ),
         _list("Not known", [f"{gap.what}: {gap.why}" for gap in all_gaps(report)], "Nothing is missing."),
     ]
     return _frame(f"GPU memory on {inert(report.node.name)}", parts)

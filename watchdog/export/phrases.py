@@ -67,6 +67,17 @@ def rfc3339(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def date_time(wall_s: float) -> str:
+    """Write Unix time for people: `2026-01-02 14:05:10 UTC`."""
+    return datetime.fromtimestamp(wall_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def clock_time(wall_s: float, seen_from_s: float) -> str:
+    """Write Unix time for people: `14:05:10 UTC`, with its date where that is not the date of `seen_from_s`."""
+    text = date_time(wall_s)
+    return text.partition(" ")[2] if text[:10] == date_time(seen_from_s)[:10] else text
+
+
 def byte_cell(amount: int | None) -> str:
     """Write bytes for a column of them: always one decimal with a binary suffix (`7.0Gi`), `0`, or `unknown`.
 

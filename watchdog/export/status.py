@@ -2,16 +2,21 @@
 
 from typing import Any
 
-from watchdog.core.findings import Assessment, AttributedUse, Unattributed
+from watchdog.core.findings import Unattributed
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.export.phrases import inert, rfc3339
+from watchdog.core.units import format_percent
+from watchdog.export.brake_words import withheld_because
+from watchdog.export.phrases import elapsed_s, inert, rfc3339
+from watchdog.export.status_account import account_row
 from watchdog.export.sums import all_gaps, residual_by_gpu
+from watchdog.export.words import forecast
 
 
 def status_document(report: CycleReport) -> dict[str, Any]:
     """A report as the JSON that the outside relies on. Process names have their control characters escaped."""
     residual = residual_by_gpu(report)
+    synced = report.pods.synced
     return {
         "node": report.node.name,
         "at": rfc3339(report.at.wall_s),
@@ -20,10 +25,15 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "suspended": list(report.suspended),
         "policy": {"sha256": report.policy.sha256, "loaded_at": rfc3339(report.policy_loaded_at_s)},
         "gpus": [_gpu(gpu, residual[gpu.uuid]) for gpu in report.snapshot.gpus],
-        "accounts": [_account(assessment, report) for assessment in report.assessments],
+        "accounts": [account_row(assessment, report) for assessment in report.assessments],
         "unattributed": [_unattributed(use) for use in report.attribution.unattributed],
         "gaps": [{"what": inert(gap.what), "why": inert(gap.why, 1000)} for gap in all_gaps(report)],
-        "plan": [_entry(entry) for entry in report.plan.entries],
+        "plan": [_entry(entry, report) for entry in report.plan.entries],
+        "contact": inert(report.policy.contact, 600),
+        "free_below": format_percent(report.policy.free_below),
+        "release_timeout_s": _seconds(report.policy.release_timeout_s),
+        "pods_synced_at": rfc3339(synced.wall_s) if synced is not None else None,
+        "pods_stale": synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s,
     }
 
 
@@ -41,45 +51,13 @@ def _gpu(gpu: Gpu, residual: int | None) -> dict[str, Any]:
     }
 
 
-def _account(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
-    state = report.plan.ledger.accounts.get(assessment.account)
-    over_since = state.over_since if state is not None else None
-    return {
-        "namespace": assessment.pod.namespace,
-        "pod": assessment.pod.name,
-        "uid": assessment.account.uid,
-        "container": assessment.account.container,
-        "gpu": assessment.account.gpu,
-        "used": assessment.used,
-        "used_at_least": assessment.used_at_least,
-        "declared": assessment.declared,
-        "declared_by": assessment.declared_by,
-        "allowed": assessment.allowed,
-        "verdict": assessment.verdict.value,
-        "rule": assessment.rule.name if assessment.rule is not None else None,
-        "protected": assessment.protected,
-        "over_since": rfc3339(over_since.wall_s) if over_since is not None else None,
-        "processes": [_process(use) for use in assessment.uses],
-    }
-
-
-def _process(use: AttributedUse) -> dict[str, Any]:
-    return {
-        "pid": use.key.pid,
-        "start_ticks": use.key.start_ticks,
-        "container": use.container,
-        "gpu": use.gpu,
-        "used": use.used,
-        "name": inert(use.name),
-    }
-
-
 def _unattributed(use: Unattributed) -> dict[str, Any]:
     return {"pid": use.pid, "gpu": use.gpu, "used": use.used, "reason": use.reason.value}
 
 
-def _entry(entry: PlanEntry) -> dict[str, Any]:
-    pod = entry.assessment.pod
+def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
+    pod, account, step = entry.assessment.pod, entry.account, entry.definition
+    held = entry.withheld_by is not None
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
@@ -92,6 +70,15 @@ def _entry(entry: PlanEntry) -> dict[str, Any]:
         "step": entry.step,
         "due_in_s": _seconds(entry.due_in_s),
         "withheld_by": entry.withheld_by.value if entry.withheld_by is not None else None,
+        "account": {"container": account.container, "gpu": account.gpu},
+        "above": str(step.above),
+        "height": entry.height,
+        "for_s": _seconds(step.for_s),
+        "card": entry.card,
+        "observes": entry.assessment.observes,
+        "lets_go_in_s": _seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
+        "held_because": withheld_because(entry, report.policy) if held else None,
+        "sentence": forecast(entry, report.at, report.policy),
     }
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason, Now
-from watchdog.core.plan import Brake, CycleReport, Outcome, Result
+from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.export.histogram import DURATION_S, REACTION_S, RELEASE_S, Histogram
 from watchdog.export.news import Event, NewsItem

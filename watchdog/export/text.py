@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from watchdog.core.findings import Assessment, Reason, Verdict
 from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
+from watchdog.export.clauses import observing_because
 from watchdog.export.phrases import byte_cell, elapsed_s, inert, rfc3339, span
 from watchdog.export.sums import all_gaps, residual_by_gpu
 from watchdog.export.table import BOLD, GREEN, RED, WIDTH, YELLOW, Cell, Column, Row, bar, fits, paint, table
@@ -161,6 +162,10 @@ def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
             yield f"over for {span(over_s)}"
     if assessment.protected is not None:
         yield f"never acted on: {assessment.protected}"
+    if assessment.rule_gap is not None:
+        yield f"which rule is for it can't be said: {assessment.rule_gap.why}"
+    if assessment.observes:
+        yield f"nothing is done: {observing_because(assessment)}"
     for skipped in assessment.misdeclarations:
         yield f"{skipped.source} is skipped: {skipped.why}"
 
@@ -199,7 +204,7 @@ def _plan(report: CycleReport, width: int) -> list[str]:
         return cannot
     if not report.plan.entries:
         return ["Nothing: no account is above the mark of a step."]
-    return [line for entry in report.plan.entries for line in _item(forecast(entry), width)]
+    return [line for entry in report.plan.entries for line in _item(forecast(entry, report.at, report.policy), width)]
 
 
 def _item(text: str, width: int) -> list[str]:

@@ -9,19 +9,21 @@ from typing import Final, NamedTuple
 from watchdog.core.findings import Assessment, Misdeclaration, Verdict
 from watchdog.core.model import Now
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.core.policy import Do
+from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
+from watchdog.export.brake_words import letting_go, withheld_because
 from watchdog.export.clauses import (
     because,
     capital,
     holder,
+    later_force,
     mark,
     next_force,
+    observing_because,
     signals,
     source,
     usage,
     victims,
-    withheld_because,
 )
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
 
@@ -29,15 +31,25 @@ from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
 LONGEST_NOTE: Final = 1024
 
 
-def note(entry: PlanEntry, now: Now, *, observing: bool = False, processes: int | None = None) -> str:
+def note(
+    entry: PlanEntry,
+    now: Now,
+    *,
+    observing: bool = False,
+    processes: int | None = None,
+    policy: Policy | None = None,
+) -> str:
     """Say why a step is due and what follows, in at most 1 kB of UTF-8: the note of an Event.
 
-    `observing` says that nothing will be done; `processes` is how many will be signalled (default: those listed).
+    `observing` says that nothing will be done; `processes` is how many will be signalled (default: those listed). With
+    the policy the sentence has the numbers of what holds a step back.
     """
 
     def write(limit: int) -> str:
-        follows = _follow(entry, limit, observing=observing, processes=processes)
-        return f"{usage(entry, now, limit)} {because(entry, limit)} {follows}"
+        why = f"{usage(entry, now, limit)} {because(entry, limit, policy)}"
+        if entry.withheld_by is not None:
+            return f"{why} {_withheld(entry, now, policy, limit, processes)}"
+        return f"{why} {_follow(entry, limit, observing=observing, processes=processes)}"
 
     return _fit(write)
 
@@ -76,15 +88,19 @@ def misdeclared_note(assessment: Assessment, skipped: Misdeclaration) -> str:
     return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {inert(skipped.why, 400)}. {instead}", LONGEST_NOTE)
 
 
-def forecast(entry: PlanEntry) -> str:
+def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None) -> str:
     """Say which step of whose comes when, or what holds it back: a line of a plan."""
 
     def write(limit: int) -> str:
         deed = _deed(_VERBS[entry.do].base, entry, None, limit)
         how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
-        held = f" Held back, because {withheld_because(entry, limit)}." if entry.withheld_by is not None else ""
+        held = ""
+        if entry.withheld_by is not None:
+            held = f" Held back{letting_go(entry, now)}, because {withheld_because(entry, policy, limit)}."
+        elif entry.assessment.observes:
+            held = f" Nothing will be done: {observing_because(entry.assessment, limit)}."
         who = capital(holder(entry.assessment, limit))
-        return f"{who}, {_when(entry)}: {deed}{how}. {because(entry, limit)}{held}"
+        return f"{who}, {_when(entry)}: {deed}{how}. {because(entry, limit, policy)}{held}"
 
     return _fit(write)
 
@@ -95,28 +111,33 @@ def _when(entry: PlanEntry) -> str:
     return "now" if entry.taken else "due"
 
 
+def _withheld(entry: PlanEntry, now: Now, policy: Policy | None, limit: int, processes: int | None) -> str:
+    doing = _deed(_VERBS[entry.do].doing, entry, processes, limit)
+    when = f"will be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
+    why = withheld_because(entry, policy, limit)
+    return f"Not acted on: {doing} {when} but held back{letting_go(entry, now)}, because {why}."
+
+
 def _follow(entry: PlanEntry, limit: int, *, observing: bool, processes: int | None) -> str:
     verb = _VERBS[entry.do]
-    if entry.withheld_by is not None:
-        when = f"will be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
-        doing = _deed(verb.doing, entry, processes, limit)
-        return f"Not acted on: {doing} {when} but held back, because {withheld_because(entry, limit)}."
     if entry.do is Do.WARN:
         spared = _spared(entry, limit)
         return f"{'Would warn' if observing else 'This is a warning'}: {next_force(entry.rule, entry.step)}{spared}."
     how = f": {signals(entry.definition)}" if entry.do is Do.KILL else ""
     if observing:
-        return f"Would {_deed(verb.base, entry, processes, limit)}{how}. Nothing is done: observe mode."
+        nothing = f"Nothing is done: {observing_because(entry.assessment, limit)}."
+        return f"Would {_deed(verb.base, entry, processes, limit)}{how}. {nothing}"
     return f"{capital(_deed(verb.doing, entry, processes, limit))}{how}."
 
 
 def _spared(entry: PlanEntry, limit: int) -> str:
-    """Takes back what the rule threatens where it will not be done: the pod is protected."""
-    why = entry.assessment.protected
-    later = [step.do for step in entry.rule.steps[entry.step + 1 :] if step.do.is_force and not step.under_pressure]
-    if why is None or not later:
+    """Takes back what the rule threatens where it will not be done: the pod is protected, or the rule observes."""
+    why, later = entry.assessment.protected, later_force(entry.rule, entry.step)
+    if later is None:
         return ""
-    return f"; this pod is protected ({inert(why, limit)}) and will not be {_VERBS[later[0]].done}"
+    if why is not None:
+        return f"; this pod is protected ({inert(why, limit)}) and will not be {_VERBS[later.do].done}"
+    return f"; but {observing_because(entry.assessment, limit)} for now" if entry.assessment.observes else ""
 
 
 def _by(entry: PlanEntry, limit: int) -> str:
@@ -159,6 +180,8 @@ def _done(outcome: Outcome, limit: int) -> str:
 
 def _observed(outcome: Outcome, limit: int) -> str:
     done = _deed(_VERBS[outcome.entry.do].done, outcome.entry, None, limit)
+    if outcome.entry.assessment.observes:
+        return f"would have {done}, but {observing_because(outcome.entry.assessment, limit)}{_reason(outcome, limit)}"
     return f"observe mode would have {done}{_reason(outcome, limit)}"
 
 

@@ -33,11 +33,11 @@ class NodeFile:
     def __init__(self, path: Path, name: str = "") -> None:
         self._file = FollowedFile(path)
         self._name = name
-        self._last = Node(name=name)
+        self._last = Node(name=name, known=False)
         self._problem: str | None = None
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node as the file has it now; while it can't be read, the last good one (at first no labels) and a gap."""
+        """The node as the file has it now; while it can't be read, the last good one and a gap (at first not known)."""
         try:
             text = self._file.read_if_changed(now.wall_s)
             if text is not None:

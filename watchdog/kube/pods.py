@@ -9,6 +9,7 @@ from watchdog.kube.wire import (
     POD_DECODER,
     RawContainer,
     RawContainerStatus,
+    RawMetadata,
     RawPod,
     RawResources,
     RawStatus,
@@ -17,6 +18,8 @@ from watchdog.kube.wire import (
 )
 
 _CONFIG: Final = "kubernetes.io/config."
+_LOOK: Final = "see what writes the list"
+_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
@@ -31,14 +34,15 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
         try:
             raw = POD_DECODER.decode(item)
         except DECODE_ERRORS as error:
-            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", why=f"it can't be read: {error}"))
+            why = f"it can't be read: {error}; {_LOOK}"
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", why=why))
             continue
         if node and raw.spec.node_name and raw.spec.node_name != node:
             continue
         pod = _pod(raw)
         first = pods.setdefault(pod.uid, pod)
         if first is not pod:
-            why = f"it has the UID {pod.uid} of {first.title}, which stands before it in the list; it is left out"
+            why = f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out; {_LOOK}"
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", why=why))
     return tuple(pods.values()), tuple(gaps)
 
@@ -46,7 +50,6 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
 def _pod(raw: RawPod) -> Pod:
     metadata, spec, status = raw.metadata, raw.spec, raw.status or RawStatus()
     annotations = metadata.annotations or {}
-    owner = next((reference for reference in metadata.owner_references or () if reference.controller), None)
     deadline = metadata.deletion_timestamp
     return Pod(
         namespace=metadata.namespace,
@@ -60,12 +63,33 @@ def _pod(raw: RawPod) -> Pod:
         config_hash=annotations.get(f"{_CONFIG}hash") or annotations.get(f"{_CONFIG}mirror"),
         labels=metadata.labels or {},
         annotations=annotations,
-        owner=None if owner is None else Owner(kind=owner.kind, name=owner.name),
+        owner=_owner(metadata),
         priority=spec.priority,
         static=_is_static(annotations),
         # The API server has added the grace already (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
     )
+
+
+def _owner(metadata: RawMetadata) -> Owner | None:
+    """The pod's controller, followed from a ReplicaSet to its Deployment where the pod's own object tells it.
+
+    A Deployment names its ReplicaSets after itself and a hash, which its pods carry as a label (getNewReplicaSet in
+    k8s.io/kubernetes/pkg/controller/deployment/sync). No other kind is followed: the name of a CronJob, say, is only
+    likely from that of its Job.
+
+    Owner references and labels are the tenant's to write. With them a pod can come under another rule, pass for a
+    DaemonSet's where that spares an eviction, and share or escape the brakes of an owner, in its own namespace. Nothing
+    else rests on them: the brakes of the namespace and the node hold all the same.
+    """
+    owner = next((reference for reference in metadata.owner_references or () if reference.controller), None)
+    if owner is None:
+        return None
+    template = (metadata.labels or {}).get(_TEMPLATE_HASH)
+    deployment = owner.name.removesuffix(f"-{template}")
+    if owner.kind == "ReplicaSet" and template and deployment not in ("", owner.name):
+        return Owner(kind="Deployment", name=deployment)
+    return Owner(kind=owner.kind, name=owner.name)
 
 
 def _is_static(annotations: Mapping[str, str]) -> bool:

@@ -94,8 +94,8 @@ class RawPod(msgspec.Struct, gc=False):
     status: RawStatus | None = None
 
 
-class RawNodeMetadata(msgspec.Struct, gc=False):
-    """`metadata` of a node."""
+class RawLabelled(msgspec.Struct, gc=False):
+    """`metadata` of a node or a namespace."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     labels: dict[str, str] | None = None
@@ -104,7 +104,13 @@ class RawNodeMetadata(msgspec.Struct, gc=False):
 class RawNode(msgspec.Struct, gc=False):
     """A node."""
 
-    metadata: RawNodeMetadata
+    metadata: RawLabelled
+
+
+class RawNamespace(msgspec.Struct, gc=False):
+    """A namespace."""
+
+    metadata: RawLabelled
 
 
 class RawDocument(msgspec.Struct, gc=False):
@@ -117,6 +123,7 @@ class RawDocument(msgspec.Struct, gc=False):
 _DOCUMENT: Final = msgspec.json.Decoder(RawDocument)
 POD_DECODER: Final = msgspec.json.Decoder(RawPod)
 NODE_DECODER: Final = msgspec.json.Decoder(RawNode)
+NAMESPACE_DECODER: Final = msgspec.json.Decoder(RawNamespace)
 # RecursionError: JSON that is nested a thousand deep.
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

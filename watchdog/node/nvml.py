@@ -15,6 +15,7 @@ from watchdog.node.nvml_reading import CardReader, CardReading, carried_uses, gp
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10
 _REOPEN_EVERY: Final = 5
+_NO_SUCH_GPU: Final = "the driver has no such GPU now; unless it was taken out, look for Xid in the kernel log"
 _RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that none outlives its cause for long
 
 
@@ -133,7 +134,7 @@ class NvmlDriver:
             unseen |= self._layout.unidentified
         else:
             for uuid in sorted(only - {gpu.uuid for gpu in gpus}):
-                gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, why="the driver has no such GPU now", gpu=uuid))
+                gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, why=_NO_SUCH_GPU, gpu=uuid))
         return DriverReading(
             driver=self._version,
             gpus=gpus,

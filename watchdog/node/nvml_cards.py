@@ -14,6 +14,7 @@ from watchdog.node.nvml_lists import NO_INSTANCE, Kind, Merged
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 
+_TWICE: Final = "NVML gives two GPUs this UUID, and one is left out; report it with the driver's version"
 _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND)
 
 
@@ -110,9 +111,7 @@ def enumerate_cards(before: Sequence[Card]) -> Layout:
             failed[index] = error
             continue
         if card.uuid in found:
-            gaps.append(
-                Gap(reason=GapReason.CONTRADICTION, what=card.uuid, why="NVML gives two GPUs this UUID", gpu=card.uuid)
-            )
+            gaps.append(Gap(reason=GapReason.CONTRADICTION, what=card.uuid, why=_TWICE, gpu=card.uuid))
             continue
         found[card.uuid] = card
         gaps.extend(look_into(card))

@@ -20,7 +20,8 @@ WHOLE: Final = frozenset(
 )
 LACKING: Final = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
 
-_REMEDIES: Final[dict[int, str]] = {
+_NOT_LISTED: Final = "the driver does not list it any more; unless it was taken out, look for Xid in the kernel log"
+REMEDIES: Final[dict[int, str]] = {
     pynvml.NVML_ERROR_NO_PERMISSION: (
         "for a GPU in MIG mode run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN; "
         "otherwise look at the access to /dev/nvidia*"
@@ -40,8 +41,8 @@ _REMEDIES: Final[dict[int, str]] = {
         "look for NVRM in the kernel log; in a container whose devices were taken away (systemctl daemon-reload), "
         "create the pod anew"
     ),
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "the driver does not list it any more",
-    pynvml.NVML_ERROR_NOT_FOUND: "the driver does not list it any more",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: _NOT_LISTED,
+    pynvml.NVML_ERROR_NOT_FOUND: _NOT_LISTED,
 }
 
 
@@ -55,11 +56,19 @@ class NvmlCallError(Exception):
         self.text = text
 
     @property
+    def said(self) -> str:
+        """What failed, in NVML's own words."""
+        return f"{self.call}: {self.text or f'{pynvml.NVMLError(self.code)} (code {self.code})'}"
+
+    @property
+    def remedy(self) -> str:
+        """What helps, where that is known."""
+        return REMEDIES.get(self.code or 0, "it is tried again with every pass")
+
+    @property
     def why(self) -> str:
         """What failed, in NVML's own words, and the remedy where one is known."""
-        said = self.text or f"{pynvml.NVMLError(self.code)} (code {self.code})"
-        remedy = _REMEDIES.get(self.code or 0, "it is tried again with every pass")
-        return f"{self.call}: {said}; {remedy}"
+        return f"{self.said}; {self.remedy}"
 
     def __str__(self) -> str:
         return self.why

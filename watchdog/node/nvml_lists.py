@@ -78,6 +78,11 @@ class ProcessLists:
         self._buffer = ctypes.create_string_buffer(capacity * _ENTRY_32.size)
 
 
+def entry_bytes() -> int:
+    """How many bytes an entry of a process list has with the library that is loaded."""
+    return _entry_layout().size
+
+
 def _entry_layout() -> struct.Struct:
     """Tell how entries lie in memory: drivers of about 535.43 to 535.86 alone have 32 bytes in their `_v3` lists.
 

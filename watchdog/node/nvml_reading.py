@@ -76,7 +76,7 @@ class CardReader:
                 self._sampler.measure(_chosen(card, only), sample)
             used = _place(card, merged)
         except ContradictionError as error:
-            why = f"the list contradicts itself and is rejected whole: {error}"
+            why = f"the list contradicts itself and is rejected whole: {error}; it is tried again with every pass"
             sample.note(what, GapReason.CONTRADICTION, why)
             return None
         card.strangers = card.strangers_in(merged)

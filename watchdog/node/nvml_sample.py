@@ -85,7 +85,8 @@ class Sampler:
             if memory is not None:
                 row.total, row.reserved = memory.total, memory.reserved
             elif row.total is not None:
-                sample.note(f"{row.uuid} memory", GapReason.MEMORY, "NVML gave it before, and now has no such counter")
+                why = "the driver told it before and does not now; it is tried again with every pass"
+                sample.note(f"{row.uuid} memory", GapReason.MEMORY, why)
 
     def _list_all(self, card: Card, sample: Sample) -> None:
         try:

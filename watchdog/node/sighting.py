@@ -35,7 +35,8 @@ def sight(procfs: Procfs, pid: int) -> tuple[Process, Trouble | None]:
     if stat.exiting:
         place, trouble = _place_of_exiting(procfs, pid, stat.state, place), None
     if place.kind is PlaceKind.UNREADABLE and trouble is None:
-        trouble = Trouble(GapReason.CGROUP, "its cgroup text is empty or not of the kernel's form")
+        why = "its cgroup is not told in the kernel's form; look at its /proc/PID/cgroup"
+        trouble = Trouble(GapReason.CGROUP, why)
     process = Process(
         pid=pid,
         key=ProcessKey(pid=pid, start_ticks=stat.start_ticks),

@@ -31,7 +31,7 @@ def describe_error(error: OSError, reason: GapReason) -> Trouble:
         return Trouble(reason, "it is out of reach; mount /proc without hidepid, or run as root and without seccomp")
     if error.errno == errno.ENAMETOOLONG:
         return Trouble(reason, "its cgroup path is longer than the kernel writes; look at what nested its cgroups")
-    return Trouble(reason, f"it can't be looked at: {error.strerror or error}")
+    return Trouble(reason, f"it can't be looked at: {error.strerror or error}; it is tried again with every pass")
 
 
 class Troubles:

@@ -1,0 +1,202 @@
+"""The brakes that count deeds: windows of owner, namespace and node, and the back-off of an owner."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.town import Town, held, resident, under
+from tests.worlds import at, rule, step
+from watchdog.core.brakes import Begun, BrakeMemory, in_this_boot_s
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Now
+from watchdog.core.policy import Backoff, Brakes, Window
+
+OWNER = ("ns", "Deployment", "web")
+BACKOFF = Backoff(first_s=60, factor=2, max_s=200)
+
+
+def test_an_owners_window_holds_the_next_deed_until_the_oldest_is_old_enough() -> None:
+    """Point 29: at most `count` deeds in any `per`, over the pods of one owner, whatever their UIDs."""
+    town = Town(under(Brakes(owner=Window(count=2, per_s=100))))
+    hits = [(second, *town.live(second, [resident(f"web-{second}", "web")])) for second in range(0, 260, 10)]
+    assert [second for second, *hit in hits if hit] == [0, 10, 100, 110, 200, 210]
+
+
+def test_a_withheld_step_says_when_the_brake_lets_go() -> None:
+    """Each withholding is explained with the time at which it lets go, and the step stays due."""
+    town = Town(under(Brakes(owner=Window(count=1, per_s=100))))
+    town.live(0, [resident("a", "web")])
+    plan = town.see(30, [resident("b", "web")])
+    assert held(plan) == {"b": ("owner", 70.0)}
+    assert [entry.due_in_s for entry in plan.entries] == [0]
+
+
+@pytest.mark.parametrize(
+    ("brakes", "brake"),
+    [
+        (Brakes(owner=Window(count=1, per_s=50), namespace=Window(count=1, per_s=50)), "owner"),
+        (Brakes(owner_backoff=BACKOFF, namespace=Window(count=1, per_s=50)), "owner_backoff"),
+        (Brakes(namespace=Window(count=1, per_s=50), node=Window(count=1, per_s=50)), "namespace"),
+        (Brakes(node=Window(count=1, per_s=50)), "node"),
+    ],
+)
+def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: str) -> None:
+    """Point 29: the order is owner, namespace, node."""
+    town = Town(under(brakes))
+    town.live(0, [resident("a", "web")])
+    assert held(town.see(1, [resident("b", "web")]))["b"][0] == brake
+
+
+def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
+    """A window counts the deeds of its own owner or namespace; the same name elsewhere is somebody else."""
+    town = Town(under(Brakes(owner=Window(count=1, per_s=100), namespace=Window(count=2, per_s=100))))
+    assert town.live(0, [resident("a", "web"), resident("b", "web", "other"), resident("c", "db")]) == ["a", "b", "c"]
+    assert held(town.see(1, [resident("d", "new"), resident("e", "new", "other")])) == {"d": ("namespace", 99.0)}
+
+
+def test_a_bare_pod_is_its_own_owner_by_name() -> None:
+    """A pod without a controller that is created again under its name has a new UID and the same owner."""
+    town = Town(under(Brakes(owner=Window(count=1, per_s=100))))
+    first = resident("a")
+    town.live(0, [first])
+    again = replace(resident("b"), name=first.name)
+    assert held(town.see(1, [again])) == {"b": ("owner", 99.0)}
+
+
+def test_one_pass_lets_no_more_through_than_the_window() -> None:
+    """Point 25: of several that are due at once the one most bytes over goes first, and the brake counts it at once."""
+    town = Town(under(Brakes(node=Window(count=2, per_s=100))))
+    used = {"a": 3 * 2**30, "b": 5 * 2**30, "c": 4 * 2**30}
+    assert town.live(0, [resident(uid, uid) for uid in used], used) == ["b", "c"]
+
+
+def test_a_deed_that_did_not_begin_counts_nothing() -> None:
+    """What the gate let through and the second look took back leaves no trace in the brakes."""
+    town = Town(under(Brakes(node=Window(count=1, per_s=100))))
+    assert town.see(0, [resident("a", "web")]).actions
+    assert town.live(1, [resident("b", "db")]) == ["b"]
+
+
+def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
+    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without a deed begin the row anew."""
+    town = Town(under(Brakes(owner_backoff=BACKOFF)))
+    hits = [second for second in range(1000) if town.live(second, [resident(f"web-{second}", "web")])]
+    assert hits == [0, 60, 180, 380, 580, 780, 980]
+    assert town.live(1381, [resident("late", "web")]) == ["late"]
+    assert held(town.see(1382, [resident("next", "web")])) == {"next": ("owner_backoff", 59.0)}
+
+
+@pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])
+def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int) -> None:
+    """The row of an owner's deeds begins anew after a quiet time of more than twice `max`, not at it."""
+    town = Town(under(Brakes(owner_backoff=BACKOFF)))
+    for second in (0, 60, 180, 380, 380 + quiet):
+        assert town.live(second, [resident(f"web-{second}", "web")])
+    assert held(town.see(381 + quiet, [resident("next", "web")])) == {"next": ("owner_backoff", wait)}
+
+
+def test_what_an_earlier_daemon_left_is_added_to_what_is_known() -> None:
+    """A daemon that gets the lock late counts the deeds of the one before, and its open breaker, with its own."""
+    mine = replace(BrakeMemory().note(OWNER, Begun(50.0, observed=True)), opened=Begun(55.0, observed=True))
+    earlier = replace(BrakeMemory.of([(OWNER, Begun(60.0)), (OWNER, Begun(10.0))]), opened=Begun(5.0))
+    merged = mine.merged(earlier)
+    assert [each.at_s for each in merged.begun[OWNER]] == [10.0, 50.0, 60.0]
+    assert merged.opened == Begun(5.0)
+    assert merged.without_observed() == earlier
+    assert mine.merged(BrakeMemory()) == mine
+
+
+def test_a_factor_of_one_keeps_the_wait() -> None:
+    """`factor = 1` is a constant wait, and huge rows do not overflow."""
+    memory = BrakeMemory()
+    for second in range(5000):
+        memory = memory.note(OWNER, Begun(float(second)))
+    for factor in (1.0, 100.0):
+        brakes = Brakes(owner_backoff=Backoff(first_s=10, factor=factor, max_s=50))
+        found = memory.holds(OWNER, brakes, 5000.0)
+        assert found is not None
+        assert found.lets_go_in_s == (9 if factor == 1 else 49)
+
+
+def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
+    """Point 24 and 29: what ends a grace early is not held back by the brake that its own deed has filled."""
+    ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
+    town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
+    (kill,) = town.see(0, [resident("a", "web")]).actions
+    under_way = UnderWay(step=kill.step, victim=kill.victim, cards=kill.cards)
+    town.ledger = town.ledger.note_begun(kill.assessment, "all", under_way, at(0))
+    for second in range(1, 5):
+        town.see(second, [resident("a", "web")])
+    (stronger,) = town.see(5, [resident("a", "web")]).actions
+    assert stronger.hastens
+
+
+def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
+    """Point 37: observe mode keeps its own counts, which are dropped; what was really done counts on."""
+    town = Town(under(Brakes(node=Window(count=2, per_s=100))))
+    town.live(0, [resident("a", "web")])
+    (planned,) = town.see(1, [resident("b", "db")]).actions
+    town.ledger = town.ledger.note_observed(planned.assessment, at(1))
+    assert held(town.see(2, [resident("c", "cache")])) == {"c": ("node", 98.0)}
+    town.ledger = town.ledger.begun_anew()
+    assert town.live(3, [resident("c", "cache")]) == ["c"]
+    assert held(town.see(4, [resident("d", "queue")])) == {"d": ("node", 96.0)}
+
+
+def test_a_rule_that_only_observes_takes_nothing_from_the_others() -> None:
+    """What a rule on trial would have done is counted apart: it must not hold back force elsewhere."""
+    trial = replace(rule(step()), name="trial", mode="observe")
+    town = Town(under(Brakes(node=Window(count=1, per_s=100)), trial))
+    (planned,) = town.see(0, [resident("a", "web")]).actions
+    assert planned.assessment.observes
+    town.ledger = town.ledger.note_observed(planned.assessment, at(0))
+    assert held(town.see(1, [resident("b", "db")])) == {"b": ("node", 99.0)}
+    town.policy = under(Brakes(node=Window(count=1, per_s=100)))
+    assert town.live(2, [resident("b", "db")]) == ["b"]
+
+
+def test_from_observing_to_acting_a_rule_climbs_its_ladder_anew() -> None:
+    """Point 20: by whatever switch, a rule that begins to act gives the whole time of its steps again."""
+    town = Town(under(Brakes(), replace(rule(step("100%", 5)), mode="observe")))
+    pods = [resident("a", "web")]
+    for second in range(5):
+        town.see(second, pods)
+    town.policy = under(Brakes(), rule(step("100%", 5)))
+    assert next(second for second in range(5, 20) if town.see(second, pods).actions) == 10
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 60),
+)
+def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], count: int, per_s: int) -> None:
+    """Law 6, "The brakes hold over any history", restarts included: memory read back from a record of the deeds."""
+    town = Town(under(Brakes(node=Window(count=count, per_s=per_s))))
+    second = 0
+    hits: list[int] = []
+    for number, (name, wait) in enumerate(steps):
+        second += wait
+        if name == "c":  # a restart: only what is on disk is left
+            deeds = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits]
+            town.ledger = Ledger(brakes=BrakeMemory.of(reversed(deeds)))
+        hits += [second] * len(town.live(second, [resident(f"{name}{number}", name)]))
+    for first in hits:
+        assert sum(1 for each in hits if first <= each < first + per_s) <= count
+
+
+@pytest.mark.parametrize(
+    ("then", "at_s"),
+    [
+        (Now(boottime_s=40, wall_s=0, boot_id="now"), 40),  # this boot: the wall clock has no say
+        (Now(boottime_s=140, wall_s=0, boot_id="now"), 100),  # never later than now
+        (Now(boottime_s=40, wall_s=970, boot_id="before"), 70),
+        (Now(boottime_s=40, wall_s=5000, boot_id="before"), 100),  # the wall clock ran ahead: as if just now
+        (Now(boottime_s=40, wall_s=400, boot_id=""), -500),  # boots that can't be told apart
+    ],
+)
+def test_moments_of_an_earlier_boot_come_from_the_wall_clock(then: Now, at_s: float) -> None:
+    """Point 19: in another boot ages come from the wall clock, and negative ones count as 0."""
+    assert in_this_boot_s(then, Now(boottime_s=100, wall_s=1000, boot_id="now")) == at_s

@@ -1,0 +1,186 @@
+"""The breaker: where most owners are due at once nobody is hit, and then one a `hold`."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.core.town import Town, held, resident, under
+from tests.worlds import Gi, rule, step
+from watchdog.core.ledger import Ledger
+from watchdog.core.policy import Brakes, Breaker, Match, Window
+
+BREAKER = Breaker(offenders=Fraction(1, 2), of_at_least=3, hold_s=100)
+ALL = Brakes(breaker=BREAKER)
+OK = Gi  # within the 1Gi that each pod declares
+
+
+def town(brakes: Brakes = ALL) -> Town:
+    """A town with a breaker at half of at least three owners."""
+    return Town(under(brakes))
+
+
+@pytest.mark.parametrize(
+    ("over", "within", "opens"),
+    [(2, 2, True), (1, 2, False), (2, 0, False), (3, 0, True), (2, 1, True), (2, 3, False), (1, 0, False)],
+)
+def test_it_opens_at_the_share_of_at_least_so_many_owners(over: int, within: int, opens: bool) -> None:
+    """Point 30: the share of distinct owners that are due, and only from `of_at_least` owners on."""
+    pods = [resident(f"p{number}", f"w{number}") for number in range(over + within)]
+    used = {each.uid: OK for each in pods[over:]}
+    place = town()
+    assert len(place.live(0, pods, used)) == (0 if opens else over)
+    assert (place.ledger.brakes.opened is not None) is opens
+
+
+def test_owners_count_once_however_many_pods_they_have() -> None:
+    """Point 30: offenders are distinct owners: twenty pods of one Deployment are one."""
+    pods = [resident(f"p{number}", "web") for number in range(20)] + [resident("a", "a"), resident("b", "b")]
+    assert len(town().live(0, pods, {"a": OK, "b": OK})) == 20
+
+
+def test_nobody_is_hit_while_it_is_open_and_then_one_a_hold() -> None:
+    """Point 30: after `hold` it is half open, one deed a `hold`, until the share has fallen."""
+    place = town()
+    pods = {f"p{number}": resident(f"p{number}", f"w{number}") for number in range(6)}
+    hits = []
+    for second in range(0, 700, 5):
+        for uid in place.live(second, list(pods.values())):
+            hits.append(second)
+            del pods[uid]
+    # The last two are not enough for a breaker: once the third from last has been gone for a hold, it closes.
+    assert hits == [100, 200, 300, 400, 500, 500]
+    assert place.ledger.brakes.opened is None
+
+
+def test_what_holds_says_when_the_next_one_may_go() -> None:
+    """Each withholding by the breaker is explained with the time until it may let one through."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place.see(0, pods)
+    assert held(place.see(40, pods))["p3"] == ("breaker", 60.0)
+    assert place.live(100, pods) == ["p0"]
+    assert held(place.see(130, pods[1:]))["p3"] == ("breaker", 70.0)
+
+
+def test_it_closes_once_few_are_over_but_not_before_a_hold() -> None:
+    """Point 30: a share that has fallen closes it after its hold; then force is what it was."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place.see(0, pods)
+    few = {"p1": OK, "p2": OK, "p3": OK}
+    assert held(place.see(99, pods, few)) == {"p0": ("breaker", 1.0)}
+    assert place.live(100, pods, few) == ["p0"]
+    assert place.ledger.brakes.opened is None
+
+
+def test_ladders_that_begin_anew_do_not_close_it() -> None:
+    """After a restart nobody is due for a while; who is above a mark of force still counts against closing."""
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place = Town(under(ALL, rule(step("100%", 10))))
+    for second in range(12):
+        place.see(second, pods)
+    assert place.ledger.brakes.opened is not None
+    place.ledger = Ledger(brakes=place.ledger.brakes)
+    for second in range(109, 120):
+        place.see(second, pods)
+    assert place.ledger.brakes.opened is not None
+
+
+def test_a_stale_list_neither_opens_nor_closes_it() -> None:
+    """Point 16: readings that say nothing are no sign of recovery."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place.see(0, pods, stale=True)
+    assert place.ledger.brakes.opened is None
+    place.see(1, pods)
+    place.see(200, pods, stale=True)
+    assert place.ledger.brakes.opened is not None
+
+
+def test_protected_and_undeclared_owners_are_not_in_the_base() -> None:
+    """Point 30: the base is owners whose verdict is known and who could be acted on."""
+    spared = [replace(resident(f"s{number}", f"s{number}"), priority=2_000_000_000) for number in range(5)]
+    pods = [resident("a", "a"), resident("b", "b"), resident("c", "c"), *spared]
+    used = {"c": OK, **{each.uid: OK for each in spared}}
+    assert town().live(0, pods, used) == []
+    assert town().live(0, pods[:2] + spared, used) == ["a", "b"]
+
+
+def test_owners_that_no_force_can_reach_are_not_in_the_base() -> None:
+    """Point 30: the base needs a rule with force in it, not under pressure; others would dilute the share."""
+    pods = [resident("a", "a"), resident("b", "b"), resident("c", "c")]
+    idle = [resident(f"i{number}", f"i{number}", "idle") for number in range(5)]
+    for ladder in ((), (step("100%", 0, "warn"),), (replace(step(), under_pressure=True),)):
+        others = replace(rule(*ladder), name="others", match=Match(namespaces=("idle",)))
+        place = Town(under(ALL, others, replace(rule(step()), match=Match(namespaces=("ns",)))))
+        assert place.live(0, [*pods, *idle], {each.uid: OK for each in idle}) == []
+    place = Town(under(ALL, replace(rule(step()), match=Match(namespaces=("ns",)))))
+    assert place.live(0, [*pods, *idle], {each.uid: OK for each in idle}) == []
+
+
+def test_who_was_let_through_counts_for_a_hold_and_counts_once() -> None:
+    """An owner that is gone by our doing counts against closing, as one owner of the base."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(5)]
+    place.see(0, pods)
+    assert place.live(100, pods) == ["p0"]
+    three = {"p3": OK, "p4": OK}
+    place.see(101, pods[1:], three)
+    assert place.ledger.brakes.opened is not None
+    # One of four is over; with the one that was let through it is two of five.
+    place.see(102, pods[1:], {"p2": OK, **three})
+    assert place.ledger.brakes.opened is None
+
+
+def test_a_policy_without_a_breaker_closes_it() -> None:
+    """Who takes the breaker out of the policy is not held by it any more."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place.see(0, pods)
+    place.policy = under(Brakes())
+    assert len(place.live(1, pods)) == 4
+    assert place.ledger.brakes.opened is None
+
+
+def test_steps_under_pressure_do_not_open_it() -> None:
+    """Point 30: a short card is no sign of a wrong policy."""
+    pressed = rule(replace(step(), under_pressure=True))
+    place = Town(under(ALL, pressed))
+    place.live(0, [resident(f"p{number}", f"w{number}") for number in range(4)], {"p0": 79 * Gi})
+    assert place.ledger.brakes.opened is None
+
+
+def test_the_second_deed_of_an_incident_does_not_open_it() -> None:
+    """Point 30: offenders are due for the *first* kill of an incident; a ladder that goes on is none."""
+    place = Town(under(ALL))
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    for number in range(4):
+        assert place.live(number, pods, {each.uid: OK for each in pods[number + 1 :]})[-1] == f"p{number}"
+    assert len(place.live(10, pods)) == 4
+
+
+def test_the_windows_come_before_the_breaker() -> None:
+    """Point 29: the order of brakes; a count that holds is named although the breaker would hold too."""
+    brakes = Brakes(owner=Window(count=1, per_s=1000), breaker=BREAKER)
+    place = Town(under(brakes))
+    place.live(0, [resident("x", "w0")])
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    found = held(place.see(1, pods))
+    assert found["p0"] == ("owner", 999.0)
+    assert found["p1"] == ("breaker", 100.0)
+
+
+def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
+    """Point 37: what observe mode saw of it does not count; one that was really open stays open."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    place.see(0, pods)
+    opened = place.ledger.brakes.opened
+    assert opened is not None
+    place.ledger = replace(
+        place.ledger, brakes=replace(place.ledger.brakes, opened=replace(opened, observed=True))
+    ).begun_anew()
+    assert place.ledger.brakes.opened is None
+    place.see(1, pods)
+    assert place.ledger.begun_anew().brakes.opened is not None

@@ -1,0 +1,181 @@
+"""The hours of a rule, through every trick that clocks play."""
+
+import math
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchdog.config.hours import hours
+from watchdog.core.hours import DAYS, Hours
+
+# Each with days just before its clocks change.
+ZONES = {
+    "Europe/Berlin": ["2027-03-27", "2027-10-30"],
+    "America/New_York": ["2027-03-13", "2027-11-06"],
+    "Asia/Kolkata": ["2027-03-28"],  # half an hour off, no daylight saving
+    "Australia/Lord_Howe": ["2027-04-03", "2027-10-02"],  # by half an hour
+    "Africa/Cairo": ["2027-04-29", "2027-10-28"],  # at midnight: a day without its first hour, one with 25
+    "America/Sao_Paulo": ["2018-02-16", "2018-11-02"],  # at midnight too, in its last year with daylight saving
+    "Pacific/Apia": ["2011-12-28", "2027-03-28"],  # no 30 December 2011: from UTC-10 to UTC+14
+    "Africa/Casablanca": ["2027-02-06", "2027-03-13"],  # an hour back for Ramadan
+    "UTC": ["2027-01-01"],
+}
+
+
+def read(text: str) -> Hours:
+    """The hours of a text, as the policy file has it."""
+    return hours().read(text)
+
+
+def unix(text: str) -> float:
+    """The Unix time of a moment in UTC, written like 2027-03-28T01:00."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def changes(text: str, begin: str, count: int) -> list[str]:
+    """The next moments in UTC at which hours begin (+) and end (-)."""
+    found, at, said = read(text), unix(begin), []
+    for _ in range(count):
+        at = found.next_change_s(at)
+        said.append(f"{'+' if found.holds(at) else '-'}{datetime.fromtimestamp(at, UTC):%d %H:%M}")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "begin", "expected"),
+    [
+        # An ordinary week: working days, and the gap of the weekend.
+        ("Mon-Fri 08:00-18:00 UTC", "2027-01-08T07:00", ["+08 08:00", "-08 18:00", "+11 08:00", "-11 18:00"]),
+        ("Mon-Fri 08:00-18:00 Asia/Kolkata", "2027-01-08T00:00", ["+08 02:30", "-08 12:30", "+11 02:30"]),
+        ("Fri-Mon 08:00-18:00 UTC", "2027-01-11T00:00", ["+11 08:00", "-11 18:00", "+15 08:00", "-15 18:00"]),
+        ("Mon,Wed-Thu 00:00-24:00 UTC", "2027-01-10T12:00", ["+11 00:00", "-12 00:00", "+13 00:00", "-15 00:00"]),
+        # Over midnight: the span belongs to the day on which it begins.
+        ("Fri 22:00-06:00 UTC", "2027-01-01T00:00", ["+01 22:00", "-02 06:00", "+08 22:00", "-09 06:00"]),
+        ("Sun 22:00-06:00 UTC", "2027-01-01T00:00", ["+03 22:00", "-04 06:00"]),
+        ("Sat 22:00-00:00 UTC", "2027-01-01T00:00", ["+02 22:00", "-03 00:00"]),
+        ("Sat 22:00-24:00 UTC", "2027-01-01T00:00", ["+02 22:00", "-03 00:00"]),
+        ("Sat 24:00-06:00 UTC", "2027-01-01T00:00", ["+03 00:00", "-03 06:00"]),
+        ("Mon-Sun 12:00-11:59 UTC", "2027-01-01T12:30", ["-02 11:59", "+02 12:00"]),
+        # Berlin, 28 March 2027: after 01:59 comes 03:00 (01:00 in UTC).
+        ("Sun 01:30-02:30 Europe/Berlin", "2027-03-27T00:00", ["+28 00:30", "-28 01:00"]),
+        ("Sun 02:30-05:00 Europe/Berlin", "2027-03-27T00:00", ["+28 01:00", "-28 03:00"]),
+        ("Sun 02:10-02:50 Europe/Berlin", "2027-03-27T00:00", ["+04 00:10", "-04 00:50"]),
+        ("Sat 22:00-06:00 Europe/Berlin", "2027-03-27T00:00", ["+27 21:00", "-28 04:00"]),
+        ("Sun 08:00-18:00 Europe/Berlin", "2027-03-20T00:00", ["+21 07:00", "-21 17:00", "+28 06:00", "-28 16:00"]),
+        # Berlin, 31 October 2027: after 02:59 comes 02:00 once more (01:00 in UTC).
+        ("Sun 02:00-02:30 Europe/Berlin", "2027-10-30T00:00", ["+31 00:00", "-31 00:30", "+31 01:00", "-31 01:30"]),
+        ("Sun 02:30-03:00 Europe/Berlin", "2027-10-30T00:00", ["+31 00:30", "-31 01:00", "+31 01:30", "-31 02:00"]),
+        ("Sun 01:00-02:30 Europe/Berlin", "2027-10-30T00:00", ["+30 23:00", "-31 00:30", "+31 01:00", "-31 01:30"]),
+        ("Sat 22:00-06:00 Europe/Berlin", "2027-10-30T00:00", ["+30 20:00", "-31 05:00"]),
+        ("Sun 00:00-24:00 Europe/Berlin", "2027-10-30T00:00", ["+30 22:00", "-31 23:00"]),
+        # New York, 14 March and 7 November 2027, at 02:00.
+        ("Sun 01:00-03:00 America/New_York", "2027-03-13T00:00", ["+14 06:00", "-14 07:00"]),
+        ("Sun 01:00-03:00 America/New_York", "2027-11-06T00:00", ["+07 05:00", "-07 08:00"]),
+        ("Sun 01:30-01:45 America/New_York", "2027-11-06T00:00", ["+07 05:30", "-07 05:45", "+07 06:30", "-07 06:45"]),
+        # Cairo, Friday 30 April 2027: midnight is 01:00. Friday 29 October begins an hour late: Thursday has 25.
+        ("Fri 00:00-02:00 Africa/Cairo", "2027-04-29T00:00", ["+29 22:00", "-29 23:00"]),
+        ("Fri 00:00-00:30 Africa/Cairo", "2027-04-29T00:00", ["+06 21:00", "-06 21:30"]),
+        ("Thu 23:00-24:00 Africa/Cairo", "2027-10-28T00:00", ["+28 20:00", "-28 22:00"]),
+        ("Thu 23:00-23:30 Africa/Cairo", "2027-10-28T00:00", ["+28 20:00", "-28 20:30", "+28 21:00", "-28 21:30"]),
+        ("Fri 00:00-06:00 Africa/Cairo", "2027-10-28T00:00", ["+28 22:00", "-29 04:00"]),
+        # Sao Paulo, Sunday 4 November 2018: midnight is 01:00.
+        ("Sat 22:00-02:00 America/Sao_Paulo", "2018-11-03T00:00", ["+04 01:00", "-04 04:00"]),
+        # Apia: Thursday 29 December 2011 is followed by Saturday 31. Its Friday is not there, but its night's rest is.
+        ("Fri 00:00-24:00 Pacific/Apia", "2011-12-24T12:00", ["+05 10:00", "-06 10:00"]),
+        ("Thu-Sat 00:00-24:00 Pacific/Apia", "2011-12-28T00:00", ["+29 10:00", "-31 10:00"]),
+        ("Thu 22:00-06:00 Pacific/Apia", "2011-12-28T00:00", ["+30 08:00", "-30 10:00"]),
+    ],
+)
+def test_when_hours_begin_and_end(text: str, begin: str, expected: list[str]) -> None:
+    """What the clock on the wall shows counts, to the second in which it is put forward or back."""
+    assert changes(text, begin, len(expected)) == expected
+
+
+def test_hours_that_never_end() -> None:
+    """A whole week has no next change, whatever clocks do in it, and asking for it comes to an end."""
+    for zone in ZONES:
+        always = read(f"Mon-Sun 00:00-24:00 {zone}")
+        assert always.next_change_s(unix("2027-03-20T00:00")) == math.inf
+        assert always.holds(unix("2027-03-28T01:00"))
+
+
+@st.composite
+def moments(draw: st.DrawFn) -> tuple[Hours, int]:
+    """Hours in one of the zones, and a minute near a change of its clocks."""
+    zone = draw(st.sampled_from(sorted(ZONES)))
+    days = draw(st.lists(st.sampled_from(DAYS), min_size=1, max_size=7, unique=True))
+    begin, end = (draw(st.integers(0, 1440)) for _ in range(2))
+    if begin % 1440 == end % 1440:
+        begin, end = 0, 1440
+    text = f"{','.join(days)} {begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02} {zone}"
+    day = unix(f"{draw(st.sampled_from(ZONES[zone]))}T00:00")
+    return read(text), int(day) + 60 * draw(st.integers(0, 2 * 1440))
+
+
+@given(moments())
+def test_the_next_change_is_what_a_look_at_every_minute_finds(moment: tuple[Hours, int]) -> None:
+    """Between two changes nothing changes, and at each something does: minute by minute, for two days."""
+    found, begin = moment
+    minutes = range(begin, begin + 2 * 86400, 60)
+    holding = [found.holds(minute) for minute in minutes]
+    seen = [minute for (before, now), minute in zip(pairwise(holding), minutes[1:], strict=True) if before is not now]
+    said, at = [], float(begin)
+    while (at := found.next_change_s(at)) < minutes.stop - 59:
+        said.append(at)
+    assert said == seen
+    for at in said:
+        assert found.holds(at) is found.holds(at + 0.999)
+        assert found.holds(at - 0.001) is not found.holds(at)
+        assert found.next_change_s(at - 0.001) == at
+
+
+def test_a_moment_in_words() -> None:
+    """Until when a rule observes is said as people in its zone write it."""
+    working = read("Mon-Fri 08:00-18:00 Europe/Berlin")
+    outside = unix("2027-03-27T12:00")
+    assert working.say(working.next_change_s(outside)) == "Mon 08:00 Europe/Berlin"
+    assert working.say(unix("2027-03-28T00:59")) == "Sun 01:59 Europe/Berlin"
+    assert working.say(unix("2027-03-28T01:00")) == "Sun 03:00 Europe/Berlin"
+    assert read("Mon 00:00-24:00 UTC").say(-60.0) == "Wed 23:59 UTC"
+
+
+def test_equal_texts_are_equal_hours() -> None:
+    """A policy that is read again is equal to itself, and other hours are not."""
+    text = "Mon-Fri 08:00-18:00 Europe/Berlin"
+    assert read(text) == read(text)
+    assert read(text) != read(text.replace("Berlin", "Paris"))
+    assert hours().write(read(text)) == text
+
+
+def check(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """`check` of a policy with hours, in a process that finds no time zone data of the system."""
+    path = tmp_path / "policy.toml"
+    path.write_text('[[rule]]\nname = "r"\nmatch = {}\nactive = "Mon 08:00-18:00 Europe/Berlin"\n', encoding="utf-8")
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; {code}; from watchdog.cli import main; main(['check', {str(path)!r}])",
+    ]
+    environment = {**os.environ, "PYTHONTZPATH": ""}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+
+
+def test_no_time_zone_data_of_the_system_is_needed(tmp_path: Path) -> None:
+    """A slim image has none: the locked package tzdata takes its place."""
+    done = check(tmp_path, "pass")
+    assert (done.returncode, "active Mon 08:00-18:00 Europe/Berlin" in done.stdout) == (0, True), done.stderr
+
+
+def test_without_any_time_zone_data_there_is_a_remedy(tmp_path: Path) -> None:
+    """Where the package is missing too, the policy is refused, with what to install."""
+    done = check(tmp_path, "sys.modules['tzdata'] = None")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "rule[0].active: the time zone" in done.stderr
+    assert "install the package tzdata" in done.stderr

@@ -1,0 +1,164 @@
+"""Steps under pressure: they count while a card is short, and one victim gives way a card."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.core.town import Town, held, resident, under
+from tests.worlds import Gi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.decide import decide
+from watchdog.core.findings import Assessment
+from watchdog.core.gate import urgency
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Gpu, Pod
+from watchdog.core.plan import Conditions, PlanEntry
+from watchdog.core.policy import Brakes, Policy, Scope, Step
+from watchdog.core.pressure import card_of, rank, short_cards
+
+
+def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container") -> Step:
+    """A step that kills under pressure."""
+    return step(above, for_s, "kill", scope, under_pressure=True)
+
+
+def card(number: int = 0, used: int | None = 79 * Gi, total: int | None = 80 * Gi) -> Gpu:
+    """A card of 80Gi with so much in use."""
+    return replace(gpu(number), used=used, total=total)
+
+
+def town(*steps: Step, gpus: tuple[Gpu, ...] = (card(),)) -> Town:
+    """A town under a ladder with these steps."""
+    return Town(under(Brakes(), rule(*(steps or (pressed(),)))), gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("used", "short"), [(76 * Gi, False), (76 * Gi + 1, True), (80 * Gi, True), (0, False), (None, False)]
+)
+def test_a_card_is_short_when_less_than_the_share_is_free(used: int | None, short: bool) -> None:
+    """Point 36: total minus used is below `free_below`, strictly; unknown is never short."""
+    assert bool(short_cards([card(used=used)], Fraction(5, 100))) is short
+
+
+def test_an_unknown_total_is_never_short() -> None:
+    """Point 36: a card that does not tell its size can't be called short (GB10 tells no memory at all)."""
+    assert short_cards([card(total=None)], Fraction(5, 100)) == frozenset()
+
+
+def test_the_step_counts_only_while_the_card_is_short() -> None:
+    """Point 36: `for` runs only while it is short; room resets it."""
+    place = town(pressed(for_s=3))
+    pods = [resident("a")]
+    full, room = (card(),), (card(used=10 * Gi),)
+    hits = []
+    for second, cards in enumerate([full, full, room, full, full, full, full]):
+        place.gpus = cards
+        hits += [second] * len(place.see(second, pods).actions)
+    assert hits == [6]
+
+
+def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
+    """Point 8: within a limit above its request a pod is hit only when its card is short."""
+    seen = snapshot([use(5, 3 * Gi)], gpus=[card()])
+    burst = policy(rule(step("100%"), pressed()))
+    (found,) = assessed(seen, [pod("a", container(declared="1Gi"))], burst)
+    allowed = replace(found, declared=4 * Gi, allowed=4 * Gi, requested=Gi, allowed_by_request=Gi)
+    assert [entry.step for entry in _plan(allowed, burst)] == [1]
+    roomy = replace(allowed, short=frozenset())
+    assert _plan(roomy, burst) == []
+
+
+def _plan(assessment: Assessment, under_policy: Policy) -> list[PlanEntry]:
+    return list(decide([assessment], under_policy, Ledger(), at(0), Conditions()).entries)
+
+
+def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
+    """Point 36: one victim a card; the next only after the release, and none once there is room."""
+    place = town()
+    pods = [resident("a", "a"), resident("b", "b")]
+    plan = place.see(0, pods, {"a": 5 * Gi, "b": 3 * Gi})
+    (kill,) = plan.actions
+    assert kill.account.uid == "a"
+    assert held(plan) == {"b": ("pending", None)}
+    under_way = UnderWay(step=kill.step, victim=kill.victim, cards=kill.cards)
+    place.ledger = place.ledger.note_begun(kill.assessment, "all", under_way, at(0))
+    assert held(place.see(1, pods, {"a": 5 * Gi, "b": 3 * Gi}))["b"] == ("pending", None)
+    place.ledger = place.ledger.note_ended(kill.account)
+    assert [entry.account.uid for entry in place.see(2, pods[1:], {"b": 3 * Gi}).actions] == ["b"]
+    place.gpus = (card(used=10 * Gi),)
+    assert place.see(3, pods[1:], {"b": 3 * Gi}).entries == ()
+
+
+def test_each_short_card_has_its_own_victim() -> None:
+    """Point 36: cards do not wait for each other."""
+    place = town(gpus=(card(), card(1)))
+    plan = place.see(0, [resident("a", "a"), resident("b", "b")], on={"b": 1})
+    assert sorted((entry.account.uid, entry.card) for entry in plan.actions) == [("a", "GPU-0"), ("b", "GPU-1")]
+
+
+def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
+    """Whatever frees memory on the card may be enough: a second victim at the same time would be one too many."""
+    place = Town(under(Brakes(), rule(step("400%"), pressed())), gpus=(card(),))
+    plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 2 * Gi})
+    # a's own step under pressure is the last that is due; b waits for it
+    assert [entry.account.uid for entry in plan.actions] == ["a"]
+    assert held(plan) == {"b": ("pending", None)}
+
+
+def test_a_step_under_pressure_that_is_held_back_holds_back_no_other() -> None:
+    """The ladder's own step is taken where the one under pressure has to wait for its card."""
+    place = Town(under(Brakes(), rule(step("150%"), pressed("160%"))), gpus=(card(),))
+    plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 4 * Gi})
+    assert sorted((entry.account.uid, entry.step) for entry in plan.actions) == [("a", 1), ("b", 0)]
+
+
+def _ranked(*pods: tuple[Pod, int]) -> list[str]:
+    uses = [use(number, used) for number, (_, used) in enumerate(pods, 1)]
+    processes = [process(number, f"{each.uid}/main") for number, (each, _) in enumerate(pods, 1)]
+    found = assessed(snapshot(uses, processes, gpus=[card()]), [each for each, _ in pods], policy(rule(pressed())))
+    return [each.account.uid for each in sorted(found, key=lambda each: rank(each, "GPU-0"))]
+
+
+def test_the_rank_is_over_the_request_then_priority_then_excess() -> None:
+    """Point 36: over its declaration first, then lower priority, then larger excess on that card."""
+    important = replace(resident("important"), priority=1000)
+    assert _ranked(
+        (resident("within"), Gi // 2), (important, 9 * Gi), (resident("little"), 2 * Gi), (resident("much"), 3 * Gi)
+    ) == ["much", "little", "important", "within"]
+
+
+def test_the_excess_is_that_on_the_card() -> None:
+    """Point 36: what a pod uses elsewhere gives this card no room."""
+    elsewhere = resident("elsewhere")
+    uses = [use(1, 2 * Gi), use(1, 20 * Gi, 1), use(2, 5 * Gi)]
+    processes = [process(1, "elsewhere/main"), process(2, "here/main")]
+    seen = snapshot(uses, processes, gpus=[card(), card(1, used=0)])
+    found = assessed(seen, [elsewhere, resident("here")], policy(rule(pressed())))
+    assert min(found, key=lambda each: rank(each, "GPU-0")).account.uid == "here"
+    assert min(found, key=urgency).account.uid == "elsewhere"
+    assert {card_of(each) for each in found} == {"GPU-0"}
+
+
+def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> None:
+    """A kill that frees another card would hit somebody for nothing."""
+    two = pod("a", container("big", "1Gi"), container("small", "1Gi"))
+    uses = [use(1, 30 * Gi, 1), use(2, 4 * Gi, 1), use(2, Gi), use(3, 3 * Gi)]
+    processes = [process(1, "a/big"), process(2, "a/small"), process(3, "a/small")]
+    seen = snapshot(uses, processes, gpus=[card(), card(1, used=0)])
+    (kill,) = planned(seen, [two], policy(rule(pressed(scope="process")))).actions
+    assert (kill.victim, [key.pid for key in kill.targets], kill.card) == ("small", [3], "GPU-0")
+
+
+def test_a_lasting_shortage_is_one_incident() -> None:
+    """Point 37: observe mode plans one deed an incident, although no other step is above its mark."""
+    place = town(step("400%"), pressed())
+    pods = [resident("a", "a")]
+    (planned_,) = place.see(0, pods).actions
+    place.ledger = place.ledger.note_observed(planned_.assessment, at(0))
+    assert [place.see(second, pods).actions for second in range(1, 4)] == [(), (), ()]
+
+
+def test_a_stale_list_holds_it() -> None:
+    """Point 27: no force on a pod list that is too old, under pressure neither."""
+    plan = town().see(0, [resident("a")], stale=True)
+    assert [(entry.taken, entry.card) for entry in plan.entries] == [(False, "GPU-0")]

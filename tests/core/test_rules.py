@@ -1,0 +1,199 @@
+"""Which rule is a pod's, where that can't be said, and when a rule only observes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.worlds import Gi, assessed, at, container, owner, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.config.hours import hours
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.model import Gap, GapReason, Node, Pod
+from watchdog.core.policy import Match, Mode, Policy
+from watchdog.core.rules import Namespaces, hours_at, observes, rule_of
+
+NODE = Node(name="n1", labels={"pool": "shared", "tier": "gold"})
+NAMELESS = Node(name="n1", known=False)
+NAMESPACES = {"ns": {"team": "ml", "stage": ""}, "bare": {}}
+
+
+@pytest.mark.parametrize(
+    ("match", "changes", "expected"),
+    [
+        (Match(), {}, True),
+        (Match(namespaces=("jupyter-*",)), {"namespace": "jupyter-x"}, True),
+        (Match(namespaces=("jupyter-*",)), {}, False),
+        (Match(pods=("pod-?",)), {}, True),
+        (Match(pods=("ns/pod-a",)), {}, True),
+        (Match(pods=("other/pod-a",)), {}, False),
+        (Match(labels={"tier": "d*"}), {"labels": {"tier": "dev", "x": ""}}, True),
+        (Match(labels={"tier": "d*", "y": "*"}), {"labels": {"tier": "dev", "x": ""}}, False),
+        (Match(labels={"tier": "*"}), {}, False),
+        (Match(owner_kinds=("Job", "Deploy*")), {"owner": owner("Deployment")}, True),
+        (Match(owner_kinds=("Job",)), {"owner": owner("CronJob")}, False),
+        (Match(owner_kinds=("Pod",)), {}, True),
+        (Match(owner_kinds=("Pod",)), {"owner": owner("Job")}, False),
+        (Match(owner_kinds=("Job",)), {}, False),
+        (Match(node_labels={"pool": "share?"}), {}, True),
+        (Match(node_labels={"pool": "shared", "tier": "iron"}), {}, False),
+        (Match(node_labels={"zone": "*"}), {}, False),
+        (Match(namespace_labels={"team": "m?", "stage": ""}), {}, True),
+        (Match(namespace_labels={"team": "web"}), {}, False),
+        (Match(namespace_labels={"team": "*"}), {"namespace": "bare"}, False),
+        (Match(namespaces=("ns",), namespace_labels={"team": "ml"}, node_labels={"pool": "*"}, pods=("*",)), {}, True),
+    ],
+)
+def test_every_condition_of_a_match(match: Match, changes: dict[str, Any], *, expected: bool) -> None:
+    """All that is set must match; a pod without a controller is of the kind Pod; `*` needs the label to be there."""
+    under = policy(rule(match=match))
+    assert rule_of(pod("a", **changes), under, NODE, NAMESPACES) == (under.rules[0] if expected else None)
+
+
+def test_the_first_rule_that_matches_is_the_rule() -> None:
+    """A pod has one rule, the first whose every condition matches it; without one it is measured and left alone."""
+    dev = rule(name="dev", match=Match(namespaces=("jupyter-*",), labels={"tier": "dev"}))
+    jobs = rule(name="jobs", match=Match(owner_kinds=("Job",), pods=("pod-?",)))
+    rest = rule(name="rest", match=Match(node_labels={"pool": "shared"}))
+    under = policy(dev, jobs, rest)
+    found = {
+        "dev": pod("a", namespace="jupyter-x", labels={"tier": "dev"}, owner=owner("Job")),
+        "jobs": pod("a", namespace="jupyter-x", owner=owner("Job")),
+        "rest": pod("abc", owner=owner("Job")),
+    }
+    for name, each in found.items():
+        assert rule_of(each, under, NODE, {}) == next(r for r in under.rules if r.name == name)
+    assert rule_of(found["rest"], under, Node(name="n1"), {}) is None
+    (got,) = assessed(snapshot([use(1, 70 * Gi)]), [pod("a", container(declared="1Gi"))], policy(dev))
+    assert (got.rule, got.verdict, got.rule_gap) == (None, Verdict.OVER, None)
+
+
+BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
+BY_NAMESPACE = rule(name="by namespace", match=Match(namespace_labels={"team": "ml"}))
+HARSH = rule(step(), name="harsh")
+
+
+@pytest.mark.parametrize(
+    ("rules", "node", "namespaces", "expected"),
+    [
+        ((BY_NODE, HARSH), NAMELESS, {}, GapReason.NODE),
+        ((BY_NODE,), NAMELESS, {}, GapReason.NODE),
+        ((HARSH, BY_NODE), NAMELESS, {}, "harsh"),
+        ((BY_NODE, HARSH), NODE, {}, "by node"),
+        ((BY_NODE, HARSH), Node(name="n1"), {}, "harsh"),
+        ((BY_NAMESPACE, HARSH), NODE, {}, GapReason.NAMESPACES),
+        ((BY_NAMESPACE,), NODE, {"other": {"team": "ml"}}, GapReason.NAMESPACES),
+        ((BY_NAMESPACE, HARSH), NODE, {"ns": {}}, "harsh"),
+        ((BY_NAMESPACE, HARSH), NAMELESS, NAMESPACES, "by namespace"),
+        ((BY_NODE, BY_NAMESPACE), NAMELESS, NAMESPACES, GapReason.NODE),
+        # What the pod's own object tells is enough to say that a rule is not for it.
+        ((replace(BY_NODE, match=replace(BY_NODE.match, namespaces=("x",))), HARSH), NAMELESS, {}, "harsh"),
+        ((replace(BY_NODE, match=replace(BY_NODE.match, labels={"a": "b"})), HARSH), NAMELESS, {}, "harsh"),
+        ((replace(BY_NAMESPACE, match=replace(BY_NAMESPACE.match, owner_kinds=("Job",))), HARSH), NODE, {}, "harsh"),
+        # Of two conditions one that does not match is enough, and one that does is not.
+        ((rule(match=Match(node_labels={"pool": "x"}, namespace_labels={"a": "b"})), HARSH), NODE, {}, "harsh"),
+        ((rule(match=replace(BY_NODE.match, namespace_labels={"a": "b"})), HARSH), NODE, {}, GapReason.NAMESPACES),
+        ((rule(match=replace(BY_NODE.match, namespace_labels={"team": "x"})), HARSH), NAMELESS, NAMESPACES, "harsh"),
+    ],
+)
+def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
+    rules: tuple[object, ...], node: Node, namespaces: Namespaces, expected: GapReason | str
+) -> None:
+    """Where labels are not known that decide, no later rule gets the pod: it may be harsher than the one meant."""
+    found = rule_of(pod("a"), policy(*rules), node, namespaces)  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.reason if isinstance(found, Gap) else found.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "node", "words"),
+    [
+        (BY_NODE, NAMELESS, ("labels of node n1", "rule by node matches", "give --node-object FILE")),
+        (BY_NAMESPACE, NODE, ("labels of namespace ns", "rule by namespace matches", "give --namespaces FILE")),
+    ],
+)
+def test_a_pod_whose_rule_is_not_known_is_left_alone(first: object, node: Node, words: tuple[str, ...]) -> None:
+    """It has no rule and no step, its verdict is unknown, however much it uses; and it is said what is missing."""
+    under = policy(first, HARSH)  # type: ignore[arg-type]
+    tenant = pod("a", container(declared="1Gi"))
+    seen = snapshot([use(5, 70 * Gi)])
+    (got,) = assessed(seen, [tenant], under, node)
+    assert (got.rule, got.verdict, got.used, got.declared) == (None, Verdict.UNKNOWN, 70 * Gi, Gi)
+    gap = got.rule_gap
+    assert gap is not None
+    assert all(each in f"{gap.what}: {gap.why}" for each in words), gap
+    assert "has no rule and is left alone" in gap.why
+    (undeclared,) = assessed(seen, [pod("a")], under, node)
+    assert undeclared.verdict is Verdict.UNKNOWN
+
+
+def test_nothing_is_planned_for_a_pod_whose_rule_is_not_known() -> None:
+    """The rule that comes after the one in doubt does not act: with it alone the same pod would be killed."""
+    tenant, seen = pod("a", container(declared="1Gi")), snapshot([use(5, 70 * Gi)])
+    assert planned(seen, [tenant], policy(HARSH)).entries
+    assert not planned(seen, [tenant], policy(BY_NAMESPACE, HARSH)).entries
+
+
+OFFICE = hours().read("Mon-Fri 08:00-18:00 UTC")  # the worlds begin on Friday 15 January 2027, 08:00
+
+
+@pytest.mark.parametrize(
+    ("mode", "active", "second", "expected"),
+    [
+        (None, None, 0, False),
+        ("enforce", None, 0, False),
+        ("observe", None, 0, True),
+        (None, OFFICE, 0, False),
+        (None, OFFICE, -1, True),
+        (None, OFFICE, 36_000 - 1, False),
+        (None, OFFICE, 36_000, True),
+        (None, OFFICE, 86_400, True),
+        ("enforce", OFFICE, -1, True),
+        ("observe", OFFICE, 0, True),
+    ],
+)
+def test_when_a_rule_only_observes(mode: Mode | None, active: object, second: float, *, expected: bool) -> None:
+    """A rule observes by its own mode, or outside its hours by the wall clock, and the policy's mode is not asked."""
+    mine = rule(step(), mode=mode, active=active)
+    assert observes(mine, at(second)) is expected
+    seen = snapshot([use(5, 70 * Gi)], second=second)
+    for policy_mode in ("observe", "enforce"):
+        (got,) = assessed(seen, [pod("a", container(declared="1Gi"))], policy(mine, mode=policy_mode))
+        assert (got.observes, got.verdict) == (expected, Verdict.OVER)
+
+
+def test_a_pod_without_a_rule_does_not_observe() -> None:
+    """Where nothing is decided, nothing is observed."""
+    (got,) = assessed(snapshot([use(5, Gi)]), [pod("a")], policy(rule(match=Match(pods=("x",)), mode="observe")))
+    assert (got.rule, got.observes) == (None, False)
+
+
+def test_the_plan_does_not_depend_on_the_hours() -> None:
+    """Law 7, of rules: what would follow is worked out outside their hours and in a mode of their own just the same."""
+    tenant, seen = pod("a", container(declared="1Gi")), snapshot([use(5, 70 * Gi)], [process(5)], second=-1)
+    plain, observing = (planned(seen, [tenant], policy(rule(step(), active=each))) for each in (None, OFFICE))
+    assert [entry.targets for entry in observing.entries] == [entry.targets for entry in plain.entries]
+    assert [entry.assessment.observes for entry in observing.entries] == [True]
+
+
+def test_the_hours_of_all_rules_at_once() -> None:
+    """What time alone changes about rules is one value, in their order, of those that have hours."""
+    night = hours().read("Mon-Sun 18:00-08:00 UTC")
+    under = policy(rule(active=OFFICE), rule(), rule(active=night), rule(mode="observe"))
+    assert [hours_at(under, at(second)) for second in (-1, 0, 36_000)] == [(False, True), (True, False), (False, True)]
+
+
+def look(tenants: list[Pod], under: Policy, namespaces: Namespaces) -> tuple[Assessment, ...]:
+    """Assess pods whose namespaces have labels."""
+    seen = snapshot([use(5, 70 * Gi)])
+    setting = Setting(policy=under, node=NODE, namespaces=namespaces)
+    return assess(attribute(seen, tenants), seen, tenants, setting)
+
+
+def test_labels_of_namespaces_reach_the_assessment() -> None:
+    """The rule of an account is the one for its namespace's labels, and without them it has none."""
+    tenant, under = pod("a", container(declared="1Gi")), policy(BY_NAMESPACE, HARSH)
+    labels: list[Namespaces] = [NAMESPACES, {"ns": {}}, {}]
+    named = [each.rule.name if each.rule else None for known in labels for each in look([tenant], under, known)]
+    assert named == ["by namespace", "harsh", None]

@@ -1,0 +1,81 @@
+"""A town: many pods on one node, pass after pass, the ledger going along."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.worlds import Gi, assessed, at, container, owner, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Gpu, Pod
+from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.policy import Brakes, Policy
+
+AT_ONCE = rule(step())
+
+
+def under(brakes: Brakes, *rules: object, **more: object) -> Policy:
+    """A policy with these brakes and, unless others are given, a rule that kills at once."""
+    return policy(*(rules or (AT_ONCE,)), brakes=brakes, **more)  # type: ignore[arg-type]
+
+
+def resident(uid: str, workload: str = "", namespace: str = "ns", **more: object) -> Pod:
+    """A pod that declares 1Gi, of a Deployment if one is named."""
+    of = owner("Deployment", workload) if workload else None
+    return pod(uid, container(declared="1Gi", of=uid), namespace=namespace, owner=of, **more)
+
+
+@dataclass
+class Town:
+    """Passes over many pods; every pod uses 2Gi, which is over, unless it is told otherwise."""
+
+    policy: Policy
+    ledger: Ledger = field(default_factory=Ledger)
+    gpus: tuple[Gpu, ...] = ()
+
+    def see(
+        self,
+        second: float,
+        pods: Iterable[Pod],
+        used: Mapping[str, int] | None = None,
+        *,
+        stale: bool = False,
+        on: Mapping[str, int] | None = None,
+    ) -> Plan:
+        """One pass; `used` has what pods use where it is not 2Gi, `on` the number of their card where it is not 0."""
+        pods = tuple(pods)
+        uses, processes = [], []
+        for number, each in enumerate(pods, 100):
+            uses.append(use(number, (used or {}).get(each.uid, 2 * Gi), (on or {}).get(each.uid, 0)))
+            processes.append(process(number, f"{each.uid}/main"))
+        seen = snapshot(uses, processes, second=second, **({"gpus": self.gpus} if self.gpus else {}))
+        found = assessed(seen, pods, self.policy)
+        plan = decide(found, self.policy, self.ledger, at(second), Conditions(pods_stale=stale))
+        self.ledger = plan.ledger
+        return plan
+
+    def strike(self, entry: PlanEntry, second: float) -> None:
+        """Begin a deed and end it at once."""
+        under_way = UnderWay(step=entry.step, victim=entry.victim, cards=entry.cards)
+        self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, under_way, at(second))
+        self.ledger = self.ledger.note_ended(entry.account)
+
+    def live(self, second: float, pods: Iterable[Pod], used: Mapping[str, int] | None = None) -> list[str]:
+        """One pass whose deeds are done; the UIDs of the pods that were hit."""
+        plan = self.see(second, pods, used)
+        for entry in plan.actions:
+            self.strike(entry, second)
+        return [entry.account.uid for entry in plan.actions]
+
+
+def held(plan: Plan) -> dict[str, tuple[str, float | None]]:
+    """By UID what holds a due step back, and for how many seconds more."""
+    return {
+        entry.account.uid: (entry.withheld_by.value, entry.lets_go_in_s)
+        for entry in plan.entries
+        if entry.withheld_by is not None
+    }
+
+
+def renamed(each: Pod, uid: str) -> Pod:
+    """The pod that its owner puts in the place of another."""
+    return replace(resident(uid), owner=each.owner, namespace=each.namespace)

@@ -1,0 +1,1 @@
+"""Doctor: each check as a table, and what is said."""

@@ -1,0 +1,86 @@
+"""The facts of a node on which all is well, to be spoilt in one place."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.worlds import at, container, gpu, pod, policy, process, use
+from watchdog.core.findings import Attribution
+from watchdog.core.model import Gap, GapReason, Node, PodList
+from watchdog.doctor.facts import (
+    ClusterFacts,
+    DriverFacts,
+    Facts,
+    JournalFacts,
+    ListenFacts,
+    PolicyFacts,
+    ProcessFacts,
+    SystemFacts,
+)
+from watchdog.enforcement import Footing
+from watchdog.node.driver import DriverReading
+from watchdog.node.nvml_library import Library
+
+FOLDER = Path("/var/lib/gpu-watchdog")
+READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))
+GOOD = Facts(
+    driver=DriverFacts(
+        library=Library(path="/usr/lib/libnvidia-ml.so.550", version="12.550", entry=24),
+        reading=READING,
+        searched="",
+        kernel="6.1.0",
+    ),
+    system=SystemFacts(
+        python=(3, 11),
+        sqlite="3.40.1",
+        wall_s=at(0).wall_s,
+        has_boot_clock=True,
+        boot_id="4e68b583",
+        descriptors=20_000,
+        has_time_zones=True,
+    ),
+    processes=ProcessFacts(
+        procfs=Path("/proc"),
+        procfs_problem="",
+        init_problem="",
+        footing=Footing(in_host_pid_namespace=True, pidfd_missing=None),
+        in_first_user_namespace=True,
+        listed={7: process(7)},
+        attribution=Attribution(),
+    ),
+    policy=PolicyFacts(path=Path("policy.toml"), is_there=True, policy=policy()),
+    cluster=ClusterFacts(
+        node_name="n1",
+        pods_path=Path("pods.json"),
+        pods=PodList(pods=(pod("a", container(declared="1Gi")),), synced=at(0)),
+        age_s=5.0,
+        node_path=None,
+        node=Node(name="n1"),
+    ),
+    journal=JournalFacts(
+        path=FOLDER / "journal.db",
+        folder_exists=True,
+        file_system="ext4",
+        free=2**40,
+        size=0,
+        kind="journal",
+        lock_path=FOLDER / "journal.db.lock",
+        stop_path=FOLDER / "stop",
+    ),
+    listen=ListenFacts(listen="127.0.0.1:9837", state="free"),
+)
+
+
+def spoilt(part: str, **changes: Any) -> Facts:
+    """The good node with some facts of one part changed."""
+    return replace(GOOD, **{part: replace(getattr(GOOD, part), **changes)})
+
+
+def read(**changes: Any) -> Facts:
+    """The good node with another reading of its driver."""
+    return spoilt("driver", reading=replace(READING, **changes))
+
+
+def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; mend it", on: str | None = "GPU-0") -> Gap:
+    """Something that the driver, a process or a file did not tell."""
+    return Gap(reason=reason, what=what, why=why, gpu=on)

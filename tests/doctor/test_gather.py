@@ -1,0 +1,156 @@
+"""Where the facts come from: files, mounts, the library, an address; each read for real."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rig.command import free_port
+from tests.worlds import at
+from watchdog.doctor.endpoint import look_at_listen
+from watchdog.doctor.journal_content import look_at_content
+from watchdog.doctor.journal_place import file_system_of, look_at_journal, make_problem, write_problem
+from watchdog.export.board import Board
+from watchdog.export.http import HttpServer
+from watchdog.export.journal_file import JournalFile
+from watchdog.export.metrics import Metrics
+from watchdog.glance import read_once
+from watchdog.node.driver import DriverReading
+from watchdog.node.nvml_library import SONAME, find_library
+
+MOUNTS = [
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+    "30 22 0:26 / /var rw - xfs /dev/vdb rw",
+    "31 30 0:27 / /var/lib/gpu\\040watchdog rw - nfs4 server:/x rw",
+    "32 30 0:28 / /var/li rw - btrfs /dev/vdc rw",
+    "33 30 0:29 / /srv rw master:1 - xfs /dev/vdd rw",
+    "34 30 0:30 / /srv rw - tmpfs tmpfs rw",
+    "a line of another form",
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/opt/x", "ext4"),
+        ("/var/lib", "xfs"),
+        ("/var/lib/gpu watchdog", "nfs4"),
+        ("/var/lib/gpu watchdog/journal", "nfs4"),
+        ("/var/lib/gpu", "xfs"),
+        ("/srv/x", "tmpfs"),
+    ],
+)
+def test_the_file_system_of_a_path(path: str, kind: str) -> None:
+    """The innermost mount counts, of several at one place the last, and names are compared whole."""
+    assert file_system_of(Path(path), MOUNTS) == kind
+    assert file_system_of(Path(path), []) == ""
+
+
+def test_where_a_library_lies(tmp_path: Path) -> None:
+    """The usual folders are searched, whether the loader knows them or not; a folder without the library is none."""
+    assert list(find_library(tmp_path)) == []
+    operator = tmp_path / "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+    gke = tmp_path / "home/kubernetes/bin/nvidia/lib64"
+    for folder in (operator, gke, tmp_path / "usr/lib64"):
+        folder.mkdir(parents=True)
+    for folder in (operator, gke):
+        (folder / SONAME).touch()
+    assert list(find_library(tmp_path)) == [str(operator), str(gke)]
+
+
+class _Stuck:
+    """A driver whose call does not come back for as long as the test runs."""
+
+    needs_new_process = None
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+
+    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+        self.free.wait(30)
+        return DriverReading(driver=None)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_reading_has_an_end() -> None:
+    """A driver that hangs is a blind reading after the time that it was given, and says how long that was."""
+    driver = _Stuck()
+    began = time.monotonic()
+    reading = read_once(driver, 0.2)
+    driver.free.set()
+    assert 0.15 < time.monotonic() - began < 5
+    assert (reading.blind, reading.gaps[0].why.startswith("no answer within 0 s")) == (True, True)
+
+
+def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:
+    """With a write-ahead log and no shared memory SQLite would make a file, so the journal is not opened at all."""
+    path = tmp_path / "journal.db"
+    journal = JournalFile(path)
+    journal.transaction(lambda connection: connection.execute("CREATE TABLE x (y)"))
+    assert look_at_content(path) == ("journal", "")
+    copy = tmp_path / "copy" / "journal.db"
+    copy.parent.mkdir()
+    for suffix in ("", "-wal"):
+        copy.with_name(copy.name + suffix).write_bytes(path.with_name(path.name + suffix).read_bytes())
+    journal.close()
+    before = sorted(copy.parent.iterdir())
+    assert look_at_content(copy)[0] == "unknown"
+    assert sorted(copy.parent.iterdir()) == before
+    assert look_at_content(path) == ("journal", "")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "journal.db"]
+
+
+def test_looking_leaves_nothing(tmp_path: Path) -> None:
+    """A folder that is there is tried and left as it was; one that is not there is not made."""
+    assert look_at_journal(tmp_path / "journal.db").folder_problem == ""
+    missing = look_at_journal(tmp_path / "a" / "b" / "journal.db")
+    assert (missing.folder_exists, missing.folder_problem, missing.kind, missing.lock) == (False, "", "absent", "free")
+    assert list(tmp_path.iterdir()) == []
+    file = tmp_path / "file"
+    file.touch()
+    assert write_problem(file) == "it is no folder"
+    assert "is no folder" in make_problem(file)
+    assert "read-only" in make_problem(Path("/proc/self"))
+
+
+def test_who_has_the_address() -> None:
+    """Free, our own daemon's (well, or with passes that hang), or somebody else's; and asking leaves it free."""
+    listen = f"127.0.0.1:{free_port()}"
+    assert look_at_listen(listen).state == "free"
+    assert look_at_listen(listen).state == "free"
+    moment = at(0)
+    server = HttpServer(listen, Board(Metrics(), 1.0, now=lambda: moment))
+    server.start()
+    try:
+        assert look_at_listen(listen).state == "ours"
+        assert look_at_listen(listen.replace("127.0.0.1", "0.0.0.0")).state == "ours"
+        moment = at(60)
+        sick = look_at_listen(listen)
+        assert (sick.state, "no pass has finished" in sick.problem) == ("ours_sick", True)
+    finally:
+        server.close()
+
+
+def test_somebody_else_has_the_address() -> None:
+    """A program that answers something else, or hangs up, is not taken for a gpu-watchdog."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            connection, _ = server.accept()
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        found = look_at_listen(f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert (found.state, "another process listens there" in found.problem) == ("taken", True)
+
+
+def test_an_address_that_this_machine_has_not() -> None:
+    """The kernel's word is passed on with its remedy."""
+    found = look_at_listen("203.0.113.1:9837")
+    assert (found.state, "no such address" in found.problem) == ("unusable", True)

@@ -1,0 +1,94 @@
+"""What doctor prints: for people, for programs, and on stderr."""
+
+from tests.doctor.build import GOOD, gap, read, spoilt
+from tests.tools.doctor_reference import REFERENCE, doctor_reference
+from watchdog.core.model import GapReason
+from watchdog.doctor.checks import TOPICS, diagnose
+from watchdog.doctor.facts import Facts
+from watchdog.doctor.finding import Diagnosis, Finding, State
+from watchdog.doctor.text import diagnosis_text, document, shortcoming
+
+STOPPED = spoilt("journal", is_stopped=True)
+
+
+def _bad(facts: Facts) -> Diagnosis:
+    """Without what is fine, which would only lengthen the page."""
+    diagnosis = diagnose(facts)
+    kept = [each for each in diagnosis.findings if each.state is not State.OK or each.name == "python"]
+    return Diagnosis(findings=tuple(kept), mode=diagnosis.mode)
+
+
+def test_a_line_a_finding() -> None:
+    """Without a width each finding is one line with its remedy; what is in the way stands near the prompt."""
+    assert diagnosis_text(_bad(STOPPED)) == (
+        "fine\n"
+        "ok       python: Python 3.11\n"
+        "\n"
+        "enforcing\n"
+        "lacks    stop_file: the file /var/lib/gpu-watchdog/stop turns enforcement off. "
+        "Remedy: remove it, when you know who put it there and why\n"
+        "\n"
+        "can observe: yes; can enforce: no; the policy asks for: enforce\n"
+    )
+
+
+def test_lines_fit_a_terminal() -> None:
+    """On a terminal no line is longer than it is wide, and the remedy stands below what it is for, behind an arrow."""
+    lines = diagnosis_text(_bad(STOPPED), width=60).splitlines()
+    assert lines[4:7] == [
+        "lacks    stop_file: the file /var/lib/gpu-watchdog/stop",
+        "         turns enforcement off",
+        "         -> remove it, when you know who put it there and",
+    ]
+    assert max(map(len, lines)) <= 60
+
+
+def test_warnings_stand_before_what_is_missing() -> None:
+    """Within a group the worst stands last; and what observing needs is not among what enforcing needs."""
+    facts = read(gaps=(gap(GapReason.MEMORY, "GPU-0 memory"), gap(GapReason.PROCESSES)))
+    text = diagnosis_text(_bad(facts))
+    assert text.index("observing") < text.index("warning  gpu_memory") < text.index("lacks    process_lists")
+    assert "enforcing" not in text
+
+
+def test_colour_is_asked_for() -> None:
+    """Escape sequences are there with colour alone, and what a finding names can bring none."""
+    hostile = Finding(name="x", case="x", state=State.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
+    diagnosis = Diagnosis(findings=(hostile,), mode="observe")
+    assert "\x1b" not in diagnosis_text(diagnosis)
+    assert "\x1b[2J" not in diagnosis_text(diagnosis, colour=True, width=80)
+    assert "\x1b[31mlacks" in diagnosis_text(diagnosis, colour=True, width=80)
+
+
+def test_why_it_is_not_enough() -> None:
+    """The sentence on stderr names what the policy's mode lacks, each thing once; and is empty where nothing is."""
+    assert shortcoming(diagnose(GOOD)) == ""
+    assert shortcoming(diagnose(STOPPED)) == "this node can't enforce yet; in the way: stop_file"
+    two = read(gaps=(gap(GapReason.PROCESSES), gap(GapReason.PROCESSES, "GPU-1 x", on="GPU-1")))
+    assert shortcoming(diagnose(two)) == "this node can't enforce yet; in the way: process_lists"
+
+
+def test_the_json() -> None:
+    """Exactly the documented keys."""
+    said = document(_bad(STOPPED))
+    assert said == {
+        "observe": True,
+        "enforce": False,
+        "findings": [
+            {"name": "python", "state": "ok", "for": ["observe", "enforce"], "what": "Python 3.11", "remedy": ""},
+            {
+                "name": "stop_file",
+                "state": "missing",
+                "for": ["enforce"],
+                "what": "the file /var/lib/gpu-watchdog/stop turns enforcement off",
+                "remedy": "remove it, when you know who put it there and why",
+            },
+        ],
+    }
+
+
+def test_the_committed_page_is_what_the_code_gives() -> None:
+    """A finding that is added or reworded changes docs/doctor.md in the same commit."""
+    committed = REFERENCE.read_text(encoding="utf-8")
+    assert committed == doctor_reference(), "write it anew with: python -m tests.tools.doctor_reference"
+    assert all(f"\n## `{topic.name}`\n" in committed for topic in TOPICS)

@@ -1,0 +1,166 @@
+"""The words for what holds a step back, and for rules that only observe or mind a short card."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, withheld
+from tests.worlds import Gi, at, step
+from watchdog.config.hours import hours
+from watchdog.core.brakes import Brake
+from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
+from watchdog.export.clauses import mark
+from watchdog.export.explanation import explanation
+from watchdog.export.news import outcome_news
+from watchdog.export.words import forecast, note, outcome_note
+
+BOUND = policy(
+    brakes=Brakes(
+        node=Window(count=10, per_s=600),
+        namespace=Window(count=5, per_s=600),
+        owner=Window(count=1, per_s=3600),
+        owner_backoff=Backoff(first_s=60, factor=2, max_s=3600),
+        breaker=Breaker(offenders=Fraction(1, 2), of_at_least=3, hold_s=600),
+    )
+)
+FLAT = policy(brakes=Brakes(owner_backoff=Backoff(first_s=60, factor=1, max_s=3600)))
+
+SENTENCES = [
+    (Brake.PROTECTED, None, BOUND, "held back, because the pod is protected: it is in kube-system."),
+    (Brake.PENDING, 30.0, BOUND, ("held back for at most another 30s, until 08:01:01 UTC, because an earlier kill or "
+     "eviction here has not ended yet: its memory has not been seen free.")),
+    (Brake.STALE, None, BOUND, "because the list of this node's pods is too old to act on (older than 3m)."),
+    (Brake.OWNER, 250.0, BOUND, ("held back for another 4m 10s, until 08:04:41 UTC, because 1 kill or eviction of pods "
+     "of Job train was begun on this node in the last 1h, and the policy allows 1 per 1h.")),
+    (Brake.OWNER_BACKOFF, 40.0, BOUND, ("because the last kill or eviction of pods of Job train is too recent: the "
+     "policy waits 1m after the first and 2 times as long after each one that follows, at most 1h.")),
+    (Brake.OWNER_BACKOFF, 40.0, FLAT, "is too recent: the policy waits 1m between two of them."),
+    (Brake.NAMESPACE, 90.0, BOUND, ("because 5 kills or evictions in namespace a were begun on this node in the last "
+     "10m, and the policy allows 5 per 10m.")),
+    (Brake.NODE, 90_000.0, BOUND, ("held back for another 1d 1h, until 2027-01-16 09:00:31 UTC, because 10 kills or "
+     "evictions were begun on this node in the last 10m, and the policy allows 10 per 10m.")),
+    (Brake.BREAKER, 600.0, BOUND, ("held back for another 10m, until 08:10:31 UTC, because so many workloads are over "
+     "at once that the policy or the node is in doubt, not the pods (the policy allows less than 50% of them); until "
+     "there are fewer, one is let through every 10m.")),
+    (Brake.JOURNAL, None, BOUND, ("because the watchdog's journal can't be written, and nobody is killed or evicted "
+     "without a record.")),
+    (Brake.MAINTENANCE, None, BOUND, "because the GPUs of this node are under maintenance."),
+    (Brake.UNKNOWN_CONTAINER, None, BOUND, "because it is not known which container of the pod the memory belongs to."),
+    (Brake.OWNER, None, policy(), "of Job train had as many kills and evictions here lately as the policy allows."),
+    (Brake.OWNER_BACKOFF, None, policy(), "the last kill or eviction of pods of Job train on this node is too recent."),
+    (Brake.NAMESPACE, None, policy(), "namespace a had as many kills and evictions here lately as the policy allows."),
+    (Brake.NODE, None, policy(), "this node had as many kills and evictions lately as the policy allows."),
+    (Brake.BREAKER, None, policy(), "at once that the policy or the node is in doubt, not the pods."),
+]  # fmt: skip
+
+
+def held(brake: Brake, lets_go_in_s: float | None = None, **more: object) -> PlanEntry:
+    """A kill of a/trainer, of Job train, that this brake holds back."""
+    why = "it is in kube-system" if brake is Brake.PROTECTED else None
+    return withheld(brake, assessment=replace(entry().assessment, protected=why), lets_go_in_s=lets_go_in_s, **more)
+
+
+@pytest.mark.parametrize(("brake", "lets_go_in_s", "under", "says"), SENTENCES)
+def test_a_withholding_is_told_in_numbers(brake: Brake, lets_go_in_s: float | None, under: Policy, says: str) -> None:
+    """Whoever is spared reads what held it back, by the numbers of the policy, and the time at which that ends."""
+    made = held(brake, lets_go_in_s)
+    assert note(made, at(31), policy=under).endswith(says)
+    assert forecast(made, at(31), under).endswith(says.removeprefix("held back").removeprefix(", "))
+
+
+def test_every_brake_stands_in_the_table() -> None:
+    """A brake without a sentence here would be one that nobody has read."""
+    assert {brake for brake, *_ in SENTENCES} == set(Brake)
+
+
+def test_what_was_only_observed_is_not_told_as_done() -> None:
+    """Observe mode keeps counts of its own, and its withholding must not claim that anybody was killed."""
+    made = held(Brake.NAMESPACE, 90.0)
+    observing = replace(BOUND, mode="observe")
+    assert "5 kills or evictions in namespace a would have been begun" in note(made, at(31), policy=observing)
+    alone = replace(made, assessment=replace(made.assessment, observes=True))
+    assert "would have been begun" in note(alone, at(31), policy=BOUND)
+
+
+def test_a_pod_without_a_controller_and_a_daemonset() -> None:
+    """A pod of no controller is its own owner; a DaemonSet's pod is spared for a reason of its own."""
+    pod = replace(entry().assessment.pod, owner=None)
+    alone = held(Brake.OWNER, 10.0)
+    alone = replace(alone, assessment=replace(alone.assessment, pod=pod))
+    assert "because 1 kill or eviction of this pod was begun" in note(alone, at(31), policy=BOUND)
+    daemon = withheld(Brake.PROTECTED)
+    assert note(daemon, at(31)).endswith("because its DaemonSet would put the pod back on this node at once.")
+
+
+def test_a_step_that_waits_for_a_short_card_names_it() -> None:
+    """One victim a card: the next waits for that card's memory, not for anything of its own pod."""
+    made = held(Brake.PENDING, card="GPU-7")
+    assert "an earlier kill or eviction on GPU-7 has not ended yet" in note(made, at(31))
+
+
+UNDER_PRESSURE = replace(NOTEBOOKS, steps=(step("100%", 5, "kill", under_pressure=True),))
+
+
+def test_a_step_under_pressure_says_when_it_counts() -> None:
+    """The mark of such a step is none without the shortage: it names the card, and how little counts as short."""
+    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0")
+    assert mark(made) == "above 100% for 5s while GPU-0 is short of memory"
+    assert "above 100% for 5s while GPU-0 is short of memory (less than 5% free). Killing" in note(
+        made, at(31), policy=policy()
+    )
+
+
+def test_a_step_under_pressure_compares_with_the_request() -> None:
+    """Where a tenant has named a limit above its request, pressure holds it to the request, and so do the words."""
+    above = replace(entry().assessment, requested=4 * Gi, allowed_by_request=6 * Gi, allowed=20 * Gi, declared=18 * Gi)
+    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0", assessment=above, height=6 * Gi)
+    assert "uses 12.4Gi of GPU memory, 207% of the 6Gi allowed (4Gi requested, plus allowance)" in note(made, at(31))
+    text = explanation(outcome(made), policy())
+    assert "used more GPU memory than it may. It used 12.4Gi; 6Gi were allowed: 4Gi requested" in text
+    assert "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi." in text
+
+
+def test_a_warning_tells_of_pressure_where_nothing_else_follows() -> None:
+    """A rule whose only force is under pressure does not say that it does nothing more."""
+    steps = (step("100%", 0, "warn"), step("100%", 5, "kill", under_pressure=True))
+    warned = entry(rule=replace(NOTEBOOKS, steps=steps), step=0)
+    assert "the rule kills above 100% for 5s while its card is short of memory." in note(warned, at(31))
+    warned = entry(rule=replace(NOTEBOOKS, steps=(*steps, step("200%", 9))), step=0)
+    assert note(warned, at(31)).endswith("the rule kills above 200% for 9s.")
+
+
+def observed(**of_rule: object) -> PlanEntry:
+    """A kill by a rule that only observes."""
+    observing = replace(NOTEBOOKS, **of_rule)  # type: ignore[arg-type]
+    return entry(rule=observing, assessment=replace(entry().assessment, rule=observing, observes=True))
+
+
+def test_a_rule_that_observes_is_named_as_the_reason() -> None:
+    """Where the daemon enforces and one rule does not, the words blame the rule and not the mode."""
+    made = observed(mode="observe")
+    would = outcome(made, Result.OBSERVED)
+    (item,) = outcome_news(would)
+    assert item.sentence.endswith("SIGKILL after 10s. Nothing is done: this rule only observes.")
+    assert forecast(made, at(31)).endswith(
+        "Rule notebooks: above 110% for 10s. Nothing will be done: this rule only observes."
+    )
+    assert "would have killed 3 processes of container main, but this rule only observes (rule" in outcome_note(would)
+    assert "; this rule only observes, so nothing was done." in explanation(would, policy())
+
+
+def test_a_rule_outside_its_hours_says_which_they_are() -> None:
+    """Whoever is spared by the time of day reads the hours."""
+    made = observed(active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"))
+    says = "this rule only observes outside its hours (Mon-Fri 08:00-18:00 Europe/Berlin)"
+    assert forecast(made, at(31)).endswith(f"Nothing will be done: {says}.")
+    warned = replace(made, step=0)
+    assert note(warned, at(31), observing=True).endswith(f"above 110% for 10s; but {says} for now.")
+
+
+def test_observe_mode_stays_observe_mode() -> None:
+    """Where the whole daemon observes, that is what the words say."""
+    assert note(entry(), at(31), observing=True).endswith("Nothing is done: observe mode.")
+    assert "it only observes here, so nothing was done" in explanation(outcome(result=Result.OBSERVED), policy())
+    assert "killed" in explanation(killed(), policy())

@@ -1,0 +1,409 @@
+"""What `explain` says of an account: situations, and the sentences that the pod's owner reads."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import NOTEBOOKS, Story, climbing, policy, quiet, trainer, trainer_node
+from tests.worlds import Gi, container, process, rule, snapshot, step, use
+from watchdog.config.hours import hours
+from watchdog.core.brakes import Brake
+from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.ledger import UnderWay
+from watchdog.core.model import Gap, GapReason, Place, PlaceKind
+from watchdog.core.plan import Conditions, CycleReport
+from watchdog.core.policy import Declaration, Protect
+from watchdog.export.status import status_document
+from watchdog.export.status_read import Part
+from watchdog.export.why import account_paragraphs
+
+RULES = (NOTEBOOKS,)
+NOTHING = trainer(containers=(container("main", None, of="u1"),))
+TOO_MUCH = trainer(containers=(container("main", "900Gi", of="u1"),))
+
+
+def why(report: CycleReport) -> list[str]:
+    """The paragraphs about every account of a report, through the JSON as a daemon sends it."""
+    status = Part(json.loads(json.dumps(status_document(report))))
+    return [" ".join(paragraph) for each in status.parts("accounts") for paragraph in account_paragraphs(each, status)]
+
+
+def held(brake: Brake, **more: object) -> CycleReport:
+    """A kill of a/trainer that this brake holds back after 31 s."""
+    report = climbing(31)
+    entries = tuple(
+        replace(each, withheld_by=brake, taken=False, **more) if each.do.is_force else each  # type: ignore[arg-type]
+        for each in report.plan.entries
+    )
+    return replace(report, plan=replace(report.plan, entries=entries))
+
+
+def assessed_as(**more: object) -> CycleReport:
+    """A quiet pass whose one account is changed in this."""
+    report = quiet()
+    return replace(report, assessments=tuple(replace(each, **more) for each in report.assessments))  # type: ignore[arg-type]
+
+
+def test_a_pod_in_the_time_that_its_rule_allows() -> None:
+    """The whole answer for the commonest question: how much, how much is allowed and why, what comes, what to do."""
+    assert why(climbing(9)) == [
+        (
+            "Pod a/trainer uses 12.4Gi of GPU memory. It may use 10.2Gi: 8Gi declared by "
+            "veriff.com/gpu-memory, and 2.2Gi on top for what the GPU's driver takes (2% of what is declared, "
+            "and 512Mi for each process on each GPU, 4 times here). That is 2.2Gi too much, and has been since "
+            "08:00:00 UTC."
+        ),
+        (
+            "The rule for it is notebooks. Its use has been above 11.2Gi (110% of what it may use) since "
+            "08:00:00 UTC; if it stays there, all processes of container main will be killed in 1s, at "
+            "08:00:10 UTC (SIGTERM, then SIGKILL after 10s). A warning follows in 21s if its use stays above "
+            "10.2Gi (100% of what it may use). What that rule does further up: kill container main above "
+            "15.2Gi (150% of what it may use), at once."
+        ),
+        (
+            "To stay within what it may use, use less GPU memory or declare more: veriff.com/gpu-memory of at "
+            "least 11Gi."
+        ),
+    ]
+
+
+def test_a_pod_that_is_within() -> None:
+    """Whoever asks why nothing happened reads that nothing has to, and where that would change."""
+    first, second = why(quiet())
+    assert first.endswith("That is within what it may use.")
+    assert second == (
+        "The rule for it is notebooks. What that rule does: warn above 10.2Gi (100% of what it may use) "
+        "for 30s; kill container main above 11.2Gi (110% of what it may use) for 10s; kill container main "
+        "above 15.2Gi (150% of what it may use), at once."
+    )
+
+
+def _gapped() -> CycleReport:
+    gaps = tuple(
+        Gap(reason=GapReason.PROCESSES, what=f"{what} processes", why=f"call {number} failed; tried again.")
+        for number, what in enumerate(["GPU-1", "GPU-0", "pod file", "GPU-0 more", "GPU-0 again", "GPU-0 still"])
+    )
+    return Story().see(trainer_node(None, gaps=gaps))
+
+
+def _unknown_container() -> CycleReport:
+    stray = process(7, "u1/main", place=Place(kind=PlaceKind.POD, pod="u1"))
+    seen = snapshot([use(7, Gi)], [stray])
+    return Story(under=policy(rule(step(), name="r", account="container")), pods=(NOTHING,)).see(seen)
+
+
+def _evicting() -> CycleReport:
+    return Story(under=policy(rule(step("100%", 5, "evict"), name="r"))).run(12.4, 2)
+
+
+def _observing(**more: object) -> CycleReport:
+    """A node whose one rule only observes; what the rule says of itself is in `more`."""
+    report = Story(under=policy(*RULES, mode="enforce")).run(12.4, 3)
+    observing = replace(NOTEBOOKS, **more)  # type: ignore[arg-type]
+
+    def own(each: Assessment) -> Assessment:
+        return replace(each, rule=observing, observes=True)
+
+    entries = tuple(replace(each, assessment=own(each.assessment)) for each in report.plan.entries)
+    plan = replace(report.plan, entries=entries)
+    return replace(report, assessments=tuple(own(each) for each in report.assessments), plan=plan)
+
+
+def _under_way(step_: int = 1, **more: object) -> CycleReport:
+    report = held(Brake.PENDING)
+    (key,) = report.plan.ledger.accounts
+    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=step_, victim="main"))
+    ledger = replace(report.plan.ledger, accounts={key: state})
+    return replace(report, plan=replace(report.plan, ledger=ledger), **more)  # type: ignore[arg-type]
+
+
+def _by(*steps: object, used: float = 12.4, until: int = 3, **more: object) -> Callable[[], CycleReport]:
+    under = policy(rule(*steps, name="r", **more))  # type: ignore[arg-type]
+    return lambda: Story(under=under).run(used, until)
+
+
+PRESSED = step("100%", 5, "kill", "process", under_pressure=True)
+PER_GPU = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, per="gpu")
+HOURS = hours().read("Mon-Thu 08:00-18:00 UTC")
+
+SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
+    (
+        "killed now",
+        lambda: climbing(31),
+        (
+            "since 08:00:00 UTC, so all processes of container main are being killed now (SIGTERM, then "
+            "SIGKILL after 10s). What that rule"
+        ),
+    ),
+    (
+        "at once",
+        lambda: Story().run(17, 2),
+        (
+            "above 15.2Gi (150% of what it may use) since 08:00:00 UTC, so all processes of container main are "
+            "being killed now (SIGKILL at once). A warning follows in 28s"
+        ),
+    ),
+    (
+        "warned now",
+        lambda: climbing(30, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
+        (
+            "The rule for it is soft, which only warns: it kills and evicts nobody. A warning is given now, "
+            "since its use is above 10.2Gi (100% of what it may use)."
+        ),
+    ),
+    (
+        "warned before",
+        lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
+        "A warning was given; it is repeated in 59m 30s if it stays above 10.2Gi (100% of what it may use).",
+    ),
+    (
+        "evicted",
+        _evicting,
+        "if it stays there, the pod will be evicted in 3s, at 08:00:05 UTC, with a grace period of 10s.",
+    ),
+    (
+        "whole pod",
+        _by(step("100%", 0, scope="pod")),
+        "so all processes in the containers of the pod are being killed now",
+    ),
+    (
+        "one process",
+        _by(step("100%", 9, scope="process")),
+        "the largest GPU process of container main will be killed in 6s",
+    ),
+    ("plus", _by(step(f"+{2 * Gi}", 9)), "above 12.2Gi (2Gi more than what it may use) since"),
+    ("amount", _by(step(f"{12 * Gi}", 9)), "above 12Gi since"),
+    (
+        "no rule",
+        lambda: Story(under=policy(rules=())).run(12.4, 3),
+        "No rule of the policy is for this pod, so it is measured and left alone.",
+    ),
+    (
+        "undeclared",
+        lambda: Story(pods=(NOTHING,)).run(12.4, 3),
+        ("It declares no GPU memory in any way that the policy knows, so it is measured and left alone."),
+    ),
+    (
+        "undeclared, rule",
+        lambda: Story(pods=(NOTHING,)).run(12.4, 3),
+        "The rule for it is notebooks, which has no default for a pod that declares nothing.",
+    ),
+    (
+        "default",
+        lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=4 * Gi))).run(12.4, 3),
+        (
+            "It declares no GPU memory, so the default of its rule holds: it may use 6.1Gi: 4Gi by that "
+            "default, and 2.1Gi on top"
+        ),
+    ),
+    (
+        "forbidden",
+        lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=0))).run(12.4, 3),
+        "it may use none (0 by that default). That is 12.4Gi too much",
+    ),
+    (
+        "forbidden, mark",
+        lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=0))).run(12.4, 3),
+        "Its use has been above zero since 08:00:00 UTC, so all",
+    ),
+    (
+        "misdeclared",
+        lambda: Story(pods=(TOO_MUCH,)).run(12.4, 3),
+        (
+            "What it declares can't be true, and nothing else holds in its place, so it is measured and left "
+            "alone. The declaration veriff.com/gpu-memory of container main was skipped: 900Gi is more than "
+            "all cards together (160Gi); is the unit right?"
+        ),
+    ),
+    (
+        "skipped",
+        lambda: Story(pods=(TOO_MUCH,), under=policy(replace(NOTEBOOKS, default=4 * Gi))).run(12.4, 3),
+        "is the unit right?; what is said above holds instead.",
+    ),
+    (
+        "unknown",
+        lambda: Story().see(trainer_node(None)),
+        ("uses at least 3Gi of GPU memory; how much more is not known now. It may"),
+    ),
+    (
+        "unknown, verdict",
+        lambda: Story().see(trainer_node(None)),
+        (
+            "Whether that is too much is not known now, and nobody is killed or evicted on a guess. The driver "
+            "does not tell how much 1 process of it uses."
+        ),
+    ),
+    (
+        "card unknown",
+        lambda: assessed_as(allowed=None, declared=None, verdict=Verdict.UNKNOWN),
+        "What it may use is not known now, and nobody is killed or evicted on a guess.",
+    ),
+    (
+        "gaps of its GPUs",
+        _gapped,
+        (
+            "What could not be learned: GPU-1 processes: call 0 failed; tried again. What could not be "
+            "learned: GPU-0 processes: call 1 failed; tried again. What could not be learned: GPU-0 more "
+            "processes: call 3 failed; tried again. There is more that could not be learned: 2 things."
+        ),
+    ),
+    (
+        "gaps of the node",
+        lambda: Story().see(trainer_node(None, gaps=(Gap(reason=GapReason.CGROUP, what="process 7", why="unread"),))),
+        "What could not be learned: process 7: unread.",
+    ),
+    (
+        "rule observes, what would follow",
+        lambda: _observing(mode="observe"),
+        "if it stays there, all processes of container main would be killed in 7s",
+    ),
+    (
+        "rule unknown",
+        lambda: assessed_as(rule=None, rule_gap=Gap(reason=GapReason.NODE, what="labels", why="no labels")),
+        "Which rule is for it can't be said: no labels.",
+    ),
+    (
+        "protected",
+        lambda: Story(under=policy(*RULES, protect=Protect(namespaces=("a",)))).run(12.4, 31),
+        (
+            "This pod is never killed or evicted, whatever it uses: the policy protects namespace a. Its use "
+            "has been above"
+        ),
+    ),
+    (
+        "protected, mark",
+        lambda: Story(under=policy(NOTEBOOKS, protect=Protect(namespaces=("a",)))).run(12.4, 31),
+        "since 08:00:00 UTC; a pod that is not protected would be killed for it.",
+    ),
+    (
+        "container",
+        _by(step("100%", 9), account="container"),
+        "Container main of pod a/trainer uses 12.4Gi of GPU memory.",
+    ),
+    (
+        "unknown container",
+        _unknown_container,
+        (
+            "An unknown container of pod a/trainer uses 1Gi of GPU memory. That memory belongs to processes of "
+            "a container that the pod list does not name, or not yet: it is counted, and nobody is ever killed "
+            "or evicted for it."
+        ),
+    ),
+    (
+        "GPU",
+        lambda: Story(under=policy(NOTEBOOKS, declarations=(PER_GPU,))).run(13.0, 2),
+        "Pod a/trainer uses 12Gi of GPU memory on GPU-0.",
+    ),
+    ("uses nothing", lambda: Story().see(snapshot()), "Pod a/trainer uses no GPU memory. It may"),
+    (
+        "strangers",
+        lambda: Story().see(snapshot([use(5, 3 * Gi)], [process(5, "gone/main")])),
+        (
+            "Pod a/trainer uses no GPU memory. Processes whose pod can't be told use 3Gi on this node; that is "
+            "charged to nobody. It may"
+        ),
+    ),
+    (
+        "observe mode",
+        lambda: Story(under=policy(*RULES, mode="observe")).run(12.4, 31),
+        "and all processes of container main would be killed for it; nothing is done.",
+    ),
+    (
+        "suspended",
+        lambda: Story().see(trainer_node(12.4), enforcing=False, suspended=("stop_file",)),
+        "all processes of container main would be killed in 10s, at 08:00:10 UTC",
+    ),
+    (
+        "rule observes",
+        lambda: _observing(mode="observe"),
+        (
+            "The rule for it is notebooks. That rule only observes: everything is worked out and recorded, and "
+            "nothing is done. Its use"
+        ),
+    ),
+    (
+        "outside hours",
+        lambda: _observing(active=HOURS),
+        (
+            "That rule only observes outside its hours, Mon-Thu 08:00-18:00 UTC: now everything is worked out "
+            "and recorded, and nothing is done. They begin Mon 08:00 UTC (2027-01-18 08:00:00 UTC)."
+        ),
+    ),
+    (
+        "under way",
+        _under_way,
+        (
+            "A kill of container main is under way: its processes got SIGTERM, what is left of them gets "
+            "SIGKILL after 10s, and then their memory is waited for, at most 30s. What"
+        ),
+    ),
+    ("under way, at once", lambda: _under_way(2), "its processes got SIGKILL, and then their memory"),
+    (
+        "stale",
+        lambda: Story(conditions=Conditions(pods_stale=True)).run(12.4, 3),
+        "Its use is above 11.2Gi (110% of what it may use)",
+    ),
+    (
+        "journal",
+        lambda: Story(conditions=Conditions(journal_writable=False)).run(12.4, 31),
+        (
+            "killing all processes of container main is due, but held back, because the watchdog's journal "
+            "can't be written, and nobody is killed or evicted without a record; it stays due as long as the "
+            "use is above that mark. A warning was given; it is repeated in 59m 59s"
+        ),
+    ),
+    (
+        "namespace",
+        lambda: held(Brake.NAMESPACE, lets_go_in_s=90.0),
+        (
+            "is due, but held back for another 1m 30s, until 08:02:01 UTC, because namespace a had as many "
+            "kills and evictions here lately as the policy allows; it stays"
+        ),
+    ),
+    (
+        "unknown victim",
+        lambda: held(Brake.UNKNOWN_CONTAINER),
+        ("but held back, because it is not known which container of the pod the memory belongs to. What"),
+    ),
+    (
+        "not yet due, held",
+        lambda: held(Brake.UNKNOWN_CONTAINER, due_in_s=4.0),
+        ("killing all processes of container main will be due in 4s, but held back, because"),
+    ),
+    (
+        "pressure",
+        _by(PRESSED, used=4),
+        (
+            "What that rule does: kill the largest GPU process of container main above 10.2Gi (100% of what it "
+            "may use) while its GPU is short of memory (less than 5% of it free) for 5s."
+        ),
+    ),
+    (
+        "forbidden, uses nothing",
+        lambda: Story(pods=(NOTHING,), under=policy(rule(step("100%", 5), name="r", default=0))).see(
+            snapshot([use(101, 0)], [process(101, "u1/main")])
+        ),
+        "What that rule does: kill container main above zero for 5s.",
+    ),
+    (
+        "request under pressure",
+        lambda: assessed_as(requested=4 * Gi, allowed_by_request=6 * Gi, rule=rule(PRESSED, name="r")),
+        "above 6Gi (100% of what it may use by its request) while its GPU is short of memory",
+    ),
+    (
+        "request",
+        lambda: assessed_as(requested=4 * Gi, allowed_by_request=6 * Gi),
+        (
+            "It has named a limit above the 4Gi that it requested: while its GPU is short of memory only the "
+            "request counts, and it may use 6Gi."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "says"), [pytest.param(made, says, id=name) for name, made, says in SITUATIONS])
+def test_each_situation_has_its_words(made: Callable[[], CycleReport], says: str) -> None:
+    """Every way in which an account can stand is told in sentences that need no source to be understood."""
+    assert says in " ".join(why(made()))

@@ -1,0 +1,51 @@
+"""What a driver does not tell, whichever of its calls fails, is told to people as docs/messages.md has it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from tests.docs.met import BY_THE_DRIVER
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world
+from tests.stub import GIB, LISTS, StubReturn
+from tests.tools.message_page import read_page
+from tests.tools.messages import PAGE
+from watchdog.core.model import Gap
+
+_NAMES: Final = (
+    *("InitWithFlags", "SystemGetDriverVersion", "DeviceGetCount_v2", "DeviceGetHandleByIndex_v2", "DeviceGetUUID"),
+    *("DeviceGetName", "DeviceGetMemoryInfo_v2", "DeviceGetMigMode", "DeviceGetMaxMigDeviceCount"),
+    *("DeviceGetMigDeviceHandleByIndex", "DeviceGetGpuInstanceId", "DeviceGetComputeInstanceId"),
+)
+_CODES: Final = (
+    *(pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NO_PERMISSION),
+    *(pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
+    *(pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED),
+)
+_CALLS: Final = (*LISTS, *(f"nvml{name}" for name in _NAMES))
+
+
+def _gaps(world: NvmlWorld) -> Iterator[Gap]:
+    """What a driver can't learn of a node, with each call failing in each of some ways, before and after a success."""
+    cards = (card("a", ghost(1)), mig_card("b", ghost(2, gi=1, ci=0)))
+    for call in _CALLS:
+        for code in _CODES:
+            driver = world.driver()
+            for returns in ((), (StubReturn(call=call, code=code),)):
+                world.show(*cards, returns=returns)
+                yield from driver.read().gaps
+            driver.close()
+    world.show(card("a", ghost(1)), card("a", ghost(2)), card("c", ghost(3, 900 * GIB)), mig_card("b", ghost(2, gi=9)))
+    yield from world.driver().read().gaps
+
+
+def test_every_gap_of_the_driver_is_told(tmp_path: Path) -> None:
+    """Whoever is told that a call failed finds on the page what that means and what to do."""
+    with nvml_world(tmp_path) as world:
+        gaps = list(_gaps(world))
+    assert {gap.reason for gap in gaps} == BY_THE_DRIVER
+    found = {(gap.what, gap.why) for gap in gaps}
+    page = read_page(PAGE.read_text(encoding="utf-8"))
+    assert len(found) > 20
+    assert not [(what, why) for what, why in found if not page.tells(why) and not page.tells(f"{what}: {why}")]

@@ -1,0 +1,1 @@
+"""The past: recorded compactly, read again, and judged by other policies."""

@@ -1,0 +1,148 @@
+"""A simulated daemon's life: passes through the real core, recorded in a real journal, as observe mode has them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.assess import Setting
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
+from watchdog.core.plan import Conditions, CycleReport, PlanEntry
+from watchdog.core.policy import JournalLimits, Policy
+from watchdog.core.steady import Assessor
+from watchdog.export.journal import Journal
+from watchdog.past.read import spans
+from watchdog.past.recorder import Recorder
+from watchdog.past.replay import Replay, Replayed
+from watchdog.sources import is_stale
+
+Deed = tuple[float, str, str | None, str | None, str, int, str, str]
+LIMITS = JournalLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A node for a while: bytes by container (`uid/name`) and card, the pods, and what could not be learned."""
+
+    used: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+    gpus: tuple[Gpu, ...] = (gpu(0), gpu(1))
+    node: Node = NODE
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    dark: Mapping[str, object] = field(default_factory=dict)
+    synced_s: float | None = None  # the pod list was true then; None: it is true now
+
+    def seen(self, now: Now) -> Snapshot:
+        """What a scan gives of it; the process of a container has a PID of its own."""
+        pids = {where: 1000 + number for number, where in enumerate(sorted({where for where, _ in self.used}))}
+        uses = [use(pids[where], used, card) for (where, card), used in self.used.items()]
+        made = snapshot(uses, [process(pid, where) for where, pid in pids.items()], self.gpus)
+        return replace(made, at=now, **self.dark)  # type: ignore[arg-type]
+
+
+class Life:
+    """One daemon: every pass is decided under its policy and recorded."""
+
+    def __init__(self, path: Path, under: Policy, ledger: Ledger | None = None) -> None:
+        self.under = under
+        self.deeds: list[Deed] = []
+        self.warnings: list[Deed] = []
+        self.recorder = Recorder()
+        self.journal = Journal.open(path, LIMITS, "n1")
+        self.ledger = ledger or Ledger()
+        self._assessor = Assessor()
+        self._state = State()
+        self._seen = self._state.seen(at(0))
+
+    def see(self, state: State, now: Now) -> CycleReport:
+        """One pass."""
+        # A scanner gives the very same values as long as the driver and /proc do.
+        if state is not self._state:
+            self._state, self._seen = state, state.seen(now)
+        seen = replace(self._seen, at=now)
+        synced = now if state.synced_s is None else at(state.synced_s)
+        setting = Setting(policy=self.under, node=state.node, namespaces=state.namespaces)
+        attribution, assessments = self._assessor.assess(seen, state.pods, setting)
+        pods = PodList(pods=state.pods, synced=synced)
+        conditions = Conditions(pods_stale=is_stale(pods, self.under, now))
+        plan = decide(assessments, self.under, self.ledger, now, conditions)
+        self.ledger = plan.ledger
+        for entry in plan.actions:
+            if entry.do.is_force:
+                self.ledger = self.ledger.note_observed(entry.assessment, now)
+            (self.deeds if entry.do.is_force else self.warnings).append(deed(entry, now))
+        report = CycleReport(
+            node=state.node,
+            at=now,
+            policy=self.under,
+            policy_loaded_at_s=now.wall_s,
+            enforcing=False,
+            suspended=(),
+            snapshot=seen,
+            pods=pods,
+            attribution=attribution,
+            assessments=assessments,
+            plan=plan,
+            namespaces=state.namespaces,
+        )
+        self.recorder.record(report, self.journal)
+        self.journal.record(report)
+        return report
+
+    def run(self, states: Iterable[tuple[float, State]]) -> "Life":
+        """Passes at these seconds, and a clean end."""
+        for second, state in states:
+            self.see(state, at(second))
+        return self.end()
+
+    def end(self) -> "Life":
+        """Stop cleanly."""
+        self.recorder.end(self.journal)
+        self.journal.close()
+        return self
+
+    def kill(self) -> None:
+        """End as kill -9 does: what was not written is lost."""
+        self.journal._waiting.clear()
+        self.journal.close()
+
+
+def deed(entry: PlanEntry, now: Now) -> Deed:
+    """What two runs are compared by: when, whose, by which rule and step, what, on which container."""
+    account = entry.account
+    return (
+        round(now.wall_s, 2),
+        account.uid,
+        account.container,
+        account.gpu,
+        entry.rule.name,
+        entry.step,
+        entry.do.value,
+        entry.victim,
+    )
+
+
+def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
+    """The past in a journal under a policy."""
+    replay = Replay(under)
+    for span in spans(path, since_s):
+        replay.run(span.looks)
+    return replay.result()
+
+
+def deeds_of(found: Replayed) -> list[Deed]:
+    """The deeds of a replay that nothing held back any more."""
+    done = [each for each in found.found if each.at is not None and each.entry.do.is_force]
+    return [deed(each.entry, each.at) for each in done if each.at is not None]
+
+
+def tenant(uid: str = "a", declared: str | None = "8Gi", namespace: str = "ns", **more: object) -> Pod:
+    """A pod with one container, `main`."""
+    return pod(uid, container("main", declared, of=uid), namespace=namespace, **more)
+
+
+def holding(gib: float | None, uid: str = "a", card: int = 0) -> dict[tuple[str, int], int | None]:
+    """What the container of a tenant holds on a card."""
+    return {(f"{uid}/main", card): None if gib is None else int(gib * Gi)}

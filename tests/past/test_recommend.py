@@ -1,0 +1,243 @@
+"""Recommend: what was used over time, to the byte and the second, and what to declare for it."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.past.life import Life, State, holding, tenant
+from tests.past.test_replay import P, passes, recently
+from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, owner, pod, policy
+from watchdog.cli import main
+from watchdog.core.model import Pod
+from watchdog.core.policy import Allowance, Declaration, Policy
+from watchdog.past.suggest import Advice, Stand
+from watchdog.past.usage import Usage, Workload, needed
+from watchdog.recommend import used
+
+PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
+PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+NOTE = Declaration(kind="annotation", key="vram", unit=Gi)
+SHIPPED = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 100))
+PLAIN = policy(declarations=(VERIFF, PER_GPU, PERCENT, NOTE))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def lived(path: Path, *parts: tuple[int, State]) -> dict[Workload, tuple[Usage, Advice]]:
+    """A life of these parts, and what its workloads are told."""
+    Life(path, P).run(passes(*parts))
+    return known(path)
+
+
+def known(path: Path, by: Policy = PLAIN, since_s: float = 0.0) -> dict[Workload, tuple[Usage, Advice]]:
+    """What the workloads of a journal are told."""
+    return {workload: (usage, advice) for workload, usage, advice in used(path, by, since_s)}
+
+
+def only(found: dict[Workload, tuple[Usage, Advice]]) -> tuple[Usage, Advice]:
+    """The one that there is."""
+    (one,) = found.values()
+    return one
+
+
+def using(gib: float | None, of: Pod, *, card: int = 0) -> State:
+    """A pod's container `main` that holds so much."""
+    return State(used=holding(gib, of.uid, card), pods=(of,))
+
+
+def test_percentiles_go_by_time(path: Path) -> None:
+    """Half of the time below 1Gi is a median of 1Gi, however seldom or often it was read; the peak is one second."""
+    of = tenant(declared="8Gi")
+    usage, _ = only(lived(path, (500, using(1, of)), (900, using(2, of)), (999, using(3, of)), (1001, using(7, of))))
+    assert usage.held_s == {1 * Gi: 500, 2 * Gi: 400, 3 * Gi: 99, 7 * Gi: 1}
+    assert [usage.percentile(percent) for percent in (50, 50.1, 90, 99, 99.9, 99.95)] == [
+        1 * Gi, 2 * Gi, 2 * Gi, 3 * Gi, 3 * Gi, 7 * Gi,
+    ]  # fmt: skip
+    assert (usage.peak, usage.known_s) == (7 * Gi, 1000)
+
+
+def test_all_pods_of_an_owner_are_one_workload(path: Path) -> None:
+    """Two pods of one owner count both, each for its own time; another owner is another workload."""
+    pods = tuple(tenant(uid, owner=owner("Job", "train")) for uid in "ab")
+    alone = State(used=holding(1, "a"), pods=pods)
+    both = State(used=holding(1, "a") | holding(3, "b"), pods=pods)
+    other = replace(both, used={**both.used, ("c/main", 0): Gi}, pods=(*pods, tenant("c")))
+    found = lived(path, (100, alone), (200, both), (301, other))
+    usage, _ = found[Workload(namespace="ns", kind="Job", name="train", container="main")]
+    assert (usage.pods, usage.held_s, usage.idle_s) == ({"a", "b"}, {1 * Gi: 300, 3 * Gi: 200}, 100)
+    assert found[Workload(namespace="ns", kind="Pod", name="pod-c", container="main")][0].held_s == {1 * Gi: 100}
+
+
+def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
+    """Over two cards it is the sum; where the declaration is per GPU the fullest card says what to declare."""
+    asked = pod("a", container("main", of="a", resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "2"}))
+    state = State(used={("a/main", 0): 5 * Gi, ("a/main", 1): 3 * Gi}, pods=(asked,))
+    usage, advice = only(lived(path, (101, state)))
+    assert (usage.peak, usage.peak_per_gpu, usage.per_gpu) == (8 * Gi, 5 * Gi, True)
+    assert advice.stand is Stand.FITS
+    much = replace(state, used={("a/main", 0): 2 * Gi, ("a/main", 1): 1 * Gi})
+    usage, advice = only(lived(path.with_name("other.db"), (101, much)))
+    assert advice.stand is Stand.TOO_MUCH
+    assert advice.suggestion is not None
+    assert (advice.suggestion.key, advice.suggestion.value) == ("nvidia.com/gpumem", "2048")
+    assert advice.suggestion.per_gpu
+
+
+def test_unknown_is_never_nothing(path: Path) -> None:
+    """Time in which the driver did not say is told as such, and has no part in any percentile."""
+    of = tenant()
+    usage, advice = only(lived(path, (100, using(2, of)), (151, using(None, of))))
+    assert (usage.held_s, usage.unknown_s, usage.percentile(50)) == ({2 * Gi: 100}, 50, 2 * Gi)
+    assert "for 33% of the time its use is not known" in advice.reason
+    other = path.with_name("other.db")
+    usage, advice = only(lived(other, (100, using(None, of))))
+    assert (usage.percentile(50), usage.percentile(99), advice.stand) == (None, None, Stand.UNKNOWN)
+    assert advice.suggestion is None
+
+
+def test_the_time_that_nobody_saw_does_not_count(path: Path) -> None:
+    """A gap, a restart and what lies before the time that is asked for are not made up."""
+    of = tenant()
+    Life(path, P).run([(float(second), using(1, of)) for second in (*range(50), *range(80, 100))])
+    Life(path, P).run((float(second), using(2, of)) for second in range(200, 221))
+    usage, _ = only(known(path))
+    assert usage.held_s == {1 * Gi: 49 + 19, 2 * Gi: 20}
+    usage, _ = only(known(path, since_s=at(90).wall_s))
+    assert usage.held_s == {1 * Gi: 9, 2 * Gi: 20}
+
+
+@pytest.mark.parametrize(
+    ("of", "gib", "stand", "suggested"),
+    [
+        (tenant(declared="8Gi"), 6.0, Stand.FITS, None),
+        (tenant(declared="4Gi"), 6.1, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "6400Mi")),
+        (tenant(declared="4Gi"), 12.1, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "13Gi")),
+        (tenant(declared="16Gi"), 2.0, Stand.TOO_MUCH, ("veriff.com/gpu-memory", "2Gi")),
+        (tenant(declared=None), 3.0, Stand.NOTHING, ("veriff.com/gpu-memory", "3Gi")),
+        (tenant(declared="900Gi"), 3.0, Stand.MISDECLARED, ("veriff.com/gpu-memory", "3Gi")),
+        (pod("a", container(of="a", resources={"nvidia.com/gpumem": "1000"})), 1.5, Stand.TOO_LITTLE,
+         ("nvidia.com/gpumem", "1536")),
+        (pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "10"})), 12.0, Stand.TOO_LITTLE,
+         ("nvidia.com/gpumem-percentage", "15")),
+        (tenant(declared=None, annotations={"vram": "2"}), 2.5, Stand.TOO_LITTLE, ("vram", "3")),
+        (pod("a", container(of="a", resources={"nvidia.com/gpu": "1"})), 2.0, Stand.WHOLE, None),
+        (tenant(declared="2Gi"), None, Stand.UNKNOWN, None),
+    ],
+)  # fmt: skip
+def test_what_to_declare(path: Path, of: Pod, gib: float | None, stand: Stand, suggested: object) -> None:
+    """Each kind of declaration gets its own answer, in the unit in which it is written, to be copied as it is."""
+    _, advice = only(lived(path, (100, using(gib, of))))
+    assert advice.stand is stand, advice.reason
+    found = None if advice.suggestion is None else (advice.suggestion.key, advice.suggestion.value)
+    assert found == suggested
+
+
+def test_a_workload_that_never_held_memory_is_told(path: Path) -> None:
+    """What is declared and never used is worth knowing too."""
+    usage, advice = only(lived(path, (100, State(pods=(tenant(),)))))
+    assert (advice.stand, usage.idle_s, usage.percentile(50)) == (Stand.UNUSED, 99, None)
+
+
+def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
+    """An annotation for the whole pod counts for its containers together."""
+    both = pod("a", container("main", of="a"), container("side", of="a"), annotations={"vram": "4"})
+    state = State(used={("a/main", 0): 1 * Gi, ("a/side", 0): 2 * Gi}, pods=(both,))
+    ((workload, (usage, advice)),) = lived(path, (101, state)).items()
+    assert (workload.container, usage.held_s, advice.stand) == (None, {3 * Gi: 100}, Stand.FITS)
+
+
+@given(st.lists(st.integers(1, 60 * Gi), min_size=1, max_size=8), st.integers(1, 6), st.booleans())
+def test_the_suggestion_allows_the_peak(amounts: list[int], contexts: int, plain: bool) -> None:
+    """Whoever declares what is suggested would never have been over, and not by less than a step."""
+    allowance = policy().allowance if plain else SHIPPED
+    found = max(needed(amount, contexts, allowance) for amount in amounts)
+    assert all(allowance.allowed(found, contexts) >= amount for amount in amounts)
+    assert found == 0 or allowance.allowed(found - 2, contexts) < max(amounts)
+
+
+def test_the_allowance_is_taken_off(path: Path) -> None:
+    """What the driver takes by itself has not to be declared."""
+    Life(path, P).run(passes((100, using(4.5, tenant(declared="2Gi")))))
+    _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
+    assert advice.suggestion is not None
+    assert advice.suggestion.value == "4Gi"
+    assert advice.reason.startswith("declares too little: was over what is allowed for 100% of the time")
+
+
+# The command.
+
+POLICY = """
+[[declaration]]
+resource = "veriff.com/gpu-memory"
+unit = "1"
+[allowance]
+per_context = "0"
+percent = "0%"
+"""
+
+
+def call(path: Path, *arguments: str) -> tuple[int, str]:
+    """The command's exit code and all that it says."""
+    file = path.with_name("policy.toml")
+    file.write_text(POLICY, encoding="utf-8")
+    result = CliRunner().invoke(main, ["recommend", "--policy", str(file), "--journal", str(path), *arguments])
+    return result.exit_code, result.output
+
+
+def test_the_command_for_people(path: Path) -> None:
+    """Who runs it sees each workload with what it used, the reason, and what can be copied."""
+    recently(path, (100, using(6.1, tenant(declared="4Gi", owner=owner("Deployment", "web")))))
+    code, text = call(path)
+    assert code == 0
+    assert "ns/Deployment web" in text
+    assert "declares too little: was over what is allowed for 100% of the time" in text
+    assert "declare veriff.com/gpu-memory: 6400Mi" in text
+    assert "1 workload, 1 suggestion." in text
+
+
+def test_the_command_as_json(path: Path) -> None:
+    """Every amount is in bytes and every time in hours, and its key says so."""
+    recently(path, (100, using(6.0, tenant(declared="16Gi"))))
+    (one,) = json.loads(call(path, "--json")[1])
+    assert one["workload"] == {"kind": "Pod", "name": "pod-a"}
+    assert (one["p50_bytes"], one["p99_bytes"], one["peak_bytes"]) == (6 * Gi, 6 * Gi, 6 * Gi)
+    assert (one["declared_bytes"], one["declared_by"]) == (16 * Gi, "veriff.com/gpu-memory")
+    assert one["seen_hours"] == pytest.approx(99 / 3600, abs=1e-4)
+    assert (one["stand"], one["suggested"]["value"], one["suggested"]["bytes"]) == ("too_much", "6Gi", 6 * Gi)
+
+
+def test_hostile_names_are_made_inert(path: Path) -> None:
+    """A tenant cannot speak to the terminal of whoever asks."""
+    evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
+    recently(path, (60, using(3.0, evil)))
+    text = call(path)[1]
+    assert "\\x1b[2J" in text
+    assert "\x1b" not in text
+
+
+def test_errors_name_the_place_and_the_remedy(path: Path) -> None:
+    """No journal, or no past in that time: exit code 1 and a sentence."""
+    code, text = call(path)
+    assert (code, "there is no journal" in text) == (1, True)
+    recently(path, (20, using(1.0, tenant())))
+    code, text = call(path, "--since", "1m")
+    assert (code, "has recorded nothing" in text) == (1, True)
+
+
+def test_the_gpus_of_the_node_say_what_a_share_is_worth(path: Path) -> None:
+    """A percentage is one of this node's cards."""
+    of = pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "50"}))
+    state = replace(using(10.0, of), gpus=(gpu(0, 40 * Gi),))
+    usage, advice = only(lived(path, (100, state)))
+    assert (usage.last.declared, advice.stand) == (20 * Gi, Stand.TOO_MUCH)
+    assert advice.suggestion is not None
+    assert advice.suggestion.value == "25"

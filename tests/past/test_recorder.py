@@ -1,0 +1,320 @@
+"""The recorder: changes and not passes, within its bounds, and never in the way of the daemon."""
+
+import random
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.export.build import outcome
+from tests.past.histories import history, under
+from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
+from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
+from watchdog.core.model import Node, Now
+from watchdog.core.policy import JournalLimits, Policy
+from watchdog.export.journal import Journal, JournalError
+from watchdog.export.journal_past import Statement, body_statement, past_size, span_statement
+from watchdog.export.journal_read import history as occurrences
+from watchdog.export.journal_schema import MIGRATIONS
+from watchdog.past.frame import Frame, pack, unpack
+from watchdog.past.holders import MOVED
+from watchdog.past.kept import reduced
+from watchdog.past.look import Body, Kind, Look, looks
+from watchdog.past.read import spans
+from watchdog.past.recorder import Recorder
+
+P = policy(rule(step("110%", 10, "kill")))
+CALM = State(used=holding(4.0), pods=(tenant(),))
+
+
+class Notes:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.writable = True
+
+    def later(self, statements: Iterable[Statement]) -> None:
+        """Keep them."""
+        self.statements += statements
+
+    def frames(self) -> list[Frame]:
+        """The frames of all bodies."""
+        bodies = [values["body"] for _, values in self.statements if "body" in values]
+        return [frame for body in bodies for frame in unpack(body)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, end: bool = True) -> Notes:
+    """What a recorder writes of these passes."""
+    life, notes, recorder = Life(path, by), Notes(), Recorder()
+    for second, state in states:
+        recorder.record(life.see(state, at(second)), notes)
+    if end:
+        recorder.end(notes)
+    life.end()
+    return notes
+
+
+def every(path: Path, since_s: float = 0.0) -> list[Look]:
+    """All looks of a journal; their scenes are as they were at the end."""
+    return [look for span in spans(path, since_s) for look in span.looks]
+
+
+def test_at_rest_a_line_a_minute_is_written(path: Path) -> None:
+    """An hour in which nothing changes is one whole state, and a line a minute that says that it still holds."""
+    notes = kept(path, ((float(second), CALM) for second in range(3600)), end=False)
+    assert len(notes.frames()) == 1
+    assert len(notes.statements) == 2 + 59
+
+
+def test_only_what_moves_by_more_than_64mi_is_kept(path: Path) -> None:
+    """Small moves far from every mark are no news; larger ones, and what becomes unknown, are."""
+    amounts: list[int | None] = [4 * Gi, 4 * Gi + MOVED, 4 * Gi - MOVED, 4 * Gi + MOVED + 1, None, None, 4 * Gi]
+    states = [replace(CALM, used={("a/main", 0): amount}) for amount in amounts]
+    frames = kept(path, enumerate(states)).frames()
+    assert [frame.used for frame in frames[1:]] == [(0, 4 * Gi + MOVED + 1), (0, None), (0, 4 * Gi)]
+
+
+def test_a_crossing_is_kept_to_the_byte(path: Path) -> None:
+    """Where an account goes over a mark of the policy in force all of its bytes are kept as they are."""
+    height = 8 * Gi * 110 // 100
+    used = [height - Mi, height, height + 1, height + Mi]
+    frames = kept(path, enumerate(replace(CALM, used={("a/main", 0): each}) for each in used)).frames()
+    assert [frame.used for frame in frames] == [(0, height - Mi), (0, height + 1)]
+
+
+def test_processes_of_a_pod_are_kept_together(path: Path) -> None:
+    """The sum of a pod is right to the byte whenever one of its processes is written."""
+    first = State(used={("a/main", 0): 1 * Gi, ("a/main", 1): 1 * Gi}, pods=(tenant(),))
+    second = replace(first, used={("a/main", 0): 1 * Gi + Mi, ("a/main", 1): 2 * Gi})
+    frames = kept(path, enumerate([first, second])).frames()
+    assert frames[1].used == (0, 1 * Gi + Mi, 1, 2 * Gi)
+
+
+def test_a_gap_between_passes_is_kept(path: Path) -> None:
+    """That nobody looked for a while is news, although nothing has changed."""
+    frames = kept(path, [(0.0, CALM), (1.0, CALM), (6.0, CALM), (7.0, CALM)]).frames()
+    assert [(frame.at_ms, frame.held_ms) for frame in frames[1:]] == [(0, 5000)]
+
+
+def test_of_a_pod_only_what_a_policy_can_ask_for_is_kept() -> None:
+    """Container IDs, the manifest that kubectl leaves, long values and masses of annotations are not."""
+    notes = {f"key-{number:03}": "x" * 50 for number in range(300)} | {"vram": "1Gi"}
+    long = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "y" * 300}
+    less = reduced(tenant(annotations=notes | long, labels={"app": "web"}, config_hash="h"))
+    assert len(less.annotations) == 100
+    assert (less.annotations["vram"], less.annotations["note"]) == ("1Gi", "")
+    assert not [key for key in less.annotations if key.startswith("kubectl")]
+    assert (less.containers[0].ids, less.config_hash, less.labels) == (frozenset(), None, {"app": "web"})
+    assert reduced(less) == less
+
+
+def test_pods_that_no_policy_can_concern_are_left_out(path: Path) -> None:
+    """A pod without GPU memory that asks for no device takes no room; one that asks is kept before it uses any."""
+    plain = pod("plain", container("main", of="plain", resources={"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "1"}))
+    asking = pod("asking", container("main", of="asking", resources={"example.com/device": "1"}))
+    (frame,) = kept(path, [(0.0, replace(CALM, pods=(tenant(), plain, asking)))]).frames()
+    assert [each.uid for each in frame.pods] == ["a", "asking"]
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """At every look the scene has the pods, GPUs and darkness of that pass, and its amounts to 64Mi."""
+    dice = random.Random(seed)
+    past, by = history(dice, 20, Mi), under(dice)
+    path = tmp_path_factory.mktemp("past") / "journal.db"
+    Life(path, by).run(past.passes)
+    truth = {round(at(second).wall_s, 2): state for second, state in past.passes}
+    found = 0
+    for span in spans(path, 0.0):
+        for look in span.looks:
+            found += 1
+            _compare(look, truth[round(look.at.wall_s, 2)])
+    assert found > 10
+
+
+def _compare(look: Look, state: State) -> None:
+    scene = look.scene
+    real = {each.uid: reduced(each) for each in state.pods}
+    assert {uid: each for uid, each in scene.pods.items() if uid in real} == {
+        u: real[u] for u in scene.pods if u in real
+    }
+    assert scene.pods.keys() <= real.keys()
+    assert [replace(card, used=None) for card in scene.gpus] == [replace(card, used=None) for card in state.gpus]
+    assert (scene.dark.blind, set(scene.dark.unseen)) == (
+        bool(state.dark.get("blind")),
+        set(state.dark.get("unseen", ())),  # type: ignore[call-overload]
+    )
+    kept_uses = [each for uid in real for each in scene.uses_of(uid)]
+    names = {(uid, own.name) for uid, each in real.items() for own in each.containers} | {(uid, "") for uid in real}
+    assert all((each.uid, each.container) in names for each in kept_uses)
+    uses = {(each.key.pid, each.gpu): each.used for each in kept_uses}
+    wanted = {(each.pid, each.gpu): each.used for each in state.seen(look.at).uses}
+    assert uses.keys() == wanted.keys()
+    for place, used in wanted.items():
+        amount = uses[place]
+        assert (amount is None) is (used is None)
+        assert amount is None or used is None or abs(amount - used) <= MOVED
+
+
+def test_a_look_begins_in_the_middle(path: Path) -> None:
+    """An hourly whole state lets a reader begin at most an hour before the time that it asks for."""
+    Life(path, P).run((float(second), CALM) for second in range(2 * 3600))
+    found = every(path, at(3600 + 60).wall_s)
+    assert (found[0].kind, found[0].at.wall_s) == (Kind.FIRST, at(3600).wall_s)
+    assert found[-1].at.wall_s == at(2 * 3600 - 1).wall_s
+
+
+def test_what_has_no_beginning_is_left_out() -> None:
+    """Changes of which the whole state before is gone can't be understood, and what follows can."""
+    lost = Body(since=at(0), frames=(Frame(at_ms=0, used=(7, 1)), Frame(at_ms=5000, used=(7, 2))))
+    whole = Body(since=at(60), frames=(Frame(at_ms=0, full=True),))
+    found = [(look.kind, look.at) for look in looks((lost, whole), at(90))]
+    assert found == [(Kind.FIRST, at(60)), (Kind.SAME, at(90))]
+
+
+def test_a_past_without_any_beginning_is_none(path: Path) -> None:
+    """Where no whole state is left, the reader says that there is no past rather than showing an empty one."""
+    Life(path, P).run([(0.0, CALM), (1.0, replace(CALM, used=holding(5.0)))])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM past WHERE is_full")
+    connection.close()
+    with pytest.raises(JournalError, match="has no beginning"):
+        every(path)
+
+
+def test_a_journal_that_fails_costs_only_the_past(path: Path) -> None:
+    """While nothing can be written nothing is kept for later; then the record begins anew with a whole state."""
+    life, notes, recorder = Life(path, P), Notes(), Recorder()
+    for second in range(30):
+        notes.writable = not 10 <= second < 20
+        recorder.record(life.see(CALM, at(second)), notes)
+    life.end()
+    assert [frame.full for frame in notes.frames()] == [True, True]
+    begun = {values["from_s"] for sql, values in notes.statements if "until_s" in values}
+    assert begun == {at(0).boottime_s, at(20).boottime_s}
+
+
+def test_what_cannot_be_encoded_is_left_out(path: Path) -> None:
+    """A name that is no text, or a number beyond 64 bits, is no reason to stop watching."""
+    bad = replace(CALM, node=Node(name="n1", labels={"a": "\ud800"}))
+    huge = replace(CALM, pods=(tenant(priority=2**70),))
+    notes = kept(path, [(0.0, bad), (1.0, huge), (2.0, CALM), (3.0, CALM)])
+    assert [frame.full for frame in notes.frames()] == [True]
+
+
+def test_a_deed_takes_the_past_to_disk_with_it(path: Path) -> None:
+    """What led to a deed is not lost with the daemon that did it."""
+    life = Life(path, P)
+    for second in range(3):
+        life.see(replace(CALM, used=holding(4.0 + second)), at(second))
+    report = life.see(replace(CALM, used=holding(7.5)), at(3))
+    life.recorder.record(replace(report, at=at(4), outcomes=(outcome(),)), life.journal)
+    life.journal.record(replace(report, at=at(4)))
+    life.kill()
+    (last,) = [look for look in every(path) if look.at == at(3)]
+    assert last.scene.uses_of("a")[0].used == int(7.5 * Gi)
+
+
+# Its bounds.
+
+
+def fill(journal: Journal, size: int, since: Now, *, step_s: float = 60.0, body: int = 10_000) -> None:
+    """Bodies of noise that come to a size, a minute apart."""
+    dice = random.Random(1)
+    for number in range(size // body):
+        moment = replace(since, wall_s=since.wall_s + number * step_s)
+        made = body_statement(since, moment, dice.randbytes(body), is_full=number % 10 == 0)
+        journal.later([span_statement(since, moment), made])
+        if number % 100 == 99:
+            journal.note("filled", "Noise.", moment)
+    journal.note("filled", "Noise.", since)
+
+
+def test_the_past_has_three_quarters_of_the_journal(path: Path) -> None:
+    """The oldest of the past goes first; what was decided and done stays."""
+    limits = JournalLimits(max_size=4 * 2**20)
+    journal = Journal.open(path, limits, "n1")
+    fill(journal, 8 * 2**20, at(0))
+    rows = len(occurrences(path, None, 0.0))
+    for _ in range(5):
+        journal.prune(at(100))
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        assert 2 * 2**20 < past_size(connection) <= 3 * 2**20
+        sizes = connection.execute("SELECT sum(length(body)), min(id), max(id) FROM past").fetchone()
+        assert past_size(connection) == pytest.approx(sizes[0], rel=0.01)
+        assert sizes[1] > 400
+        assert sizes[2] == 838
+    connection.close()
+    assert path.stat().st_size <= 4 * 2**20
+    assert len(occurrences(path, None, 0.0)) == rows
+
+
+def test_the_past_ages_like_the_rest(path: Path) -> None:
+    """What is older than max_age goes, spans with nothing left in them too."""
+    journal = Journal.open(path, JournalLimits(max_age_s=3600.0), "n1")
+    fill(journal, 100_000, at(0))
+    fill(journal, 100_000, at(90_000))
+    journal.prune(at(90_000 + 600))
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM past").fetchone()[0] == 10
+        assert connection.execute("SELECT count(*) FROM past_span").fetchone()[0] == 1
+    connection.close()
+
+
+def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
+    """Whoever upgrades keeps what the journal holds; before that, reading it says that there is no past in it."""
+    with sqlite3.connect(path) as connection:
+        connection.executescript(f"PRAGMA application_id = {0x67707764}; {MIGRATIONS[0]}; PRAGMA user_version = 1;")
+    connection.close()
+    with pytest.raises(JournalError, match="older gpu-watchdog"):
+        every(path)
+    Journal.open(path, LIMITS, "n1").close()
+    with pytest.raises(JournalError, match="has not recorded a pass"):
+        every(path)
+
+
+def test_a_damaged_past_is_told(path: Path) -> None:
+    """Bytes that are no frames give a sentence with the place and the remedy, and no traceback."""
+    Life(path, P).run([(0.0, CALM), (1.0, CALM)])
+    for body in (b"noise", pack([Frame(at_ms=0, full=True, used=(7, 1))])):
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE past SET body = ?", (body,))
+        connection.close()
+        with pytest.raises(JournalError, match=r"journal\.db can't be read .*--since"):
+            replayed(path, P)
+
+
+def test_it_is_read_while_the_daemon_writes(path: Path) -> None:
+    """Another process reads what is on disk already, and the daemon goes on."""
+    life = Life(path, P)
+    for second in range(30):
+        life.see(replace(CALM, used=holding(4.0 + second % 2)), at(second))
+    assert len(every(path)) > 10
+    life.see(CALM, at(30))
+    life.end()
+    assert every(path)[-1].at == at(30)
+
+
+def test_the_gpus_are_kept_as_they_change(path: Path) -> None:
+    """A card that is lost, or grows by a MIG instance, is a change of the ground; its memory moves by 64Mi."""
+    states = [
+        CALM,
+        replace(CALM, gpus=(gpu(0, used=50 * Mi), gpu(1))),
+        replace(CALM, gpus=(gpu(0, used=70 * Mi), gpu(1))),
+        replace(CALM, gpus=(gpu(0, used=70 * Mi, up=False, listed=False), gpu(1))),
+    ]
+    frames = kept(path, enumerate(states)).frames()
+    assert [(frame.memory, frame.gpus is not None) for frame in frames[1:]] == [((0, 70 * Mi), False), ((), True)]

@@ -1,0 +1,329 @@
+"""Replay gives a recorded run its own deeds again, and another policy what it would have done first."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+
+from tests.past.histories import History, histories, policies
+from tests.past.life import Life, State, deeds_of, holding, replayed, tenant
+from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
+from watchdog import clock
+from watchdog.cli import main
+from watchdog.core.brakes import Brake
+from watchdog.core.hours import Hours
+from watchdog.core.model import Now
+from watchdog.core.policy import Brakes, Policy, Window
+from watchdog.past.incidents import Found
+
+WARN = step("100%", 5, "warn")
+KILL = step("110%", 10, "kill")
+AT_ONCE = step("150%", 0, "kill")
+P = policy(rule(WARN, KILL, AT_ONCE))
+LOW = State(used=holding(6.0), pods=(tenant(),))
+HIGH = replace(LOW, used=holding(10.0))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def passes(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterator[tuple[float, State]]:
+    """Passes a second apart: each part until its second."""
+    second = since
+    for until, state in parts:
+        while second < until:
+            yield float(second), state
+            second += every
+
+
+def found(path: Path, under: Policy = P) -> list[Found]:
+    """The deeds of a replay, held back or not."""
+    return [each for each in replayed(path, under).found if each.entry.do.is_force]
+
+
+def seconds(path: Path, under: Policy = P) -> list[float]:
+    """When a replay's deeds were let through."""
+    return [round(each.at.wall_s - at(0).wall_s, 2) for each in found(path, under) if each.at is not None]
+
+
+def after(wall_s: float | None) -> float | None:
+    """Seconds since the test began."""
+    return None if wall_s is None else round(wall_s - at(0).wall_s, 2)
+
+
+def test_a_run_replayed_under_its_own_policy_gives_its_own_deeds(path: Path) -> None:
+    """The deed that the run came to is found again, at the same moment, with what was used and allowed then."""
+    life = Life(path, P).run(passes((20, LOW), (60, HIGH), (80, LOW)))
+    assert [each[0] for each in life.deeds] == [at(30).wall_s]
+    assert deeds_of(replayed(path, P)) == life.deeds
+    (only,) = found(path)
+    assert (only.entry.assessment.used, only.entry.assessment.allowed) == (10 * Gi, 8 * Gi)
+    assert [key.pid for key in only.entry.targets] == [1000]
+
+
+@pytest.mark.slow
+@given(histories(granule=Mi), policies())
+def test_every_run_replayed_under_its_own_policy_gives_its_own_first_deeds(past: History, under: Policy) -> None:
+    """Whatever a node goes through, replaying it under the policy of the run gives the deeds that the run planned."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        life = Life(path, under).run(past.passes)
+        assert sorted(deeds_of(replayed(path, under)), key=str) == sorted(life.deeds, key=str)
+
+
+@pytest.mark.slow
+@given(histories(granule=128 * Mi), policies(), policies())
+def test_another_policy_gives_what_it_would_have_done(past: History, under: Policy, other: Policy) -> None:
+    """The past kept under one policy shows another one all that it would have seen itself, to 64Mi."""
+    with TemporaryDirectory() as folder:
+        path, elsewhere = Path(folder) / "journal.db", Path(folder) / "other.db"
+        Life(path, under).run(past.passes)
+        run = Life(elsewhere, other).run(past.passes)
+        assert sorted(deeds_of(replayed(path, other)), key=str) == sorted(run.deeds, key=str)
+
+
+def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
+    """What follows the first deed is not claimed; coming down and going up again is another incident."""
+    Life(path, P).run(passes((20, LOW), (100, HIGH), (120, LOW), (200, HIGH)))
+    assert seconds(path) == [30, 130]
+    warned = [each for each in replayed(path, P).found if not each.entry.do.is_force]
+    assert len(warned) == 2
+
+
+def test_a_deadline_between_two_changes_is_met(path: Path) -> None:
+    """Nothing at all changes while a step's `for` runs out: the deed is due at that very second all the same."""
+    Life(path, P).run(passes((20, LOW), (1500, HIGH)))
+    late = policy(rule(step("110%", 1200, "kill")))
+    assert seconds(path, late) == [1220]
+
+
+def test_the_time_before_a_change_of_somebody_else_counts(path: Path) -> None:
+    """A pod that moves does not cost another one's timer what it had counted."""
+    pods = (tenant("a"), tenant("b"))
+    calm = State(used=holding(10.0, "a") | holding(1.0, "b"), pods=pods)
+    moved = replace(calm, used=holding(10.0, "a") | holding(2.0, "b"))
+    Life(path, P).run(passes((7, calm), (12, moved)))
+    assert seconds(path) == [10]
+
+
+def test_a_restart_ends_every_timer(path: Path) -> None:
+    """What nobody saw counts for nothing: the ladder begins anew with the next life."""
+    Life(path, P).run(passes((20, LOW), (28, HIGH)))
+    Life(path, P).run(passes((60, HIGH), since=30))
+    assert seconds(path) == [40]
+
+
+def test_an_incident_goes_on_over_a_restart(path: Path) -> None:
+    """An account that stays over through a restart has had its first deed already."""
+    Life(path, P).run(passes((20, LOW), (40, HIGH)))
+    Life(path, P).run(passes((80, HIGH), since=42))
+    assert seconds(path) == [30]
+
+
+def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
+    """Passes that did not get to the disk are unknown; what did get there holds until its last line, no longer."""
+    life = Life(path, P)
+    for second, state in passes((20, LOW), (27, HIGH)):
+        life.see(state, at(second))
+    life.kill()
+    Life(path, P).run(passes((36, HIGH), since=28))
+    assert seconds(path) == []
+
+
+def test_a_gap_counts_one_interval_and_a_long_one_ends_the_timer(path: Path) -> None:
+    """Point 16: between two readings at most one interval counts, and ten seconds without one reset."""
+    states = [(float(s), LOW) for s in range(20)]
+    states += [(20.0, HIGH), (21.0, HIGH), (26.0, HIGH)] + [(float(s), HIGH) for s in range(27, 60)]
+    Life(path, P).run(states)
+    assert seconds(path) == [34]
+    other = path.with_name("other.db")
+    Life(other, P).run([(20.0, HIGH), (21.0, HIGH), (40.0, HIGH)] + [(float(s), HIGH) for s in range(41, 60)])
+    assert seconds(other) == [50]
+
+
+def test_a_stale_pod_list_holds_the_timers(path: Path) -> None:
+    """While the list is too old readings are inconclusive, by the stale_after of the policy that is tried."""
+    old = replace(HIGH, synced_s=20.0)
+    Life(path, P).run(passes((20, LOW), (50, old), (80, HIGH)))
+    assert seconds(path) == [30]
+    assert seconds(path, replace(P, stale_after_s=8.0)) == [60]
+    other = path.with_name("other.db")
+    Life(other, P).run(passes((20, LOW), (33, old), (80, HIGH)))
+    assert seconds(other, replace(P, stale_after_s=8.0)) == [34]
+
+
+def test_unknown_bytes_are_no_reading_below(path: Path) -> None:
+    """A use that is unknown for a moment neither counts nor ends the incident."""
+    dark = replace(HIGH, used=holding(None))
+    Life(path, P).run(passes((20, LOW), (25, HIGH), (28, dark), (80, HIGH)))
+    assert seconds(path) == [33]
+
+
+def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
+    """A deed that a brake withholds is found when it was due, with the brake, and when it was let through."""
+    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
+    both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
+    Life(path, P).run(passes((100, both)))
+    braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
+    first, second = found(path, braked)
+    assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
+    (held,) = second.withheld
+    assert held.entry.withheld_by is Brake.OWNER
+    assert (after(held.lets_go_s), after(second.due.wall_s)) == (70, 10)
+    assert seconds(path, braked) == [10, 70]
+
+
+def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
+    """A deed that was held back is told once, with its brake, although its numbers were unknown in between."""
+    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
+    both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
+    dark = replace(both, used=holding(10.0, "a") | holding(None, "b"))
+    Life(path, P).run(passes((30, both), (33, dark), (100, both)))
+    braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
+    assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
+
+
+def test_what_is_held_back_to_the_end_is_told(path: Path) -> None:
+    """A deed that no one would have let through is no kill, and is not lost either."""
+    Life(path, P).run(passes((60, replace(HIGH, pods=(tenant(namespace="kube-system"),)))))
+    (only,) = found(path)
+    assert only.at is None
+    assert [each.entry.withheld_by for each in only.withheld] == [Brake.PROTECTED]
+
+
+def test_a_protection_that_ends_between_two_changes_lets_go(path: Path) -> None:
+    """A pod that terminates is spared until its deadline, and no longer."""
+    pods = (tenant(deletion_deadline_s=at(45).wall_s),)
+    Life(path, P).run(passes((100, replace(HIGH, pods=pods))))
+    assert seconds(path) == [pytest.approx(45, abs=1)]
+
+
+def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
+    """A rule outside its hours only observes, by the clock of that time, and its ladder begins anew with them."""
+    minute = int(at(0).wall_s // 60) % (24 * 60)
+    hours = Hours(text="x UTC", days=frozenset(range(7)), begin=minute + 1, end=minute + 9, offset_s=lambda _: 0)
+    Life(path, P).run(passes((120, HIGH)))
+    timed = policy(rule(KILL, active=hours))
+    assert [(each.entry.assessment.observes, each.at is not None) for each in found(path, timed)] == [
+        (True, True),
+        (False, True),
+    ]
+    assert seconds(path, timed) == [10, 70]
+
+
+def test_a_reboot_keeps_the_brakes(path: Path) -> None:
+    """Brakes go by the wall clock over a reboot, whose own clock begins at 0."""
+    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
+    first = State(used=holding(10.0, "a") | holding(1.0, "b"), pods=pods)
+    then = State(used=holding(1.0, "a") | holding(10.0, "b"), pods=pods)
+    Life(path, P).run(passes((30, first)))
+    life = Life(path, P)
+    for second in range(200):
+        life.see(then, Now(boottime_s=5.0 + second, wall_s=at(60).wall_s + second, boot_id="another"))
+    life.end()
+    braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=120.0)))
+    assert seconds(path, braked) == [10, pytest.approx(130, abs=1)]
+
+
+def test_pressure_is_seen_where_it_was(path: Path) -> None:
+    """A step under pressure is due where the card was short, although the card's memory is kept to 64Mi only."""
+    free = replace(LOW, used=holding(10.0), gpus=(gpu(0, used=60 * Gi), gpu(1)))
+    short = replace(free, gpus=(gpu(0, used=76 * Gi + 10 * Mi), gpu(1)))
+    almost = replace(free, gpus=(gpu(0, used=76 * Gi - 10 * Mi), gpu(1)))
+    under = policy(rule(step("100%", 4, "kill", under_pressure=True)))
+    life = Life(path, under).run(passes((20, free), (40, almost), (60, short)))
+    assert deeds_of(replayed(path, under)) == life.deeds
+    assert [each[0] for each in life.deeds] == [at(44).wall_s]
+
+
+# The command.
+
+POLICY = """
+[[declaration]]
+resource = "veriff.com/gpu-memory"
+unit = "1"
+[[rule]]
+name = "everybody"
+match = {}
+[[rule.step]]
+above = "110%"
+for = "10s"
+do = "kill"
+scope = "container"
+"""
+
+
+def recently(path: Path, *parts: tuple[int, State]) -> None:
+    """A life that ended a moment ago, by this machine's clock."""
+    life, began_s = Life(path, P), clock.now().wall_s - 300
+    for second, state in passes(*parts):
+        life.see(state, replace(at(second), wall_s=began_s + second))
+    life.end()
+
+
+def call(path: Path, *arguments: str, text: str = POLICY) -> tuple[int, str]:
+    """The command's exit code and all that it says."""
+    file = path.with_name("policy.toml")
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(main, ["replay", "--policy", str(file), "--journal", str(path), *arguments])
+    return result.exit_code, result.output
+
+
+def test_the_command_for_people(path: Path) -> None:
+    """Who runs it sees each first deed with its time, and one sentence that sums it up."""
+    recently(path, (20, LOW), (60, HIGH), (80, LOW))
+    code, text = call(path)
+    assert code == 0
+    assert "kill 1 process of container main" in text
+    assert "everybody: above 110% for 10s" in text
+    assert "Under this policy: 1 kill in 1 incident of 1 workload; 0 warnings." in text
+    assert "What the journal has of that time: 0 deeds begun" in text
+
+
+def test_the_command_as_json(path: Path) -> None:
+    """Programs get whole numbers, times in UTC, and the counts."""
+    recently(path, (20, LOW), (60, HIGH), (80, LOW))
+    code, text = call(path, "--json")
+    assert code == 0
+    document = json.loads(text)
+    (only,) = document["deeds"]
+    assert (only["namespace"], only["pod"], only["do"], only["used"]) == ("ns", "pod-a", "kill", 10 * Gi)
+    assert (only["withheld"], only["withheld_by"]) == ([], None)
+    assert document["summary"]["kills"] == 1
+    assert document["seen_s"] == 79
+
+
+def test_since_leaves_out_what_came_before(path: Path) -> None:
+    """The past before the time that is asked for is lived through, and none of its deeds told."""
+    recently(path, (20, LOW), (60, HIGH), (290, LOW))
+    assert json.loads(call(path, "--json", "--since", "4m")[1])["deeds"] == []
+
+
+def test_hostile_names_are_made_inert(path: Path) -> None:
+    """A tenant cannot speak to the terminal of whoever replays."""
+    evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
+    recently(path, (60, replace(HIGH, pods=(evil,))))
+    text = call(path)[1]
+    assert "\\x1b[2J" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_errors_name_the_place_and_the_remedy(path: Path) -> None:
+    """No journal, no past in that time, a policy with mistakes: exit code 1 and a sentence each."""
+    code, text = call(path)
+    assert (code, "there is no journal" in text) == (1, True)
+    recently(path, (20, LOW))
+    code, text = call(path, "--since", "1m")
+    assert code == 1
+    assert "has recorded nothing in" in text
+    assert "its last pass there was at" in text
+    code, text = call(path, text='mode = "sometimes"')
+    assert (code, "policy.toml" in text, "mode" in text) == (1, True, True)

@@ -1,0 +1,75 @@
+"""What a journal holds, read beside the daemon that writes it: the world's own count of deeds and events."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeedRow:
+    """A deed as the journal has it: whose pod, when it was intended (CLOCK_BOOTTIME, seconds), and what came of it."""
+
+    number: int
+    uid: str
+    namespace: str
+    owner: str
+    began_s: float
+    wall_s: float
+    pids: tuple[int, ...]
+    result: str | None
+
+
+def deeds(journal: Path) -> list[DeedRow]:
+    """Every deed, oldest first; none where there is no journal yet."""
+    sql = """
+        SELECT id, uid, namespace, owner_name, deed.boottime_s, deed.wall_s, targets, result
+        FROM deed JOIN begun ON begun.deed = deed.id ORDER BY id
+    """
+    with _open(journal) as connection:
+        rows = connection.execute(sql).fetchall() if connection is not None else []
+    return [
+        DeedRow(
+            number=number,
+            uid=uid,
+            namespace=namespace,
+            owner=owner,
+            began_s=began_s,
+            wall_s=wall_s,
+            pids=tuple(pid for pid, _ in json.loads(targets)),
+            result=result,
+        )
+        for number, uid, namespace, owner, began_s, wall_s, targets, result in rows
+    ]
+
+
+def breaker_opened_s(journal: Path) -> float | None:
+    """Since when the breaker is open by the journal (CLOCK_BOOTTIME, seconds); None: it is closed."""
+    with _open(journal) as connection:
+        row = connection.execute("SELECT boottime_s FROM breaker").fetchone() if connection is not None else None
+    return row[0] if row is not None else None
+
+
+def events(journal: Path, *names: str) -> list[tuple[str, str | None, int | None]]:
+    """The occurrences of these names in the order in which they were written: name, UID and number of the deed."""
+    marks = ", ".join("?" * len(names))
+    sql = f"SELECT event, uid, deed FROM occurrence WHERE event IN ({marks}) ORDER BY id"
+    with _open(journal) as connection:
+        return connection.execute(sql, names).fetchall() if connection is not None else []
+
+
+@contextlib.contextmanager
+def _open(journal: Path) -> Iterator[sqlite3.Connection | None]:
+    """A reader; None before the daemon has made the tables."""
+    try:
+        connection = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
+    except sqlite3.OperationalError:
+        yield None
+        return
+    try:
+        is_made = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'breaker'").fetchone()[0]
+        yield connection if is_made else None
+    finally:
+        connection.close()

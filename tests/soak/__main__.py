@@ -1,0 +1,62 @@
+"""`python -m tests.soak`: the long run, or one episode of it again."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+
+from tests.soak.coverage import missing, table
+from tests.soak.faults import prove
+from tests.soak.planted import FAULTS
+from tests.soak.run import Tally, episode, soak
+
+
+def main() -> int:
+    """Run; 1 where a law was broken, a situation was never met, or a planted fault was not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--steps", type=int, default=1_000_000, help="how many in all (default: %(default)s)")
+    parser.add_argument("--seed", default="1", help="another one, another history (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="side by side (default: %(default)s)")
+    parser.add_argument("--faults", type=int, default=0, help="look for each planted fault with so many seeds")
+    parser.add_argument("--episode", help="run the one episode with this seed, as a failure names it")
+    chosen = parser.parse_args()
+    if chosen.episode is not None:
+        one = episode(chosen.episode, chosen.steps)
+        print(one.failure or f"{one.steps} steps, nothing found")
+        return 1 if one.failure else 0
+    status = _run(chosen.seed, chosen.steps, chosen.processes)
+    return (_prove(chosen.faults, chosen.processes) or status) if chosen.faults else status
+
+
+def _run(seed: str, steps: int, processes: int) -> int:
+    began = time.monotonic()
+    share = -(-steps // processes)
+    with ProcessPoolExecutor(processes) as pool:
+        runs = [pool.submit(soak, f"{seed}.{number}", share) for number in range(processes)]
+        tallies = [run.result() for run in runs]
+    total = Tally()
+    for tally in tallies:
+        total.add(tally)
+    print(f"{table(total)}\n{time.monotonic() - began:.0f} s")
+    failures = [tally.failure for tally in tallies if tally.failure]
+    for failure in failures:
+        print(f"\nfound: {failure}")
+    never = missing(total) if not failures else []
+    if never:
+        print(f"\nnever met: {', '.join(never)}")
+    return 1 if failures or never else 0
+
+
+def _prove(seeds: int, processes: int) -> int:
+    print("\nplanted faults:")
+    status = 0
+    with ThreadPoolExecutor(processes) as pool:
+        for fault, found in zip(FAULTS, pool.map(partial(prove, seeds=seeds), FAULTS), strict=True):
+            print(f"{found:>4} of {seeds}  {fault.name}", flush=True)
+            status = status if found else 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Brakes of the oracle: every deed that was begun, and whether one more was allowed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.soak.policies import BrakePlan, PolicyPlan
+from tests.soak.timers import Timers
+from tests.soak.truth import Fact, Key, protected
+from tests.soak.violation import fail
+from watchdog.core.model import Now
+
+LAW = "law 6, the brakes hold over any history"
+Workload = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Begun:
+    """A deed: when it began, and in the time of the present boot as the daemon that runs now must take it."""
+
+    owner: Workload
+    at: Now
+    at_s: float
+
+
+class BrakeBook:
+    """Remembers every deed for ever: no restart, reload or switch makes it forget."""
+
+    def __init__(self) -> None:
+        self.begun: list[Begun] = []
+        self.opened_s: float | None = None
+        self._unknown_s: float | None = None
+
+    def daemon_starts(self, now: Now) -> None:
+        """A daemon starts: what an earlier boot left has the age that the wall clock gives it at this moment."""
+        for each in self.begun:
+            if each.at.boot_id != now.boot_id:
+                each.at_s = now.boottime_s - max(now.wall_s - each.at.wall_s, 0.0)
+            else:
+                each.at_s = each.at.boottime_s
+        self.begun.sort(key=lambda each: each.at_s)
+
+    def doubt(self, now: Now) -> None:
+        """Nobody can say any more whether the breaker is open: what was said of it may not have reached the disk."""
+        self._doubt(now.boottime_s)
+
+    def begin(self, owner: Workload, brakes: BrakePlan, now: Now) -> None:
+        """A deed begins: no brake may forbid it."""
+        allowed, law, why = self.verdict(owner, brakes, now.boottime_s)
+        if not allowed:
+            fail(law, why)
+        self.begun.append(Begun(owner, now, now.boottime_s))
+
+    def verdict(self, owner: Workload, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
+        """Whether one more deed on a pod of this owner is allowed now; else the law and what forbids it."""
+        windows = (
+            ("owner", brakes.owner, owner),
+            ("namespace", brakes.namespace, owner[:1]),
+            ("node", brakes.node, ()),
+        )
+        for name, window, whom in windows:
+            if window is None:
+                continue
+            count, per_s = window
+            recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + per_s > now_s)
+            if recent >= count:
+                return False, LAW, f"{recent} deeds within {per_s} s for {name} {whom}, {count} allowed"
+        wait_s = self._backoff_s(owner, brakes)
+        last_s = max((e.at_s for e in self.begun if e.owner == owner), default=None)
+        if last_s is not None and wait_s is not None and now_s < last_s + wait_s:
+            return False, LAW, f"back-off of {owner}: {now_s - last_s} s after the last deed, {wait_s} s to wait"
+        return self._breaker(brakes, now_s)
+
+    def _backoff_s(self, owner: Workload, brakes: BrakePlan) -> float | None:
+        """How long the owner has to wait after its last deed."""
+        if brakes.backoff is None:
+            return None
+        first_s, factor, max_s = brakes.backoff
+        moments = [e.at_s for e in self.begun if e.owner == owner]
+        row = 0
+        for index, moment in enumerate(moments):
+            row = 1 if index == 0 or moment - moments[index - 1] > 2 * max_s else row + 1
+        return float(min(first_s * factor ** max(row - 1, 0), max_s)) if row else None
+
+    def _breaker(self, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
+        if brakes.breaker is None or self.opened_s is None:
+            return True, "", ""
+        hold_s = brakes.breaker[2]
+        if now_s < self.opened_s + hold_s:
+            return False, LAW, f"the breaker is open since {now_s - self.opened_s} s, {hold_s} s to hold"
+        last_s = max((e.at_s for e in self.begun), default=self.opened_s)
+        if last_s >= self.opened_s and now_s < last_s + hold_s:
+            return False, LAW, f"half open: {now_s - last_s} s after the last deed, one a {hold_s} s is allowed"
+        return True, "", ""
+
+    def look(
+        self, facts: Mapping[Key, Fact], timers: Timers, plan: PolicyPlan, now: Now, *, sure: bool, enforcing: bool
+    ) -> bool:
+        """See by a reading whether the breaker opens, or closes; whether it has just opened.
+
+        `sure`: the reading hid nothing. What can't be known is taken for the state that allows more.
+        """
+        breaker, now_s = plan.brakes.breaker, now.boottime_s
+        if breaker is None:
+            self.opened_s = self._unknown_s = None
+            return False
+        percent, at_least, hold_s = breaker
+        crowd = [fact for fact in facts.values() if _counts(fact, plan, now)]
+        base = {fact.tenant.workload for fact in crowd}
+        perhaps = {fact.tenant.workload for fact in facts.values() if _perhaps_due(fact, timers)}
+        may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, percent, at_least))
+        since_s = self.opened_s if self.opened_s is not None else self._unknown_s
+        if since_s is None:
+            due = {fact.tenant.workload for fact in crowd if _surely_due(fact, timers)}
+            if sure and enforcing and _crowded(due, base, percent, at_least):
+                self.opened_s = now_s
+            elif may_open:
+                self._unknown_s = now_s
+            return self.opened_s is not None
+        if self._unknown_s is not None and may_open:
+            self._unknown_s = now_s
+        elif now_s >= since_s + hold_s:
+            above = {fact.tenant.workload for fact in crowd if _above(fact)}
+            lately = {each.owner for each in self.begun if each.at_s > max(now_s - hold_s, since_s)}
+            if not sure:
+                self._doubt(now_s)
+            elif not _crowded(above | lately, base | lately, percent, at_least):
+                self.opened_s = self._unknown_s = None
+        return False
+
+    def _doubt(self, since_s: float | None) -> None:
+        self.opened_s, self._unknown_s = None, since_s
+
+
+def _counts(fact: Fact, plan: PolicyPlan, now: Now) -> bool:
+    has_force = any(step.do != "warn" for step in fact.rule.steps)
+    is_known = fact.allowed is not None and (fact.is_known or fact.used > fact.allowed)
+    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, plan, now.wall_s)
+
+
+def _above(fact: Fact) -> bool:
+    return any(step.do != "warn" and fact.used > step.height(fact.allowed or 0) for step in fact.rule.steps)
+
+
+def _surely_due(fact: Fact, timers: Timers) -> bool:
+    ladder = timers.ladders.get(fact.key)
+    if ladder is None or ladder.acted or ladder.failed:
+        return False
+    return any(step.do == "kill" and timers.surely_due(fact.key, step) for step in fact.rule.steps)
+
+
+def _perhaps_due(fact: Fact, timers: Timers) -> bool:
+    return any(step.do != "warn" and timers.due(fact.key, step) for step in fact.rule.steps)
+
+
+def _crowded(offenders: set[Workload], owners: set[Workload], percent: int, at_least: int) -> bool:
+    return bool(offenders) and len(owners) >= at_least and len(offenders) * 100 >= len(owners) * percent

@@ -1,0 +1,146 @@
+"""The simulated cluster: pods of this node as they truly are, and the list of them that the daemon reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from tests.soak.clock import Clock
+from watchdog.core.model import Container, Now, Owner, Pod, PodList
+
+Mi: Final = 2**20
+Gi: Final = 2**30
+Kind = Literal["bytes", "mib", "gpu_mib", "note"]
+# How amounts are written, by kind: the key, and the bytes that its number 1 stands for.
+KEYS: Final[Mapping[str, tuple[str, int]]] = {
+    "bytes": ("veriff.com/gpu-memory", 1),
+    "mib": ("volcano.sh/vgpu-memory", Mi),
+    "gpu_mib": ("nvidia.com/gpumem", Mi),
+    "note": ("vram", 1),
+}
+GARBAGE: Final = "many"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A container: its true ID, whether the list knows that ID yet, and the bytes that it declares (-1: garbage)."""
+
+    name: str
+    cid: str
+    known: bool = True
+    declares: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A pod as it truly is. `kind` is how its amounts are written; of kind `note` the pod declares `notes` bytes."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner: tuple[str, str] | None
+    boxes: tuple[Box, ...]
+    kind: Kind = "bytes"
+    notes: int | None = None
+    tier: str = "a"
+    priority: int | None = None
+    spared: bool = False
+    static: bool = False
+    deadline_s: float | None = None
+
+    @property
+    def workload(self) -> tuple[str, str, str]:
+        """Who stands behind it, as the brakes tell owners apart."""
+        kind, name = self.owner or ("Pod", self.name)
+        return (self.namespace, kind, name)
+
+
+def as_pod(tenant: Tenant) -> Pod:
+    """The pod as the list shows it."""
+    annotations = {"spare-me": "yes"} if tenant.spared else {}
+    if tenant.notes is not None:
+        annotations[KEYS["note"][0]] = _written(tenant.notes, KEYS["note"][1])
+    return Pod(
+        namespace=tenant.namespace,
+        name=tenant.name,
+        uid=tenant.uid,
+        containers=tuple(_as_container(box, tenant.kind) for box in tenant.boxes),
+        labels={"tier": tenant.tier},
+        annotations=annotations,
+        owner=None if tenant.owner is None else Owner(kind=tenant.owner[0], name=tenant.owner[1]),
+        priority=tenant.priority,
+        static=tenant.static,
+        deletion_deadline_s=tenant.deadline_s,
+    )
+
+
+def _as_container(box: Box, kind: Kind) -> Container:
+    key, unit = KEYS[kind]
+    resources = {} if box.declares is None or kind == "note" else {key: _written(box.declares, unit)}
+    return Container(name=box.name, ids=frozenset({box.cid} if box.known else ()), resources=resources)
+
+
+def _written(amount: int, unit: int) -> str:
+    """An amount as people write it: a whole number of the unit, with a suffix where one fits."""
+    if amount < 0:
+        return GARBAGE
+    if unit == 1 and amount and amount % Mi == 0:
+        return f"{amount // Mi}Mi"
+    return str(amount // unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The pod list at one moment, as the daemon has it, and the tenants behind it."""
+
+    tenants: Mapping[str, Tenant]
+    pods: tuple[Pod, ...]
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Pods by UID. While `frozen` the list is not renewed, and grows old."""
+
+    clock: Clock
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    frozen: bool = False
+    view: View = field(default_factory=lambda: View(tenants={}, pods=()))
+    synced: Now | None = None
+    _made: dict[str, tuple[Tenant, Pod]] = field(default_factory=dict)
+    _serial: int = 0
+
+    def serial(self) -> int:
+        """A number never given before."""
+        self._serial += 1
+        return self._serial
+
+    def put(self, tenant: Tenant) -> None:
+        """Add or replace a pod."""
+        self.tenants[tenant.uid] = tenant
+
+    def change(self, uid: str, **fields: object) -> Tenant:
+        """Change a pod."""
+        self.tenants[uid] = replace(self.tenants[uid], **fields)  # type: ignore[arg-type]
+        return self.tenants[uid]
+
+    def remove(self, uid: str) -> None:
+        """The pod's object is gone."""
+        self.tenants.pop(uid, None)
+        self._made.pop(uid, None)
+
+    def read(self, now: Now) -> PodList:
+        """The list as the daemon reads it now."""
+        if not self.frozen:
+            self._renew()
+            self.synced = now
+        return PodList(pods=self.view.pods, synced=self.synced)
+
+    def _renew(self) -> None:
+        if self.view.tenants == self.tenants:
+            return
+        pods = []
+        for uid, tenant in self.tenants.items():
+            made = self._made.get(uid)
+            if made is None or made[0] is not tenant:
+                made = self._made[uid] = tenant, as_pod(tenant)
+            pods.append(made[1])
+        self.view = View(tenants=dict(self.tenants), pods=tuple(pods))

@@ -1,0 +1,118 @@
+"""The simulated driver: what it lists, what it keeps to itself, and when it does not answer at all."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from tests.soak.kernel import Kernel, Task
+from watchdog.core.model import Gap, GapReason, Gpu, Use
+from watchdog.node.driver import DriverReading
+
+
+class Card(Enum):
+    """How a card answers."""
+
+    WELL = auto()
+    UNLISTED = auto()  # its process list fails
+    CONTRADICTORY = auto()  # its list contradicts itself and is rejected whole
+    NUMBERLESS = auto()  # it lists processes without their bytes
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One line of a reading, with whose memory it truly is; `used` is what the driver said."""
+
+    gpu: str
+    pid: int
+    used: int | None
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A reading as the daemon got it, and the truth behind each of its lines. `dark` are GPUs that were not listed."""
+
+    reading: DriverReading
+    lines: tuple[Listed, ...]
+    dark: frozenset[str]
+
+    @property
+    def is_bright(self) -> bool:
+        """Whether everything was listed, with every number."""
+        return not self.reading.blind and not self.dark and all(line.used is not None for line in self.lines)
+
+
+@dataclass(slots=True)
+class Cards:
+    """The hardware: sizes of the cards, and how they answer at the moment."""
+
+    sizes: dict[str, int]
+    state: dict[str, Card] = field(default_factory=dict)
+    silent: set[tuple[str, int]] = field(default_factory=set)  # (card, PID) whose bytes it does not tell
+    blind: bool = False
+
+
+class SimulatedDriver:
+    """One session with the driver, as long as a daemon lives; it remembers whom it listed last."""
+
+    def __init__(self, kernel: Kernel, cards: Cards) -> None:
+        self._kernel = kernel
+        self._cards = cards
+        self._known: dict[str, dict[int, Task]] = {}
+
+    def read(self, only: frozenset[str] | None = None) -> Told:
+        """Read all cards, or those named."""
+        chosen = [uuid for uuid in self._cards.sizes if only is None or uuid in only]
+        lines: list[Listed] = []
+        gpus: list[Gpu] = []
+        gaps: list[Gap] = []
+        unseen: set[str] = set()
+        dark: set[str] = set()
+        for index, uuid in enumerate(chosen):
+            state = self._cards.state.get(uuid, Card.WELL)
+            listed = not self._cards.blind and state in (Card.WELL, Card.NUMBERLESS)
+            if listed:
+                found = self._list(uuid)
+                lines += found
+                self._known[uuid] = {line.pid: line.task for line in found if line.task is not None}
+            else:
+                dark.add(uuid)
+                gaps.append(Gap(reason=GapReason.PROCESSES, what=f"{uuid} processes", why="it failed", gpu=uuid))
+                known = self._known.get(uuid)
+                if known is None and state is not Card.LOST:
+                    unseen.add(uuid)
+                lines += [Listed(gpu=uuid, pid=pid, used=None, task=task) for pid, task in (known or {}).items()]
+            up = not self._cards.blind and state is not Card.LOST
+            gpus.append(self._gpu(uuid, index, up=up, listed=listed))
+        reading = DriverReading(
+            driver="550.54",
+            gpus=tuple(gpus),
+            uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used) for line in lines),
+            gaps=tuple(gaps),
+            blind=self._cards.blind,
+            unseen=frozenset(unseen),
+        )
+        return Told(reading=reading, lines=tuple(lines), dark=frozenset(dark))
+
+    def _list(self, uuid: str) -> list[Listed]:
+        numberless = self._cards.state.get(uuid) is Card.NUMBERLESS
+        found: dict[int, Listed] = {}
+        for task in (*self._kernel.ghosts, *self._kernel.living()):
+            used = task.memory.get(uuid)
+            if used is None:
+                continue
+            pid = task.key.pid
+            known = None if numberless or (uuid, pid) in self._cards.silent else used
+            found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task)
+        return list(found.values())
+
+    def _gpu(self, uuid: str, index: int, *, up: bool, listed: bool) -> Gpu:
+        total = self._cards.sizes[uuid]
+        made = Gpu(uuid=uuid, index=index, name="Stub", total=total, used=0, reserved=0)
+        return made if up and listed else replace(made, up=up, listed=listed)
+
+
+def late(told: Told, reading: DriverReading) -> Told:
+    """What was told, once it has come so late that nothing is known by it."""
+    lines = tuple(replace(line, used=None) for line in told.lines)
+    return Told(reading=reading, lines=lines, dark=frozenset(gpu.uuid for gpu in reading.gpus))

@@ -1,0 +1,183 @@
+"""The simulated kernel: processes that fork, ignore signals, linger as zombies, and leave their PIDs to others."""
+
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from tests.soak.clock import Clock, whole
+from watchdog.core.model import HOST, Place, PlaceKind, ProcessKey
+
+FIRST_PID: Final = 100
+PIDS: Final = 60  # few, so that they are soon given again
+
+
+class State(Enum):
+    """What is left of a process."""
+
+    RUNNING = auto()
+    ZOMBIE = auto()
+    GONE = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A process as it truly is. `pod` and `container` (an ID) are where it truly runs; None: on the host.
+
+    `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `aloof` can't be signalled, `slow_s` is how
+    long it takes to die of SIGKILL, `holds_s` how long the driver lists its memory after its death. `other` is what it
+    holds the next time that it wavers.
+    """
+
+    key: ProcessKey
+    claim: Place
+    pod: str | None = None
+    container: str | None = None
+    state: State = State.RUNNING
+    stubborn: bool = False
+    aloof: bool = False
+    slow_s: float = 0.0
+    holds_s: float = 0.0
+    reaped_s: float = 0.0
+    mps: bool = False
+    memory: dict[str, int] = field(default_factory=dict)
+    other: dict[str, int] | None = None
+    dies_s: float | None = None
+    died_s: float = 0.0
+
+    @property
+    def lives(self) -> bool:
+        """Whether it runs."""
+        return self.state is State.RUNNING
+
+
+def true_claim(pod: str | None, container: str | None) -> Place:
+    """What an honest cgroup text says."""
+    return HOST if pod is None else Place(kind=PlaceKind.POD, pod=pod, container=container)
+
+
+class Kernel:
+    """All processes of the node, and the memory that the driver still counts for the dead."""
+
+    def __init__(self, clock: Clock, dice: random.Random) -> None:
+        self.clock = clock
+        self._dice = dice
+        self.tasks: dict[int, Task] = {}
+        self.ghosts: list[Task] = []
+        self.last_ticks: dict[int, int] = {}
+        self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
+        self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
+        self._free: list[int] = list(range(FIRST_PID, FIRST_PID + PIDS))
+
+    def spawn(self, pod: str | None, container: str | None, pid: int | None = None) -> Task | None:
+        """Start a process; None where no PID is free. A PID that was just given back is often the next one given."""
+        pid = pid if pid is not None else self._next_pid()
+        ticks = self.clock.ticks
+        if pid is None or pid in self.tasks or self.last_ticks.get(pid, -1) >= ticks:
+            return None
+        self._free.remove(pid)
+        self.recycled |= {pid} & self.last_ticks.keys()
+        self.last_ticks[pid] = ticks
+        task = Task(ProcessKey(pid=pid, start_ticks=ticks), true_claim(pod, container), pod, container)
+        self.tasks[pid] = task
+        self._drop_unseen_ghosts(pid)
+        return task
+
+    def _drop_unseen_ghosts(self, pid: int) -> None:
+        """Free what the dead one with this PID held and was never listed for: nobody could tell whose it is."""
+        for ghost in self.ghosts:
+            if ghost.key.pid == pid:
+                seen = {card for card, keys in self.listed.items() if ghost.key in keys}
+                ghost.memory = {card: used for card, used in ghost.memory.items() if card in seen}
+
+    def _next_pid(self) -> int | None:
+        if not self._free:
+            return None
+        return self._free[-1] if self._dice.random() < 0.5 else self._dice.choice(self._free)
+
+    def living(self) -> list[Task]:
+        """The processes that run."""
+        return [task for task in self.tasks.values() if task.lives]
+
+    def die(self, task: Task) -> None:
+        """End a process now."""
+        if not task.lives:
+            return
+        task.state, task.died_s = State.ZOMBIE, self.clock.boottime_s
+        self.ghosts.append(task)
+        if task.reaped_s <= 0.0:
+            self.reap(task)
+
+    def reap(self, task: Task) -> None:
+        """Let the PID of a dead process be given again."""
+        if task.state is State.ZOMBIE:
+            task.state = State.GONE
+            del self.tasks[task.key.pid]
+            self._free.append(task.key.pid)
+
+    def settle(self) -> None:
+        """What time has brought: processes that die, zombies that are reaped, memory that comes free."""
+        now_s = self.clock.boottime_s
+        for task in list(self.tasks.values()):
+            if task.dies_s is not None and now_s >= task.dies_s:
+                self.die(task)
+            if task.state is State.ZOMBIE and now_s >= task.died_s + task.reaped_s:
+                self.reap(task)
+        if self.ghosts:
+            self.ghosts = [each for each in self.ghosts if now_s < each.died_s + each.holds_s]
+
+    def restart(self) -> None:
+        """A reboot: nothing is left."""
+        self.tasks.clear()
+        self.ghosts.clear()
+        self.last_ticks.clear()
+        self.recycled.clear()
+        self._free = list(range(FIRST_PID, FIRST_PID + PIDS))
+
+    def be_listed_anew(self) -> None:
+        """A daemon starts: the memory of the dead whose PIDs are in use again comes free."""
+        self.listed.clear()
+        self.ghosts = [each for each in self.ghosts if each.key.pid not in self.tasks]
+
+    def deliver(self, task: Task, number: int) -> None:
+        """Let a signal have its effect."""
+        if number == signal.SIGKILL or (number == signal.SIGTERM and not task.stubborn):
+            delay_s = task.slow_s if number == signal.SIGKILL else whole(self._dice.random() * 2)
+            dies_s = self.clock.boottime_s + delay_s
+            task.dies_s = dies_s if task.dies_s is None else min(task.dies_s, dies_s)
+        elif number == signal.SIGTERM and self._dice.random() < 0.3:
+            task.memory = dict.fromkeys(task.memory, 2**20)  # it handles the signal by giving back what it can
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A process held by the daemon: a signal reaches that very one or none. `tell` is told of each before it goes."""
+
+    task: Task
+    kernel: Kernel
+    tell: Callable[[Task, int], None]
+    closed: bool = False
+
+    @property
+    def key(self) -> ProcessKey:
+        """Its PID and start time."""
+        return self.task.key
+
+    def alive(self) -> bool:
+        """Whether it runs; a closed handle holds nothing."""
+        return self.task.lives and not self.closed
+
+    def signal(self, number: int) -> None:
+        """Send the signal, as pidfd_send_signal does."""
+        self.tell(self.task, int(number))
+        if not self.alive():
+            raise ProcessLookupError(3, f"process {self.key.pid} has ended")
+        if self.task.aloof:
+            raise PermissionError(1, "Operation not permitted")
+        self.kernel.deliver(self.task, int(number))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.closed = True

@@ -1,0 +1,136 @@
+"""Laws about one pass, held against it by asking the production code again or by counting."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from tests.soak.driver import Told
+from tests.soak.violation import fail
+from watchdog.act import Deeds
+from watchdog.core.assess import assess
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Now, ProcessKey, Snapshot
+from watchdog.core.plan import Plan, PlanEntry
+from watchdog.core.policy import Mode
+from watchdog.cycle import Cycle, Pass
+from watchdog.node.driver import DriverReading
+from watchdog.node.scan import Scanner
+from watchdog.reporter import DeedRecord
+
+LAW1: Final = "law 1, attribution conserves bytes"
+LAW2: Final = "law 2, a plan does not depend on the order"
+LAW7: Final = "law 7, observe and enforce make equal plans"
+WHOSE: Final = "law 4, bytes are charged to nobody but whose they are"
+T = TypeVar("T")
+
+
+def conserves(opened: Pass, told: Told, recycled: set[int]) -> Told:
+    """Law 1: every line of the reading is in exactly one place, with its bytes, and charged to whose they truly are.
+
+    Bytes under a PID that has been given twice, or whose process has ended, may count as unknown: gives what was told
+    with these made unknown.
+    """
+    placed: Counter[tuple[str, int]] = Counter()
+    said: dict[tuple[str, int], int | None] = {}
+    owners: dict[tuple[str, int], tuple[str, ProcessKey]] = {}
+    for use in opened.attribution.attributed:
+        placed[use.gpu, use.key.pid] += 1
+        said[use.gpu, use.key.pid] = use.used
+        owners[use.gpu, use.key.pid] = use.uid, use.key
+    for other in opened.attribution.unattributed:
+        placed[other.gpu, other.pid] += 1
+        said[other.gpu, other.pid] = other.used
+    for line in told.lines:
+        at = (line.gpu, line.pid)
+        if line.gpu in told.dark and at not in placed:
+            continue  # carried over from an earlier listing, and ended since
+        if placed[at] != 1:
+            fail(LAW1, f"{line} is in {placed[at]} places")
+        is_doubted = said[at] is None and (line.pid in recycled or line.task is None or not line.task.lives)
+        if not (said[at] == line.used or is_doubted):
+            fail(LAW1, f"{line} is counted as {said[at]}")
+        if at in owners and said[at] is not None and line.task is not None:
+            truly = (line.task.pod, line.task.key)
+            if owners[at] != truly:
+                fail(WHOSE, f"{line} is charged to {owners[at]}")
+    if len(placed) > len(told.lines):
+        fail(LAW1, f"{len(placed)} places for {len(told.lines)} lines")
+    lines = (replace(line, used=said.get((line.gpu, line.pid))) for line in told.lines)
+    return replace(told, lines=tuple(lines))
+
+
+def ignores_order(opened: Pass, before: Ledger, asked: Now, dice: random.Random) -> None:
+    """Law 2: the same pass from shuffled input."""
+    one, other = (_again(opened, before, asked, shuffle) for shuffle in (None, dice))
+    planned = [_essence(entry) for entry in one.entries]
+    if planned != [_essence(entry) for entry in other.entries]:
+        fail(LAW2, f"{_brief(one)}, then {_brief(other)}")
+    if one.ledger != other.ledger:
+        fail(LAW2, "the ledgers differ")
+    if planned != [_essence(entry) for entry in opened.plan.entries]:
+        fail(LAW2, f"{_brief(opened.plan)}, {_brief(one)}")
+
+
+def _again(opened: Pass, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
+    view, seen, pods = opened.view, opened.snapshot, opened.view.pods.pods
+    if dice is not None:
+        pods = _mixed(dice, pods)
+        processes = dict(_mixed(dice, tuple(seen.processes.items())))
+        seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
+    found = assess(attribute(seen, pods), seen, pods, view.setting)
+    if dice is not None:
+        found = _mixed(dice, found)
+    return decide(found, view.setting.policy, before, asked, view.conditions)
+
+
+def ignores_the_mode(opened: Pass, before: Ledger, asked: Now) -> None:
+    """Law 7: the same pass under either mode, through the very code that runs it."""
+    one, other = (_under(opened, before, asked, mode).plan for mode in _MODES)
+    if _essences(one) != _essences(other):
+        fail(LAW7, f"enforce {_brief(one)}, observe {_brief(other)}")
+    if _essences(one) != _essences(opened.plan):
+        fail(LAW7, f"{_brief(one)}, in the pass {_brief(opened.plan)}")
+    if one.ledger.accounts != other.ledger.accounts:
+        fail(LAW7, "the ledgers differ")
+
+
+_MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
+
+
+def _under(opened: Pass, before: Ledger, asked: Now, mode: Mode) -> Pass:
+    setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
+    frozen = _Frozen(opened.snapshot)
+    cycle = Cycle(frozen, Deeds(frozen, DeedRecord(), lambda: asked))
+    cycle.ledger = before
+    view = replace(opened.view, setting=setting, enforcing=mode == "enforce")
+    return cycle.open(DriverReading(driver=None), view, asked, asked)
+
+
+class _Frozen(Scanner):
+    """A scanner that gives one snapshot again."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        self._seen = seen
+
+    def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
+        return self._seen
+
+
+def _essences(plan: Plan) -> list[tuple[object, ...]]:
+    return [_essence(entry) for entry in plan.entries]
+
+
+def _essence(entry: PlanEntry) -> tuple[object, ...]:
+    held = (entry.withheld_by, entry.taken, entry.hastens, entry.lets_go_in_s)
+    return (entry.account, entry.step, entry.victim, entry.targets, entry.height, entry.due_in_s, *held)
+
+
+def _brief(plan: Plan) -> list[tuple[object, ...]]:
+    return [(e.account.uid, e.account.container, e.step, e.due_in_s, e.withheld_by, e.taken) for e in plan.entries]
+
+
+def _mixed(dice: random.Random, values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dice.sample(values, len(values)))

@@ -1,0 +1,61 @@
+"""Law 10: whoever is due, and held back by nothing, is acted on in this very pass, whatever becomes of others."""
+
+from typing import Final
+
+from tests.soak.book import Book
+from tests.soak.timers import reset_after_s
+from tests.soak.truth import Fact, protected, true_to_claim, victim_container
+from tests.soak.violation import fail
+from watchdog.core.model import Now
+from watchdog.core.plan import Plan
+from watchdog.core.policy import Do
+
+LAW10: Final = "law 10, one pending or failing target never holds up another"
+_MOST_PUT_OFF: Final = 5  # passes
+_SETTLES_S: Final = 5.0  # after the end of a deed on a pod: until then the daemon may still have its doubts
+
+
+def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> None:
+    """To be asked after a pass with a second look that nothing has disturbed; `planned` is its plan before the act."""
+    here, reading = book.standing, book.standing.reading
+    if reading is None or reading.second is None or not here.enforcing or here.stale or not written:
+        return
+    if not reading.bright or not reading.second.is_bright or here.plan.brakes.breaker is not None:
+        return
+    # Who was let through and needed no deed in the end took a place under the brakes: for this pass, and not for ever.
+    kills = {entry.account for entry in planned.actions if entry.do is Do.KILL and not entry.hastens}
+    most = _MOST_PUT_OFF if len(kills) > len(book.begun_now) else 0
+    for fact in reading.facts.values():
+        if fact.key in book.begun_now or not _is_ripe(fact, book, now):
+            book.put_off.pop(fact.key, None)
+            continue
+        book.put_off[fact.key] = book.put_off.get(fact.key, 0) + 1
+        if book.put_off[fact.key] > most:
+            mine = [e for e in planned.entries if e.account.uid == fact.key[0]]
+            said = [(e.account.container, e.account.gpu, e.step, e.due_in_s, e.withheld_by, e.taken) for e in mine]
+            fail(LAW10, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {said}")
+
+
+def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
+    """Whether a kill on this account can't be put off for any reason."""
+    here, uid = book.standing, fact.key[0]
+    ladder = book.timers.ladders.get(fact.key)
+    steps = fact.rule.steps
+    if ladder is None or ladder.failed or fact.allowed is None or fact.rule.mode == "observe":
+        return False
+    if uid not in here.tenants or protected(fact.tenant, here.plan, now.wall_s) or here.tenants[uid] != fact.tenant:
+        return False
+    due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact.key, step)]
+    if not due or any(step.do != "kill" for step in steps[due[0] :]):
+        return False
+    settles_s = max(reset_after_s(here.plan), _SETTLES_S)
+    is_settled = now.boottime_s - book.deeds.closed_s.get(uid, -settles_s) > settles_s
+    is_acted_on = any(deed.key[0] == uid for deed in book.deeds.open.values() if deed.key not in book.begun_now)
+    others = any(key[0] == uid for key in book.begun_now if key != fact.key)
+    victim = victim_container(fact)
+    tasks = [use.task for use in fact.uses]
+    if not is_settled or is_acted_on or others or not victim:
+        return False
+    if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):
+        return False
+    return book.brakes.verdict(fact.tenant.workload, here.plan.brakes, now.boottime_s)[0]

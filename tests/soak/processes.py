@@ -1,0 +1,138 @@
+"""What processes do: take and give memory, fork, end, get another's PID, change their manners, lie about where."""
+
+from tests.soak.cluster import Gi, Mi
+from tests.soak.kernel import Task, true_claim
+from tests.soak.truth import WATCHDOG
+from tests.soak.world import World
+from watchdog.core.model import CONTRADICTORY, UNREADABLE, Place, PlaceKind
+
+
+def start(world: World, pod: str | None, container: str | None, pid: int | None = None) -> Task | None:
+    """Start a process of some manner."""
+    dice = world.dice
+    task = world.kernel.spawn(pod, container, pid)
+    if task is None:
+        return None
+    task.stubborn = dice.random() < 0.35
+    task.aloof = dice.random() < 0.02
+    task.slow_s = dice.choice([0.0, 0.0, 0.0, 0.25, 4.0, 40.0])
+    task.holds_s = dice.choice([0.0, 0.0, 0.5, 3.0, 20.0, 60.0])
+    task.reaped_s = dice.choice([0.0, 0.0, 0.0, 2.0])
+    task.mps = dice.random() < 0.02
+    return task
+
+
+def hold(world: World, task: Task) -> None:
+    """Let a process hold memory on one card or another."""
+    dice = world.dice
+    card = dice.choice(sorted(world.cards.sizes))
+    if any(ghost.key.pid == task.key.pid and card in ghost.memory for ghost in world.kernel.ghosts):
+        return  # the driver would list one PID for two of them
+    size = world.cards.sizes[card]
+    amounts = [0, 1, 512 * Mi, Gi, 2 * Gi, 2 * Gi, 3 * Gi, 3 * Gi + 1, 5 * Gi, 8 * Gi, dice.randrange(6 * Gi)]
+    task.memory[card] = min(dice.choice(amounts), size)
+
+
+def _chosen(world: World) -> Task | None:
+    living = world.kernel.living()
+    return world.dice.choice(living) if living else None
+
+
+def allocate(world: World) -> None:
+    """A process takes memory, or gives some of it back."""
+    task = _chosen(world)
+    if task is not None:
+        hold(world, task)
+
+
+def release(world: World) -> None:
+    """A process gives back all it has on a card, or nearly all."""
+    task = _chosen(world)
+    if task is not None and task.memory:
+        card = world.dice.choice(sorted(task.memory))
+        if world.dice.random() < 0.5:
+            del task.memory[card]
+        else:
+            task.memory[card] = Mi
+
+
+def waver(world: World) -> None:
+    """A process changes between much and little, as one does that loads and drops a model."""
+    wavering = [task for task in world.kernel.living() if task.other is not None]
+    task = world.dice.choice(wavering) if wavering and world.dice.random() < 0.8 else _chosen(world)
+    if task is not None:
+        other = dict.fromkeys(task.memory, Mi) if task.other is None else task.other
+        ghosts = {card for ghost in world.kernel.ghosts if ghost.key.pid == task.key.pid for card in ghost.memory}
+        if ghosts.isdisjoint(other):
+            task.memory, task.other = other, task.memory
+
+
+def stampede(world: World) -> None:
+    """All processes take a lot at once, as after a bad release or by a wrong unit in a policy."""
+    for task in world.kernel.living():
+        if task.pod is not None and world.dice.random() < 0.8:
+            hold(world, task)
+            task.memory = {card: max(used, 6 * Gi) for card, used in task.memory.items()}
+    world.say("stampede")
+
+
+def fork(world: World) -> None:
+    """A process of a container, or of the host, comes to be."""
+    task = _chosen(world)
+    if task is not None:
+        child = start(world, task.pod, task.container)
+        if child is not None and world.dice.random() < 0.7:
+            hold(world, child)
+
+
+def end(world: World) -> None:
+    """A process ends by itself."""
+    task = _chosen(world)
+    if task is not None:
+        world.kernel.die(task)
+
+
+def recycle(world: World) -> None:
+    """A process ends, and another one, of any pod, gets its PID at once."""
+    task = _chosen(world)
+    if task is None:
+        return
+    world.kernel.die(task)
+    world.kernel.reap(task)
+    world.around.pass_by(1 / 32)
+    heir = world.dice.choice([*world.kernel.living(), task])
+    child = start(world, heir.pod, heir.container, task.key.pid)
+    if child is not None:
+        world.say("PID recycled")
+        if world.dice.random() < 0.7:
+            hold(world, child)
+
+
+def character(world: World) -> None:
+    """A process changes its user, its handler or its state."""
+    task = _chosen(world)
+    if task is not None:
+        which = world.dice.choice(["stubborn", "stubborn", "aloof"])
+        setattr(task, which, not getattr(task, which))
+
+
+def lie(world: World) -> None:
+    """A process's cgroup text stops telling the truth."""
+    task = _chosen(world)
+    if task is None or task.pod is None:
+        return
+    others = [pod for pod in world.cluster.tenants if pod not in (task.pod, WATCHDOG)]
+    lies = [CONTRADICTORY, UNREADABLE, Place(kind=PlaceKind.POD, pod="nobody", container=task.container)]
+    seen = world.cluster.view.tenants.get(task.pod)
+    if others and seen is not None and any(box.known and box.cid == task.container for box in seen.boxes):
+        # A known container under another pod's name: the list gives it away.
+        lies.append(Place(kind=PlaceKind.POD, pod=world.dice.choice(others), container=task.container))
+    task.claim = world.dice.choice(lies)
+    world.say(f"lie: {task.key.pid} {task.claim.kind}")
+
+
+def heal(world: World) -> None:
+    """Every place is honest again, and nobody is out of reach."""
+    for task in world.kernel.tasks.values():
+        task.claim = true_claim(task.pod, task.container)
+        task.aloof = False

@@ -1,0 +1,95 @@
+"""Signals of the oracle: each is held against the laws before it goes out."""
+
+import signal
+from typing import Final
+
+from tests.soak.deedbook import Deed, DeedBook
+from tests.soak.kernel import Task
+from tests.soak.standing import Standing
+from tests.soak.truth import protected
+from tests.soak.violation import fail
+from watchdog.core.model import Now
+
+LAW4: Final = "law 4, only the guilty and unprotected are ever signalled"
+GRACE: Final = "point 23, SIGTERM, then the grace, then SIGKILL"
+WITHDRAWN: Final = "point 20, a grace sends no SIGKILL once the pod is spared or the policy observes"
+ENOUGH: Final = "point 22, scope process stops when use is at or below the mark"
+ALOOF: Final = "point 23, one out of reach and nobody is signalled"
+
+
+class SignalBook:
+    """Hears of every signal. `out_of_reach` are the containers (pod, ID) with a process that could not be tested."""
+
+    def __init__(self, standing: Standing, deeds: DeedBook) -> None:
+        self._standing = standing
+        self._deeds = deeds
+        self.out_of_reach: set[tuple[str, str | None]] = set()
+
+    def signalled(self, task: Task, number: int, now: Now) -> None:
+        """A signal is about to be sent."""
+        if not task.lives:
+            return
+        if number == 0:
+            if task.aloof and task.pod is not None:
+                self.out_of_reach.add((task.pod, task.container))
+            return
+        self._standing.tail.append(f"signal {number} to {task.key.pid}/{task.key.start_ticks} of {task.pod}")
+        deed = self._deed_on(task)
+        if number == signal.SIGTERM:
+            self._term(deed, task)
+        elif number == signal.SIGKILL:
+            self._kill(deed, task, now)
+        else:
+            fail(LAW4, f"signal {number}")
+
+    def _deed_on(self, task: Task) -> Deed:
+        """The deed that this signal is part of; none may be sent without."""
+        if task.pod is None or task.key.pid <= 1 or task.mps:
+            fail(LAW4, f"{task} is signalled")
+        deed = self._deeds.of(task)
+        if deed is None:
+            fail(LAW4, f"process {task.key} of pod {task.pod} is signalled, and no deed is about it")
+        if deed.chosen not in (None, task.key):
+            fail(LAW4, f"{task.key} is signalled, its deed is about {deed.chosen} alone")
+        if (task.pod, task.container) in self.out_of_reach:
+            fail(ALOOF, f"{task.key} of {task.pod}")
+        return deed
+
+    def _term(self, deed: Deed, task: Task) -> None:
+        if deed.is_killing or deed.step.grace_s <= 0 or task in deed.termed:
+            fail(GRACE, f"SIGTERM to {task.key} too late, or twice")
+        deed.termed.add(task)
+        self._standing.seen["SIGTERM"] += 1
+
+    def _kill(self, deed: Deed, task: Task, now: Now) -> None:
+        if not deed.is_killing:
+            deed.is_killing = True
+            if deed.step.grace_s > 0:
+                self._end_grace(deed, now)
+        deed.killed.add(task)
+        self._standing.seen["SIGKILL"] += 1
+
+    def _end_grace(self, deed: Deed, now: Now) -> None:
+        """The first SIGKILL of a deed: the grace must be over, and nothing may have withdrawn it meanwhile."""
+        here = self._standing
+        here.seen["grace ran out"] += 1
+        waited_s = now.boottime_s - deed.began.boottime_s
+        over, ended = waited_s >= deed.step.grace_s, not any(task.lives for task in deed.termed)
+        if not (over or ended or self._deeds.hastened(deed)):
+            fail(GRACE, f"{waited_s} s of {deed.step}")
+        here.seen["hastened"] += not over and not ended
+        if deed.is_grace_over:
+            return  # it was over before anything could be withdrawn: what is left is completed
+        tenant = here.tenants.get(deed.key[0])
+        if not here.enforcing or (tenant is not None and protected(tenant, here.plan, now.wall_s)):
+            fail(WITHDRAWN, f"{deed.key}: enforcing {here.enforcing}, {tenant}")
+        if deed.step.scope == "process" and not ended:
+            self._demand_need(deed)
+
+    def _demand_need(self, deed: Deed) -> None:
+        reading = self._standing.reading
+        if reading is None or not reading.bright or reading.asked.boottime_s <= deed.began.boottime_s:
+            return
+        fact = reading.facts.get(deed.key)
+        if fact is not None and fact.used <= deed.height:
+            fail(ENOUGH, f"{deed.key} uses {fact.used} of {deed.height}")

@@ -1,0 +1,89 @@
+"""What /proc tells of the simulated processes: in the place of `watchdog.node.processes.ProcessTable`."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tests.soak.kernel import Held, Kernel, State, Task
+from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, PlaceKind, Process
+from watchdog.node.pidfd import Handle
+from watchdog.node.processes import ProcessTable
+
+
+@dataclass(slots=True)
+class _Known:
+    task: Task | None
+    process: Process
+
+
+class SimulatedTable(ProcessTable):
+    """Says of each listed PID what it is; a process that is held and lives is not read again until the second look.
+
+    `answers` has what was last said of each PID. `stir` is called wherever the world can change in the middle of a
+    pass; `tell` is told of each signal.
+    """
+
+    def __init__(self, kernel: Kernel, tell: Callable[[Task, int], None], stir: Callable[[str], None]) -> None:
+        self._kernel = kernel
+        self._tell = tell
+        self._stir = stir
+        self._known: dict[int, _Known] = {}
+        self.answers: dict[int, Process] = {}
+
+    def look(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Say of each listed PID what it is; the unlisted are let go."""
+        wanted = set(pids)
+        self._known = {pid: known for pid, known in self._known.items() if pid in wanted}
+        self.answers.clear()
+        return self._ask(wanted, again=False)
+
+    def fresh(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Read all of them again."""
+        return self._ask(set(pids), again=True)
+
+    def container_members(
+        self, ids: frozenset[str], pods: frozenset[str]
+    ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
+        """All living processes whose cgroup text puts them there now, each held."""
+        self._stir("members")
+        found: list[Handle] = []
+        unreadable = 0
+        for task in self._kernel.living():
+            place = task.claim
+            unreadable += place.kind is PlaceKind.UNREADABLE
+            belongs = place.kind is PlaceKind.POD and place.container in ids
+            if belongs and (place.pod is None or place.pod in pods) and not task.mps:
+                found.append(Held(task, self._kernel, self._tell))
+        gap = Gap(reason=GapReason.CGROUP, what="processes", why="unreadable")
+        return tuple(found), (gap,) if unreadable else ()
+
+    def describe(self, pid: int) -> str:
+        """The PID."""
+        return str(pid)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _ask(self, pids: set[int], *, again: bool) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        self._stir("look")
+        found = {pid: self._say(pid, again=again) for pid in pids}
+        self.answers.update(found)
+        lost = sorted(pid for pid, process in found.items() if process.place.kind is PlaceKind.UNREADABLE)
+        return found, (Gap(reason=GapReason.CGROUP, what=f"processes {lost}", why="unreadable"),) if lost else ()
+
+    def _say(self, pid: int, *, again: bool) -> Process:
+        known = self._known.get(pid)
+        task = self._kernel.tasks.get(pid)
+        if known is not None and known.task is not None and known.task.lives and not again:
+            place = known.process.place
+            if place.kind is PlaceKind.HOST or place.container is not None:
+                return known.process
+        if task is None:
+            gone = Process(pid=pid, key=None, place=GONE)
+            process = gone if known is None else replace(known.process, place=GONE)
+        else:
+            place = ZOMBIE if task.state is State.ZOMBIE else task.claim
+            process = Process(pid=pid, key=task.key, place=place, name="python3", mps_server=task.mps)
+            if known is not None and known.process == process:
+                process = known.process
+        self._known[pid] = _Known(task, process)
+        return process

@@ -1,0 +1,32 @@
+"""The short run of the soak: no law is broken, and a history can be had again from its seed."""
+
+from collections import Counter
+
+import pytest
+
+from tests.soak.coverage import SITUATIONS, missing
+from tests.soak.planted import FAULTS
+from tests.soak.run import Tally, episode
+
+_EPISODES = sorted({(fault.seed, fault.steps) for fault in FAULTS})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "steps"), _EPISODES)
+def test_no_law_is_broken_where_a_planted_fault_is_found(seed: str, steps: int) -> None:
+    """Law 6 and all others hold through every history in which a planted fault breaks one."""
+    assert episode(seed, steps).failure == ""
+
+
+@pytest.mark.slow
+def test_a_seed_gives_the_same_history_again() -> None:
+    """What a failure names can be run again."""
+    one, other = episode("again", 400), episode("again", 400)
+    assert one.seen == other.seen
+    assert one.failure == other.failure == ""
+
+
+def test_a_situation_that_was_never_met_is_named() -> None:
+    """A law that was never put to the test holds for nothing, so the long run fails."""
+    assert missing(Tally()) == list(SITUATIONS)
+    assert missing(Tally(seen=Counter(SITUATIONS[1:]))) == [SITUATIONS[0]]

@@ -1,0 +1,75 @@
+"""What the daemon knows besides the GPUs: from files, or not at all."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.worlds import NODE, Gi, container, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.clock import now
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.model import Gap, GapReason, PodList
+from watchdog.core.policy import Match
+from watchdog.options import Options
+from watchdog.sources import missing_sources, namespace_source, node_source, with_rule_gaps
+
+FILE = Path("/nowhere/objects.json")
+BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
+BY_NAMESPACE = rule(step(), name="by team", match=Match(namespace_labels={"team": "ml"}))
+ALSO = rule(name="also", match=Match(namespaces=("a",), namespace_labels={"stage": "*"}))
+
+
+def test_what_is_not_named_is_not_known() -> None:
+    """Without a file the node is known by its name alone, and no namespace is: neither counts as one without labels."""
+    options = Options(node="n1")
+    node, gaps = node_source(options).read(now())
+    assert (node.name, node.known, gaps) == ("n1", False, ())
+    assert namespace_source(options).read(now()) == ({}, ())
+
+
+def test_what_is_named_is_read(tmp_path: Path) -> None:
+    """`--namespaces` names the file of the namespaces."""
+    path = tmp_path / "namespaces.json"
+    path.write_text(json.dumps({"kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "ml"}}}))
+    assert namespace_source(Options(node="n1", namespaces=path)).read(now()) == ({"a": {"team": "ml"}}, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "rules", "expected"),
+    [
+        ({}, (rule(step()),), []),
+        ({}, (BY_NODE,), ["no --node-object FILE, and rules match by its labels (by node)"]),
+        ({}, (BY_NAMESPACE, ALSO), ["no --namespaces FILE, and rules match by its labels (by team, also)"]),
+        ({}, (BY_NODE, BY_NAMESPACE), ["no --node-object FILE", "no --namespaces FILE"]),
+        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["no --node-object FILE"]),
+        ({"namespaces": FILE, "node_object": FILE}, (BY_NODE, BY_NAMESPACE), []),
+    ],
+)
+def test_a_source_that_a_rule_needs_is_missed(
+    options: dict[str, Path], rules: tuple[object, ...], expected: list[str]
+) -> None:
+    """A policy whose rules can never be judged is warned of at the start, by the rules' names; no rule is, no word."""
+    warnings = missing_sources(Options(node="n1", **options), policy(*rules))  # type: ignore[arg-type]
+    assert len(warnings) == len(expected)
+    for warning, words in zip(warnings, expected, strict=True):
+        assert warning.startswith(words)
+        assert "has no rule and is left alone" in warning
+
+
+def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
+    """Two pods of one namespace whose labels are not known make one gap, after those that were there already."""
+    tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
+    seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "b/main")])
+    under = policy(BY_NAMESPACE)
+    earlier = Gap(reason=GapReason.PODS, what="x", why="y")
+    listed = PodList(pods=tuple(tenants), gaps=(earlier,))
+    doubtful = assess(attribute(seen, tenants), seen, tenants, Setting(policy=under, node=NODE))
+    found = with_rule_gaps(listed, doubtful).gaps
+    assert [(gap.reason, gap.what) for gap in found] == [
+        (GapReason.PODS, "x"),
+        (GapReason.NAMESPACES, "labels of namespace ns"),
+    ]
+    known = Setting(policy=under, node=NODE, namespaces={"ns": {}})
+    assert with_rule_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
+    assert not planned(seen, tenants, under).entries

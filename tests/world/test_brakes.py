@@ -1,0 +1,299 @@
+"""`run` with brakes: how much force a node uses at most, counted by who has died, over kill -9 and reload."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import cannot_run, wait_until
+from tests.rig import Daemon, Node, Tenant, gpu_watchdog
+from tests.rig.record import DeedRow, breaker_opened_s, deeds, events
+from tests.rig.replicas import Replicas, deployed_by
+from tests.stub import GIB, MIB
+from tests.world.policies import write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+KILL = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"'
+OFFENDERS = 40
+# How much later than it may a deed may come on a machine that does a lot besides.
+LATE_S = 8.0
+# The wall clock may be slewed, and a deed is counted a moment after its intention.
+ABOUT_S = 0.5
+
+
+def braked(world: Node, brakes: str, *, release_timeout: str = "30s") -> Path:
+    """A policy that kills at once, with these brakes."""
+    policy = write_policy(world.root, KILL, more=f"\n[brakes]\n{brakes}\n")
+    scratch = policy.with_suffix(".new")
+    scratch.write_text(f'release_timeout = "{release_timeout}"\n{policy.read_text(encoding="utf-8")}', encoding="utf-8")
+    return scratch.replace(policy)
+
+
+def begun(world: Node) -> int:
+    """How many deeds have been begun."""
+    return len(deeds(world.journal))
+
+
+def waits(found: list[DeedRow], apart: int = 1) -> list[float]:
+    """How many seconds after the deed `apart` places before it each was begun."""
+    return [later.began_s - earlier.began_s for earlier, later in zip(found, found[apart:], strict=False)]
+
+
+def lets_go_s(running: Daemon, brake: str) -> list[float]:
+    """When this brake lets go (CLOCK_BOOTTIME), by /api/status, of each step that it holds back."""
+    status = running.status()
+    at_s = datetime.fromisoformat(status["at"]).timestamp() - time.time() + boottime_s()
+    return [at_s + each["lets_go_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
+
+
+def boottime_s() -> float:
+    """CLOCK_BOOTTIME."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) -> None:
+    """Law 6: new UIDs, further passes and a daemon that is killed and starts again make no fourth deed of three."""
+    crowd = Replicas(world_v1, "web", OFFENDERS)
+    world_v1.write()
+    policy = braked(world_v1, 'owner = "3 per 10m"')
+    with run(world_v1, policy) as running:
+        _is_held(world_v1, running, crowd)
+        running.stop(signal.SIGKILL)
+    with run(world_v1, policy) as running:
+        _is_held(world_v1, running, crowd)
+    assert (crowd.tend(), begun(world_v1)) == (3, 3)
+    assert [each.result for each in deeds(world_v1.journal)] == ["done"] * 3
+    _check_history(world_v1, crowd)
+
+
+def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
+    """Three have died, and metrics and status say of each that lives what holds it back, once."""
+    running.wait(lambda _: crowd.tend() >= 3, 30)
+    running.wait(lambda d: (d.metric("withheld_total", brake="owner") or 0) >= OFFENDERS, 30)
+    running.wait_passes(3)
+    assert crowd.tend() == 3
+    assert running.metric("withheld_total", brake="owner") == OFFENDERS
+    plan = running.status()["plan"]
+    assert {each["uid"] for each in plan if each["withheld_by"] == "owner"} == crowd.uids
+    until_s = deeds(world.journal)[0].began_s + 600
+    assert lets_go_s(running, "owner") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
+
+
+def _check_history(world: Node, crowd: Replicas) -> None:
+    """`history` has each withholding once an incident and daemon, and says when the brake lets go."""
+    done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
+    rows = [row for row in json.loads(done.stdout) if row["event"] == "withheld"]
+    assert {row["detail"] for row in rows} == {"owner"}
+    assert Counter(row["uid"] for row in rows) == dict.fromkeys(crowd.uids, 2)
+    assert all("3 per 10m" in row["sentence"] for row in rows)
+
+
+def test_a_kill_9_after_the_intention_and_in_the_grace(world_v1: Node) -> None:
+    """Point 31 and law 6: what was only intended counts, and what the window allows is used, to the very number."""
+    crowd = Replicas(world_v1, "web", OFFENDERS, behaviour="deaf")
+    world_v1.write()
+    policy = braked(world_v1, 'owner = "3 per 7s"', release_timeout="2s")
+    with run(world_v1, policy) as running:
+        wait_until(lambda: _is_intended(world_v1.journal))
+        running.stop(signal.SIGKILL)
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: begun(world_v1) >= 3, 30)
+        running.stop(signal.SIGKILL)  # the grace of the last one lasts a second
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 0 and _ended(world_v1) >= 6, 30)
+    crowd.tend()
+    found = deeds(world_v1.journal)
+    assert len(found) == 6
+    assert all(7 <= wait < 7 + LATE_S for wait in waits(found, 3))
+    # Nobody has died but by a deed; of those that a kill -9 cut short the victims may live.
+    assert set(crowd.dead) <= {each.uid for each in found}
+    assert len(crowd.dead) == len(set(crowd.dead)) <= len(found)
+    assert {each.uid for each in found if each.result == "done"} <= set(crowd.dead)
+    assert sum(each.result == "done" for each in found) >= 3
+
+
+def _is_intended(journal: Path) -> bool:
+    """Whether an intention is on disk, without a lock that the daemon would notice."""
+    wal = journal.with_name(journal.name + "-wal")
+    try:
+        return b"intended" in wal.read_bytes()
+    except FileNotFoundError:
+        return False
+
+
+def _ended(world: Node) -> int:
+    return sum(each.result is not None for each in deeds(world.journal))
+
+
+def test_the_back_off_goes_on_where_it_was(world_v1: Node) -> None:
+    """Law 6: the waits of an owner whose pods offend again double up to the longest, over a kill -9 in the middle."""
+    crowd = Replicas(world_v1, "web", OFFENDERS)
+    world_v1.write()
+    policy = braked(world_v1, 'owner_backoff = { first = "1s", factor = 2, max = "1h" }')
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 3, 30)
+        running.stop(signal.SIGKILL)
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 4, 30)
+        running.wait(lambda d: len(lets_go_s(d, "owner_backoff")) == OFFENDERS)
+        assert crowd.tend() == 4
+        until_s = deeds(world_v1.journal)[3].began_s + 8
+        assert lets_go_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
+    found = deeds(world_v1.journal)
+    assert len(found) == 4
+    assert all(least <= wait < least + LATE_S for least, wait in zip((1, 2, 4), waits(found), strict=True))
+
+
+@pytest.fixture
+def town(world_v1: Node) -> tuple[Node, list[Tenant]]:
+    """Seven owners with a pod each, of whom the first five are over."""
+    tenants = []
+    for number in range(7):
+        pod = world_v1.pod(f"p{number}", ("main", "256Mi"), metadata=deployed_by(f"web{number}"))
+        tenants.append(world_v1.start(pod, used=(GIB if number < 5 else 256) + number * MIB, behaviour="plain"))
+    world_v1.write()
+    return world_v1, tenants
+
+
+def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
+    """Point 30: most owners over: nobody is hit, then one a `hold`; restarts neither forget it nor begin it anew."""
+    world, tenants = town
+    policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "4s" }')
+    with run(world, policy) as running:
+        running.wait(lambda d: d.metric("breaker_open") == 1)
+        opened_s = breaker_opened_s(world.journal)
+        assert opened_s is not None
+        wait_until(lambda: boottime_s() > opened_s + 4 * 2 / 3)
+        assert (_living(tenants), begun(world)) == (7, 0)
+        assert lets_go_s(running, "breaker") == [pytest.approx(opened_s + 4, abs=ABOUT_S)] * 5
+        assert running.metric("withheld_total", brake="breaker") == 5
+        running.stop(signal.SIGKILL)
+    with run(world, policy) as running:
+        running.wait(lambda _: _living(tenants) < 7)
+        assert running.metric("breaker_open") == 1
+        assert breaker_opened_s(world.journal) == opened_s
+        running.stop(signal.SIGKILL)
+    with run(world, policy) as running:
+        running.wait(lambda _: _living(tenants) < 6)
+        running.wait_passes(1)
+        assert (_living(tenants), begun(world)) == (5, 2)
+        _closes(world, running, [tenant for tenant in tenants[:5] if tenant.is_alive])
+    found = deeds(world.journal)
+    assert 4 <= found[0].began_s - opened_s < 4 + LATE_S
+    assert 4 <= found[1].began_s - found[0].began_s < 4 + LATE_S
+    assert len(found) == 4
+
+
+def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
+    """Points 30, 32 and 37: what a second daemon saw while it only observed does not replace what the journal has."""
+    world, tenants = town
+    policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "10m" }')
+    with run(world, policy) as first:
+        first.wait(lambda d: d.metric("breaker_open") == 1)
+        opened_s = breaker_opened_s(world.journal)
+        assert opened_s is not None
+        with run(world, policy) as second:
+            second.wait(lambda d: d.metric("breaker_open") == 1)
+            assert second.metric("enforcing") == 0
+            first.stop(signal.SIGKILL)
+            second.wait(lambda d: d.metric("enforcing") == 1)
+            second.wait_passes(2)
+            assert breaker_opened_s(world.journal) == opened_s
+            assert lets_go_s(second, "breaker") == [pytest.approx(opened_s + 600, abs=ABOUT_S)] * 5
+    assert (_living(tenants), begun(world)) == (7, 0)
+
+
+def _living(tenants: list[Tenant]) -> int:
+    return sum(tenant.is_alive for tenant in tenants)
+
+
+def _closes(world: Node, running: Daemon, over: list[Tenant]) -> None:
+    """The rest go within: it closes, and two single offenders are killed at once and not one a `hold`."""
+    for tenant in over:
+        tenant.used = 256 * MIB
+    world.write()
+    running.wait(lambda d: d.metric("breaker_open") == 0)
+    assert breaker_opened_s(world.journal) is None
+    before = running.metric("withheld_total", brake="breaker")
+    for tenant in over[:2]:
+        tenant.used = GIB
+    world.write()
+    running.wait(lambda _: _living(over) == 1)
+    running.wait_passes(1)
+    assert running.metric("withheld_total", brake="breaker") == before
+    assert running.metric("breaker_open") == 0
+    names = [name for name, _, _ in events(world.journal, "breaker_opened", "breaker_closed")]
+    assert (names[0], names[-1], names.count("breaker_closed")) == ("breaker_opened", "breaker_closed", 1)
+
+
+def test_a_window_that_a_reload_brings_counts_the_deeds_of_before(world_v1: Node) -> None:
+    """Law 6: deeds are remembered where no brake asks for them yet; another namespace is not held back."""
+    for name in ("first", "second"):
+        world_v1.start(world_v1.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
+    world_v1.write()
+    with run(world_v1, braked(world_v1, 'node = "9 per 1h"')) as running:
+        running.wait(lambda _: begun(world_v1) == 2)
+        loaded = running.status()["policy"]["sha256"]
+        braked(world_v1, 'namespace = "2 per 6s"')
+        running.wait(lambda d: d.status()["policy"]["sha256"] != loaded)
+        later = world_v1.start(world_v1.pod("later", ("main", "256Mi")), used=GIB, behaviour="plain")
+        there = world_v1.pod("elsewhere", ("main", "256Mi"), namespace="other")
+        elsewhere = world_v1.start(there, used=GIB, behaviour="plain")
+        world_v1.write()
+        running.wait(lambda _: not elsewhere.is_alive)
+        running.wait(lambda _: not later.is_alive, 30)
+        assert running.metric("withheld_total", brake="namespace") == 1
+    found = [each for each in deeds(world_v1.journal) if each.namespace == "ns"]
+    assert len(found) == 3
+    assert 6 <= found[2].began_s - found[0].began_s < 6 + LATE_S
+
+
+@pytest.fixture
+def small_disk(world_v1: Node) -> Iterator[Node]:
+    """A node whose journal is alone on a file system of 1 MiB."""
+    folder = world_v1.journal.parent
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        cannot_run(f"mount: {made.stderr.strip()}")
+    yield world_v1
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_holds_force_and_nothing_else(small_disk: Node) -> None:
+    """Point 31: what can't be written down first is not done; with room again it is, and the record is whole."""
+    tenant = small_disk.start(small_disk.pod("hog", ("main", "256Mi")), used=256 * MIB, behaviour="plain")
+    small_disk.write()
+    with run(small_disk, braked(small_disk, 'node = "9 per 1h"')) as running:
+        running.wait_passes(1)
+        ballast = _fill_up(small_disk.journal.parent)
+        small_disk.use(tenant, GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1)
+        running.wait_passes(1)
+        assert (tenant.is_alive, begun(small_disk)) == (True, 0)
+        assert running.metric("pod_memory_used_bytes", pod="hog") == GIB
+        assert running.metric("withheld_total", brake="journal") == 1
+        ballast.unlink()
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    told = [name for name, _, _ in events(small_disk.journal, "withheld", "intended", "signalled", "kill_ended")]
+    assert told == ["withheld", "intended", "signalled", "kill_ended"]
+
+
+def _fill_up(folder: Path) -> Path:
+    """A file that takes all the space there is."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 512):
+            pass
+    return ballast

@@ -1,0 +1,47 @@
+"""What a daemon on a real node records is enough to replay and to recommend by."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.rig import Node, gpu_watchdog
+from tests.stub import GIB
+from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
+from tests.world.test_kill import ended, run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+def test_a_real_kill_is_replayed_and_recommended_by(world_v1: Node) -> None:
+    """The kill that was done is found again at its time, a milder policy spares, and the peak is what was held."""
+    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "8Gi"))
+    over, within = world_v1.start(hog), world_v1.start(calm, used=GIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AFTER_2S)
+    with run(world_v1, policy) as running:
+        running.wait_passes(2)
+        world_v1.use(over, 9 * GIB)
+        running.wait(ended)
+        running.wait_passes(2)
+        assert within.is_alive
+    (killed,) = running.events("kill_begun")
+    document = _json(world_v1, "replay", "--policy", str(policy))
+    (only,) = document["deeds"]
+    assert (only["pod"], only["container"], only["used"]) == ("hog", "main", 9 * GIB)
+    assert [each["pid"] for each in only["processes"]] == [over.pid]
+    apart_s = datetime.fromisoformat(killed["timestamp"]).timestamp() - datetime.fromisoformat(only["at"]).timestamp()
+    assert abs(apart_s) < 1.5
+    assert document["then"]["begun"] == 1
+    mild = write_policy(world_v1.root, KILL_AT_ONCE.replace("100%", "20Gi"), name="mild.toml")
+    assert _json(world_v1, "replay", "--policy", str(mild))["deeds"] == []
+    told = {each["workload"]["name"]: each for each in _json(world_v1, "recommend", "--policy", str(policy))}
+    assert (told["hog"]["stand"], told["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
+    assert (told["calm"]["stand"], told["calm"]["p99_bytes"]) == ("too_much", GIB)
+
+
+def _json(world: Node, *arguments: str) -> Any:
+    result = gpu_watchdog(*arguments, "--journal", str(world.journal), "--json", stub=world.stub_file)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)

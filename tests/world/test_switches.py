@@ -1,0 +1,160 @@
+"""`run` where force is turned on and off: nobody is hit before a whole ladder, nobody once it has been withdrawn."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.rig import Daemon, Node, Tenant
+from tests.rig.record import deeds, events
+from tests.rig.zone import write_zone
+from tests.stub import GIB
+from tests.world.policies import HEAD
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+FOR_S: Final = 2.0
+STEP: Final = f'above = "100%"\nfor = "{FOR_S:.0f}s"\ndo = "kill"\nscope = "container"'
+RULE: Final = '\n[[rule]]\nname = "{name}"\nmatch = {{ namespaces = ["{name}"] }}\naccount = "pod"\n{more}\n'
+
+
+def ruled(world: Node, *rules: tuple[str, str], mode: str = "enforce", grace: str = "0s", more: str = "") -> Path:
+    """A policy with a rule for each of these namespaces, each with what it has besides its one step."""
+    text = HEAD.format(mode=mode) + more
+    for name, keys in rules:
+        text += RULE.format(name=name, more=keys) + f'[[rule.step]]\n{STEP}\ngrace = "{grace}"\n'
+    scratch = world.root / ".policy.toml"
+    scratch.write_text(text, encoding="utf-8")
+    return scratch.replace(world.root / "policy.toml")
+
+
+def here(world: Node, policy: Path) -> AbstractContextManager[Daemon]:
+    """The daemon on this node, with time zones of the test's own."""
+    return run(world, policy, prefix=("env", f"PYTHONTZPATH={world.root / 'zones'}"))
+
+
+def hours(world: Node, name: str, span: str, noon_s: float) -> str:
+    """The key `active` with a span of every day, in a zone where it is 12:00 at this second."""
+    write_zone(world.root / "zones", f"Test/{name}", noon_s)
+    return f'active = "Mon-Sun {span} Test/{name}"'
+
+
+def over(world: Node, *namespaces: str, behaviour: str = "plain") -> list[Tenant]:
+    """A tenant in each of these namespaces that uses far more than is allowed."""
+    pods = [world.pod(f"hog-{number}", ("main", "1Gi"), namespace=each) for number, each in enumerate(namespaces)]
+    tenants = [world.start(pod, used=4 * GIB, behaviour=behaviour) for pod in pods]
+    world.write()
+    return tenants
+
+
+def boottime_s() -> float:
+    """CLOCK_BOOTTIME."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize("how", ["policy", "stop file"])
+def test_nobody_dies_before_the_ladder_has_run_anew(world_v1: Node, how: str) -> None:
+    """Points 20 and 37: accounts long over when enforcement begins, by the policy or without `stop`, get all of it.
+
+    What was only planned until then does not count for the brakes: the three that the node allows are killed.
+    """
+    brakes = '\n[brakes]\nnode = "3 per 10m"\n'
+    tenants = over(world_v1, "a", "a", "a")
+    stop = world_v1.journal.parent / "stop"
+    if how == "stop file":
+        stop.parent.mkdir()
+        stop.touch()
+    policy = ruled(world_v1, ("a", ""), mode="observe" if how == "policy" else "enforce", more=brakes)
+    with here(world_v1, policy) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 3)
+        running.wait_passes(2)
+        assert (running.metric("enforcing"), all(each.is_alive for each in tenants)) == (0, True)
+        switched_s = boottime_s()
+        if how == "policy":
+            ruled(world_v1, ("a", ""), more=brakes)
+        else:
+            stop.unlink()
+        running.wait(lambda _: not any(each.is_alive for each in tenants))
+    begun_s = [each.began_s - switched_s for each in deeds(world_v1.journal)]
+    assert len(begun_s) == 3
+    assert min(begun_s) >= FOR_S
+
+
+def test_rules_that_begin_to_act_give_the_whole_ladder_too(world_v1: Node) -> None:
+    """Point 20: a rule whose `mode` is taken away, and one whose hours begin, after its pods have long been over."""
+    tenants = over(world_v1, "trial", "trial", "day", "day")
+    never = hours(world_v1, "Never", "12:00-18:00", time.time() + 4 * 3600)
+    policy = ruled(world_v1, ("trial", 'mode = "observe"'), ("day", never))
+    with here(world_v1, policy) as running:
+        running.wait(lambda d: _would_kill(d, "trial") == _would_kill(d, "day") == 2)
+        running.wait_passes(2)
+        assert (running.metric("enforcing"), all(each.is_alive for each in tenants)) == (1, True)
+        switched_s, noon_s = boottime_s(), math.ceil(time.time()) + 2
+        ruled(world_v1, ("trial", ""), ("day", hours(world_v1, "Soon", "12:00-18:00", noon_s)))
+        running.wait(lambda _: not any(each.is_alive for each in tenants))
+    found = deeds(world_v1.journal)
+    assert sorted(each.namespace for each in found) == ["day", "day", "trial", "trial"]
+    assert min(each.began_s for each in found if each.namespace == "trial") - switched_s >= FOR_S
+    # 50 ms: the wall clock may be slewed while `for` is counted.
+    assert min(each.wall_s for each in found if each.namespace == "day") - noon_s >= FOR_S - 0.05
+
+
+def _would_kill(running: Daemon, rule: str) -> float | None:
+    return running.metric("would_act_total", action="kill", rule=rule)
+
+
+def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) -> None:
+    """Points 20 and 33: a rule that turns to observe, hours that end, a pod that becomes protected: no SIGKILL."""
+    names = ("mode", "hours", "spared", "rest")
+    tenants = dict(zip(names, over(world_v1, *names, behaviour="stubborn"), strict=True))
+    protect = '\n[protect]\nannotation = "example.com/spare"\n'
+    policy = ruled(world_v1, *((name, "") for name in names), grace="5s", more=protect)
+    with here(world_v1, policy) as running:
+        running.wait(lambda _: all(each.terms for each in tenants.values()))
+        noon_s = math.ceil(time.time()) + 1
+        rules = {"mode": 'mode = "observe"', "hours": hours(world_v1, "Soon", "06:00-12:00", noon_s)}
+        ruled(world_v1, *((name, rules.get(name, "")) for name in names), grace="5s", more=protect)
+        world_v1.pods[names.index("spared")].metadata = {"annotations": {"example.com/spare": "yes"}}
+        world_v1.write()
+        running.wait(lambda _: not tenants["rest"].is_alive)
+        running.wait_passes(2)
+    assert {name: (each.is_alive, len(each.terms)) for name, each in tenants.items()} == {
+        **dict.fromkeys(names[:3], (True, 1)),
+        "rest": (False, 1),
+    }
+    results = {each.namespace: each.result for each in deeds(world_v1.journal)}
+    assert results == {**dict.fromkeys(names[:3], "interrupted"), "rest": "done"}
+    assert len(deeds(world_v1.journal)) == 4
+
+
+def test_the_stop_file_in_a_grace_and_its_removal(world_v1: Node) -> None:
+    """Point 33: no SIGKILL while it is there, and once it is gone the ladder begins anew, down to another SIGTERM."""
+    (tenant,) = over(world_v1, "a", behaviour="stubborn")
+    stop = world_v1.journal.parent / "stop"
+    with here(world_v1, ruled(world_v1, ("a", ""), grace="2s")) as running:
+        running.wait(lambda _: tenant.terms)
+        stop.touch()
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        _sleep_until(lambda: boottime_s() > tenant.terms[0] + 3)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+        assert [each.result for each in deeds(world_v1.journal)] == ["interrupted"]
+        removed_s = boottime_s()
+        stop.unlink()
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    first, second = tenant.terms
+    assert first < removed_s
+    assert second - removed_s >= FOR_S
+    assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
+    told = [name for name, _, deed in events(world_v1.journal, "intended", "signalled", "kill_ended") if deed == 1]
+    assert told == ["intended", "signalled", "kill_ended"]
+
+
+def _sleep_until(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(0.05)

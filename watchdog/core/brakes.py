@@ -1,0 +1,149 @@
+"""The memory of the brakes: whose deeds were begun and when, and how long that holds back the next one.
+
+Moments are seconds of CLOCK_BOOTTIME in this boot; what was begun in an earlier boot lies before its beginning.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from watchdog.core.model import Now, Pod
+from watchdog.core.policy import Backoff, Brakes, Window
+
+# Whose deeds: () is the node, (namespace,) a namespace, (namespace, kind, name) an owner.
+Whom = tuple[str, ...]
+NODE: Whom = ()
+
+MOST_REMEMBERED = 10_000  # of one whom; no window counts further (config/amounts.py)
+_FORGOTTEN_AFTER_S = 15 * 86400.0  # twice the longest back-off, and more than the longest window
+
+
+class Brake(StrEnum):
+    """What withholds a step: the value of `withheld_by` and the label of `withheld_total`."""
+
+    PROTECTED = "protected"
+    PENDING = "pending"
+    STALE = "stale"
+    OWNER = "owner"
+    OWNER_BACKOFF = "owner_backoff"
+    NAMESPACE = "namespace"
+    NODE = "node"
+    BREAKER = "breaker"
+    JOURNAL = "journal"
+    MAINTENANCE = "maintenance"
+    UNKNOWN_CONTAINER = "unknown_container"
+
+
+def owner_of(pod: Pod) -> Whom:
+    """The owner that a deed on a pod counts for."""
+    return (pod.namespace, pod.workload.kind, pod.workload.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """When a deed was begun; `observed`: only planned, in observe mode."""
+
+    at_s: float
+    observed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Which brake holds, and for how long."""
+
+    brake: Brake
+    lets_go_in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeMemory:
+    """What the brakes remember: the deeds begun by whom they concern, oldest first, and when the breaker opened."""
+
+    begun: Mapping[Whom, tuple[Begun, ...]] = field(default_factory=dict)
+    opened: Begun | None = None
+
+    @classmethod
+    def of(cls, deeds: Iterable[tuple[Whom, Begun]]) -> "BrakeMemory":
+        """A memory of deeds on pods of these owners, in any order."""
+        begun: defaultdict[Whom, list[Begun]] = defaultdict(list)
+        # Another boot's wall clock may have run ahead: the order is that of the moments.
+        for owner, deed in sorted(deeds, key=lambda each: (each[1].at_s, each[0])):
+            for whom in (NODE, owner[:1], owner):
+                begun[whom].append(deed)
+        return cls(begun={whom: tuple(found[-MOST_REMEMBERED:]) for whom, found in begun.items()})
+
+    def note(self, owner: Whom, begun: Begun) -> "BrakeMemory":
+        """The memory after one more deed on a pod of this owner."""
+        kept = {whom: deeds for whom, deeds in self.begun.items() if deeds[-1].at_s > begun.at_s - _FORGOTTEN_AFTER_S}
+        for whom in (NODE, owner[:1], owner):
+            # What an earlier boot left can't be later than now, so this one comes last.
+            kept[whom] = (*kept.get(whom, ()), begun)[-MOST_REMEMBERED:]
+        return replace(self, begun=kept)
+
+    def without_observed(self) -> "BrakeMemory":
+        """The memory when enforcement begins: what was only planned does not count."""
+        begun = {whom: tuple(each for each in deeds if not each.observed) for whom, deeds in self.begun.items()}
+        opened = self.opened if self.opened is not None and not self.opened.observed else None
+        return BrakeMemory(begun={whom: deeds for whom, deeds in begun.items() if deeds}, opened=opened)
+
+    def merged(self, earlier: "BrakeMemory") -> "BrakeMemory":
+        """What is remembered here together with what an earlier daemon left."""
+        begun = dict(self.begun)
+        for whom, deeds in earlier.begun.items():
+            both = (*deeds, *begun.get(whom, ()))
+            begun[whom] = tuple(sorted(both, key=lambda each: each.at_s))[-MOST_REMEMBERED:]
+        # What was really opened outweighs what was only observed while another daemon held the lock.
+        return BrakeMemory(begun=begun, opened=earlier.opened or self.opened)
+
+    def last_s(self, whom: Whom) -> float | None:
+        """When the last deed was begun; None: none is remembered."""
+        deeds = self.begun.get(whom)
+        return deeds[-1].at_s if deeds else None
+
+    def holds(self, owner: Whom, brakes: Brakes, now_s: float) -> Held | None:
+        """The first brake that holds back a deed on a pod of this owner: owner, back-off, namespace, node."""
+        waits = (
+            (Brake.OWNER, self._window(owner, brakes.owner, now_s)),
+            (Brake.OWNER_BACKOFF, self._backoff(owner, brakes.owner_backoff, now_s)),
+            (Brake.NAMESPACE, self._window(owner[:1], brakes.namespace, now_s)),
+            (Brake.NODE, self._window(NODE, brakes.node, now_s)),
+        )
+        return next((Held(brake=brake, lets_go_in_s=wait) for brake, wait in waits if wait > 0), None)
+
+    def in_a_row(self, owner: Whom, backoff: Backoff) -> int:
+        """How many deeds on pods of an owner followed one another; a quiet time of twice `max_s` ends the row."""
+        deeds = self.begun.get(owner, ())
+        number = min(len(deeds), 1)
+        for earlier, later in zip(reversed(deeds[:-1]), reversed(deeds), strict=False):
+            if later.at_s - earlier.at_s > 2 * backoff.max_s:
+                break
+            number += 1
+        return number
+
+    def _window(self, whom: Whom, window: Window | None, now_s: float) -> float:
+        deeds = self.begun.get(whom, ())
+        if window is None or len(deeds) < window.count:
+            return 0.0
+        return deeds[-window.count].at_s + window.per_s - now_s
+
+    def _backoff(self, owner: Whom, backoff: Backoff | None, now_s: float) -> float:
+        last_s = self.last_s(owner)
+        if backoff is None or last_s is None:
+            return 0.0
+        wait_s = backoff.first_s
+        for _ in range(self.in_a_row(owner, backoff) - 1):
+            if wait_s >= backoff.max_s:
+                break  # a long row would not fit a float
+            wait_s *= backoff.factor
+        return last_s + min(wait_s, backoff.max_s) - now_s
+
+
+def in_this_boot_s(then: Now, now: Now) -> float:
+    """A moment as seconds of CLOCK_BOOTTIME of the present boot, never later than now.
+
+    Across boots the wall clock counts; where it says that the moment is yet to come, it is taken for now.
+    """
+    if then.boot_id and then.boot_id == now.boot_id:
+        return min(then.boottime_s, now.boottime_s)
+    return now.boottime_s - max(now.wall_s - then.wall_s, 0.0)

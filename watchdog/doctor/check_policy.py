@@ -1,0 +1,40 @@
+"""The policy: is it there, is it right, can it be followed."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import watchdog.doctor.topics_policy as topic
+from watchdog.doctor.facts import PolicyFacts
+from watchdog.doctor.finding import Finding
+
+_MOST: Final = 5
+
+
+def check_policy(facts: PolicyFacts) -> Iterable[Finding]:
+    """The first mistakes of a policy that has some; otherwise what it asks for and what is odd about it."""
+    if facts.policy is None:
+        yield from _mistakes(facts)
+        return
+    policy = facts.policy
+    yield topic.POLICY.say("valid", path=facts.path)
+    yield topic.MODE.say(policy.mode)
+    later = set(policy.later)
+    for text in policy.warnings:
+        if text.partition(":")[0] not in later:
+            yield topic.WARNINGS.say("warning", warning=text)
+    if not policy.warnings:
+        yield topic.WARNINGS.say("none")
+    if later:
+        yield topic.FOLLOWED.say("not", settings=", ".join(policy.later))
+    else:
+        yield topic.FOLLOWED.say("all")
+
+
+def _mistakes(facts: PolicyFacts) -> Iterable[Finding]:
+    if not facts.is_there:
+        yield topic.POLICY.say("absent", path=facts.path)
+        return
+    for problem in facts.problems[:_MOST]:
+        yield topic.POLICY.say("mistake", problem=problem, path=facts.path)
+    if len(facts.problems) > _MOST:
+        yield topic.POLICY.say("more", count=len(facts.problems) - _MOST, path=facts.path)

@@ -1,0 +1,183 @@
+"""Reading all that doctor judges by, as the daemon would read it."""
+
+import os
+import sqlite3
+import sys
+import time
+import zoneinfo
+from pathlib import Path
+
+from watchdog import clock
+from watchdog.config.load import load_policy
+from watchdog.config.problems import PolicyError
+from watchdog.core.attribute import attribute
+from watchdog.core.model import Now
+from watchdog.doctor.endpoint import look_at_listen
+from watchdog.doctor.facts import ClusterFacts, DriverFacts, Facts, PolicyFacts, ProcessFacts, SystemFacts
+from watchdog.doctor.journal_place import look_at_journal
+from watchdog.glance import read_once
+from watchdog.node.driver import DriverReading
+from watchdog.node.nvml import NvmlDriver
+from watchdog.node.nvml_library import Library, look_at_library
+from watchdog.node.pidfd import raise_descriptor_limit
+from watchdog.node.procfs import Procfs
+from watchdog.options import Options
+from watchdog.sources import namespace_source, node_source, pod_source
+from watchdog.start import open_processes
+
+
+def gather(options: Options, patience_s: float) -> Facts:
+    """Read everything once; a driver that has not answered after `patience_s` seconds is left hanging."""
+    driver = _driver(patience_s)
+    now = clock.now()
+    cluster = _cluster(options, now)
+    return Facts(
+        driver=driver,
+        system=_system(now),
+        processes=_processes(options, driver.reading, cluster, now),
+        policy=_policy(options.policy),
+        cluster=cluster,
+        journal=look_at_journal(options.journal),
+        listen=look_at_listen(options.listen),
+    )
+
+
+class _Witness:
+    """The driver, read together with the library behind it, on whatever thread reads it."""
+
+    def __init__(self) -> None:
+        self._driver = NvmlDriver()
+        self.library: Library | None = None
+
+    @property
+    def needs_new_process(self) -> str | None:
+        """Never asked: it is read once."""
+        return None
+
+    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+        """Look at the library, then read the GPUs."""
+        library = look_at_library()
+        reading = self._driver.read(only)
+        self.library = library
+        return reading
+
+    def close(self) -> None:
+        """Let the driver go."""
+        self._driver.close()
+
+
+def _driver(patience_s: float) -> DriverFacts:
+    witness = _Witness()
+    reading = read_once(witness, patience_s)
+    return DriverFacts(
+        library=witness.library,
+        reading=reading,
+        searched=os.environ.get("LD_LIBRARY_PATH", ""),
+        kernel=os.uname().release,
+    )
+
+
+def _system(now: Now) -> SystemFacts:
+    return SystemFacts(
+        python=(sys.version_info.major, sys.version_info.minor),
+        sqlite=sqlite3.sqlite_version,
+        wall_s=now.wall_s,
+        has_boot_clock=_has_boot_clock(),
+        boot_id=clock.boot_id(),
+        descriptors=raise_descriptor_limit(),
+        has_time_zones=_has_time_zones(),
+    )
+
+
+def _has_time_zones() -> bool:
+    try:
+        zoneinfo.ZoneInfo("Europe/Berlin")
+    except (zoneinfo.ZoneInfoNotFoundError, OSError):
+        return False
+    return True
+
+
+def _has_boot_clock() -> bool:
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) > 0
+    except (AttributeError, OSError):
+        return False
+
+
+def _processes(options: Options, reading: DriverReading, cluster: ClusterFacts, now: Now) -> ProcessFacts:
+    procfs = Procfs(options.procfs)
+    footing, scanner = open_processes(options)
+    snapshot = scanner.snapshot(reading, now)
+    scanner.close()
+    return ProcessFacts(
+        procfs=options.procfs,
+        procfs_problem=_procfs_problem(procfs),
+        init_problem=_init_problem(procfs),
+        footing=footing,
+        in_first_user_namespace=_in_first_user_namespace(),
+        listed=snapshot.processes,
+        gaps=snapshot.gaps[len(reading.gaps) :],
+        attribution=attribute(snapshot, cluster.pods.pods),
+    )
+
+
+def _procfs_problem(procfs: Procfs) -> str:
+    try:
+        return "" if procfs.pids() else "it shows no process"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _init_problem(procfs: Procfs) -> str:
+    """Why PID 1, which is another user's for all but root, can't be read."""
+    try:
+        procfs.stat(1)
+        procfs.cgroup_text(1)
+    except ProcessLookupError:
+        return "PID 1 can't be seen"
+    except OSError as error:
+        return f"PID 1: {error.strerror or error}"
+    return ""
+
+
+def _in_first_user_namespace() -> bool:
+    """Whether users have the numbers that the host gives them; where that can't be read, they most likely have."""
+    try:
+        text = Path("/proc/self/uid_map").read_text(encoding="ascii")
+    except OSError:
+        return True
+    return text.split() == ["0", "0", str(2**32 - 1)]
+
+
+def _policy(path: Path) -> PolicyFacts:
+    try:
+        policy = load_policy(path)
+    except PolicyError as error:
+        return PolicyFacts(path=path, is_there=path.exists(), policy=None, problems=error.problems)
+    return PolicyFacts(path=path, is_there=True, policy=policy)
+
+
+def _cluster(options: Options, now: Now) -> ClusterFacts:
+    node, node_gaps = node_source(options).read(now)
+    namespaces, namespace_gaps = namespace_source(options).read(now)
+    return ClusterFacts(
+        node_name=options.node,
+        pods_path=options.pods,
+        pods=pod_source(options).read(now),
+        age_s=_age_s(options.pods, now),
+        node_path=options.node_object,
+        node=node,
+        node_gaps=node_gaps,
+        namespaces_path=options.namespaces,
+        namespaces=namespaces,
+        namespace_gaps=namespace_gaps,
+    )
+
+
+def _age_s(path: Path | None, now: Now) -> float | None:
+    if path is None:
+        return None
+    try:
+        return now.wall_s - path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""A diagnosis for people and for programs."""
+
+import textwrap
+from collections.abc import Iterable
+from typing import Any, Final
+
+from watchdog.doctor.finding import Diagnosis, Finding, Purpose, State
+from watchdog.export.phrases import inert
+from watchdog.export.table import BOLD, GREEN, RED, YELLOW, paint
+
+_MARKS: Final = {State.OK: "ok", State.WARNING: "warning", State.MISSING: "lacks"}
+_COLOURS: Final = {State.OK: GREEN, State.WARNING: YELLOW, State.MISSING: RED}
+_ORDER: Final = (State.OK, State.WARNING, State.MISSING)
+_LONGEST: Final = 2000
+_MARK_WIDTH: Final = max(map(len, _MARKS.values()))
+_INDENT: Final = " " * (_MARK_WIDTH + 2)
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "observe": diagnosis.observe,
+        "enforce": diagnosis.enforce,
+        "findings": [
+            {
+                "name": finding.name,
+                "state": finding.state.value,
+                "for": [purpose.value for purpose in finding.purposes],
+                "what": finding.what,
+                "remedy": finding.remedy,
+            }
+            for finding in diagnosis.findings
+        ],
+    }
+
+
+def diagnosis_text(diagnosis: Diagnosis, *, colour: bool = False, width: int | None = None) -> str:
+    """What people read: a line a finding unless a width is given; what is in the way stands near the prompt."""
+    groups: dict[str, list[Finding]] = {"fine": [], "observing": [], "enforcing": []}
+    for finding in diagnosis.findings:
+        is_fine = finding.state is State.OK
+        group = "fine" if is_fine else "observing" if Purpose.OBSERVE in finding.purposes else "enforcing"
+        groups[group].append(finding)
+    lines = []
+    for title, findings in groups.items():
+        if findings:
+            lines.append(paint(title, BOLD, is_on=colour))
+            for finding in sorted(findings, key=lambda each: _ORDER.index(each.state)):
+                lines += _lines(finding, colour=colour, width=width)
+            lines.append("")
+    return "\n".join([*lines, *_wrapped(_headline(diagnosis), "", width)]) + "\n"
+
+
+def shortcoming(diagnosis: Diagnosis) -> str:
+    """Why the node can't do what its policy asks, in a sentence; empty where it can."""
+    if diagnosis.suffices:
+        return ""
+    purpose = Purpose.OBSERVE if diagnosis.mode == "observe" else Purpose.ENFORCE
+    return f"this node can't {purpose} yet; in the way: {', '.join(diagnosis.lacking(purpose))}"
+
+
+def _headline(diagnosis: Diagnosis) -> str:
+    asked = {"observe": "observe", "enforce": "enforce", None: "nothing that can be followed"}[diagnosis.mode]
+    can = {True: "yes", False: "no"}
+    return f"can observe: {can[diagnosis.observe]}; can enforce: {can[diagnosis.enforce]}; the policy asks for: {asked}"
+
+
+def _lines(finding: Finding, *, colour: bool, width: int | None) -> Iterable[str]:
+    mark = paint(_MARKS[finding.state].ljust(_MARK_WIDTH), _COLOURS[finding.state], is_on=colour)
+    text = f"{finding.name}: {inert(finding.what, _LONGEST)}"
+    if not finding.remedy:
+        text_lines = _wrapped(text, _INDENT, width)
+    elif width is None:
+        text_lines = [f"{_INDENT}{text}. Remedy: {inert(finding.remedy, _LONGEST)}"]
+    else:
+        text_lines = [
+            *_wrapped(text, _INDENT, width),
+            *_wrapped(f"-> {inert(finding.remedy, _LONGEST)}", _INDENT, width, more="   "),
+        ]
+    yield f"{mark}  {text_lines[0].removeprefix(_INDENT)}"
+    yield from text_lines[1:]
+
+
+def _wrapped(text: str, indent: str, width: int | None, more: str = "") -> list[str]:
+    if width is None:
+        return [f"{indent}{text}"] if text else []
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=indent,
+        subsequent_indent=indent + more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,128 @@
+"""What is known of a pod: by what a daemon says of it now, or by what the journal last had of it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any, Final
+
+from watchdog.enforcement import REMEDIES
+from watchdog.export.journal_read import HistoryRow
+from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
+from watchdog.export.status_read import Part
+from watchdog.export.why import account_paragraphs
+from watchdog.export.why_past import last_accounts, past_sentences, told
+
+LATELY: Final = "7 days"
+LATELY_S: Final = 7 * 86400.0
+_MOST_LINES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A paragraph for each account of a pod and one for the node, and what was done lately.
+
+    `source` is `daemon` or `journal`; `at_s` is the moment it is true of (Unix time). `no_past` says why what was done
+    lately is not known; empty where it is.
+    """
+
+    pod: str
+    node: str
+    source: str
+    at_s: float
+    accounts: tuple[dict[str, Any], ...]
+    plan: tuple[dict[str, Any], ...]
+    paragraphs: tuple[tuple[str, ...], ...]
+    past: tuple[HistoryRow, ...]
+    no_past: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON of `explain --json`."""
+        namespace, _, name = self.pod.partition("/")
+        return {
+            "namespace": namespace,
+            "pod": name,
+            "node": self.node,
+            "source": self.source,
+            "at": rfc3339(self.at_s),
+            "accounts": list(self.accounts),
+            "plan": list(self.plan),
+            "sentences": [sentence for paragraph in self.paragraphs for sentence in paragraph],
+            "history": [{"at": row.at, **asdict(row)} for row in self.past],
+        }
+
+    def lines(self, width: int) -> Iterator[str]:
+        """The text of `explain`, in lines of at most `width` characters."""
+        yield f"Pod {inert(self.pod)} on node {inert(self.node)}, {date_time(self.at_s)}"
+        for paragraph in self.paragraphs:
+            if paragraph:
+                # Names have hyphens, and whoever copies one must get it whole.
+                yield from ("", *wrap(" ".join(paragraph), width, break_on_hyphens=False))
+        if self.past:
+            yield from ("", f"What was decided and done in the last {LATELY}, from the journal:")
+        for row in self.past:
+            line = f"- {date_time(row.wall_s)}: {inert(row.sentence, 4000)}"
+            yield from wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def title(part: Part) -> str:
+    """The pod that an account or a plan entry is about, as `namespace/name`."""
+    return f"{part.text('namespace')}/{part.text('pod')}"
+
+
+def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation | None:
+    """By what the daemon says now; None where it knows nothing of the pod. StatusError on what is no status."""
+    accounts = tuple(each for each in status.parts("accounts") if title(each) == pod)
+    if not accounts:
+        return None
+    node = status.text("node") or ""
+    return Explanation(
+        pod=pod,
+        node=node,
+        source="daemon",
+        at_s=status.moment("at") or 0.0,
+        accounts=tuple(dict(each.values) for each in accounts),
+        plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
+        paragraphs=(*(p for each in accounts for p in account_paragraphs(each, status)), _of_node(status)),
+        past=told([row for row in rows if row.node == node], _MOST_LINES),
+    )
+
+
+def by_journal(pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float) -> Explanation:
+    """By what the journal last had of it; `why_not` says why the daemon is not the source."""
+    last, accounts = rows[-1], last_accounts(rows)
+    because = f"{why_not[:1].upper()}{why_not[1:]}; this" if why_not else "This"
+    opening = (f"{because} is from the journal, as of {clock_time(last.wall_s, now_s)}.",)
+    return Explanation(
+        pod=pod,
+        node=last.node,
+        source="journal",
+        at_s=last.wall_s,
+        accounts=accounts,
+        plan=(),
+        paragraphs=(opening, *(past_sentences(each, last.node, now_s) for each in accounts)),
+        past=told(rows, _MOST_LINES),
+    )
+
+
+def _of_node(status: Part) -> tuple[str, ...]:
+    """What holds for everybody on the node: whether anything is done at all, and whom to ask."""
+    sentences = []
+    suspended, contact = status.texts("suspended"), status.text("contact")
+    if suspended:
+        why = "; ".join(REMEDIES.get(reason, inert(reason)) for reason in suspended)
+        sentences.append(f"At the moment the watchdog kills and evicts nobody on this node, although it should: {why}.")
+    elif not status.flag("enforcing"):
+        sentences.append(
+            "The watchdog only observes on this node: it works everything out and records it, and does nothing."
+        )
+    synced, now = status.moment("pods_synced_at"), status.moment("at")
+    if status.flag("pods_stale"):
+        last = f", last true at {clock_time(synced, now)}" if synced is not None and now is not None else ""
+        sentences.append(
+            f"The list of the pods on this node is out of date{last}: until it is read anew no time counts, and "
+            "nobody is killed or evicted."
+        )
+    if contact:
+        sentences.append(f"Questions: ask {inert(contact, 600)}.")
+    return tuple(sentences)

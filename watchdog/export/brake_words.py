@@ -1,0 +1,102 @@
+"""Why a brake holds a step back and when it lets go: the ends of sentences, for people who never heard of a brake."""
+
+from watchdog.core.brakes import Brake
+from watchdog.core.model import Now
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
+from watchdog.core.units import format_duration, format_percent
+from watchdog.export.phrases import LONGEST_NAME, clock_time, count, inert, span
+
+
+def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int = LONGEST_NAME) -> str:
+    """Why an entry is held back, as the end of a sentence; with the policy's numbers where the policy is given."""
+    if entry.withheld_by is None:
+        return "nothing holds it back"
+    if entry.withheld_by is Brake.PROTECTED:
+        why = entry.assessment.protected
+        if why:
+            return f"the pod is protected: {inert(why, limit)}"
+        return "its DaemonSet would put the pod back on this node at once"
+    bound = _bound(entry, policy, limit) if policy is not None else ""
+    return bound or _plain(entry, policy, limit)
+
+
+def letting_go(entry: PlanEntry, now: Now) -> str:
+    """When the brake lets go: ` for another 4m 10s, until 14:05:10 UTC`; empty where that is not a matter of time."""
+    if entry.lets_go_in_s is None:
+        return ""
+    return for_another(entry.lets_go_in_s, now.wall_s, most=entry.withheld_by is Brake.PENDING)
+
+
+def for_another(seconds: float, wall_s: float, *, most: bool = False) -> str:
+    """How long something goes on from a moment (Unix time) on: ` for another 4m 10s, until 14:05:10 UTC`."""
+    return f" for {'at most ' if most else ''}another {span(seconds)}, until {clock_time(wall_s + seconds, wall_s)}"
+
+
+def _plain(entry: PlanEntry, policy: Policy | None, limit: int) -> str:
+    """What can be said without the numbers of `[brakes]`."""
+    whose, namespace = _owner(entry, limit), inert(entry.assessment.pod.namespace, limit)
+    where = f"on {inert(entry.card, limit)}" if entry.card is not None else "here"
+    older = f" (older than {format_duration(policy.stale_after_s)})" if policy is not None else ""
+    return {
+        Brake.PENDING: f"an earlier kill or eviction {where} has not ended yet: its memory has not been seen free",
+        Brake.STALE: f"the list of this node's pods is too old to act on{older}",
+        Brake.OWNER: f"{whose} had as many kills and evictions here lately as the policy allows",
+        Brake.OWNER_BACKOFF: f"the last kill or eviction of {whose} on this node is too recent",
+        Brake.NAMESPACE: f"namespace {namespace} had as many kills and evictions here lately as the policy allows",
+        Brake.NODE: "this node had as many kills and evictions lately as the policy allows",
+        Brake.BREAKER: "so many workloads are over at once that the policy or the node is in doubt, not the pods",
+        Brake.JOURNAL: "the watchdog's journal can't be written, and nobody is killed or evicted without a record",
+        Brake.MAINTENANCE: "the GPUs of this node are under maintenance",
+        Brake.UNKNOWN_CONTAINER: "it is not known which container of the pod the memory belongs to",
+    }[entry.withheld_by or Brake.NODE]
+
+
+def _bound(entry: PlanEntry, policy: Policy, limit: int) -> str:
+    """The bound of the policy that is reached, in numbers; empty for a brake that `[brakes]` does not set."""
+    brakes: Brakes = policy.brakes
+    observing = policy.mode == "observe" or entry.assessment.observes
+    windows = {
+        Brake.OWNER: (brakes.owner, f" of {_owner(entry, limit)}"),
+        Brake.NAMESPACE: (brakes.namespace, f" in namespace {inert(entry.assessment.pod.namespace, limit)}"),
+        Brake.NODE: (brakes.node, ""),
+    }
+    window, where = windows.get(entry.withheld_by or Brake.STALE, (None, ""))
+    if window is not None:
+        return _window(window, where, observing=observing)
+    if entry.withheld_by is Brake.OWNER_BACKOFF and brakes.owner_backoff is not None:
+        return f"the last kill or eviction of {_owner(entry, limit)} is too recent: {_waits(brakes.owner_backoff)}"
+    if entry.withheld_by is Brake.BREAKER and brakes.breaker is not None:
+        return _breaker(brakes.breaker)
+    return ""
+
+
+def _window(window: Window, where: str, *, observing: bool) -> str:
+    number, per = count(window.count, "kill or eviction", "kills or evictions"), format_duration(window.per_s)
+    begun = "would have been begun" if observing else "was begun" if window.count == 1 else "were begun"
+    return f"{number}{where} {begun} on this node in the last {per}, and the policy allows {window.count} per {per}"
+
+
+def _waits(backoff: Backoff) -> str:
+    first, longest = format_duration(backoff.first_s), format_duration(backoff.max_s)
+    if backoff.factor == 1 or backoff.first_s >= backoff.max_s:
+        return f"the policy waits {format_duration(min(backoff.first_s, backoff.max_s))} between two of them"
+    return (
+        f"the policy waits {first} after the first and {backoff.factor:g} times as long after each one that follows, "
+        f"at most {longest}"
+    )
+
+
+def _breaker(breaker: Breaker) -> str:
+    share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
+    return (
+        "so many workloads are over at once that the policy or the node is in doubt, not the pods (the policy allows "
+        f"less than {share} of them); until there are fewer, one is let through every {hold}"
+    )
+
+
+def _owner(entry: PlanEntry, limit: int) -> str:
+    pod = entry.assessment.pod
+    if pod.owner is None:
+        return "this pod"
+    return f"pods of {inert(pod.owner.kind, limit)} {inert(pod.owner.name, limit)}"

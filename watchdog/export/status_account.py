@@ -1,0 +1,151 @@
+"""One account in the JSON of `scan --json` and `/api/status`: what it uses, what it may use, and its rule's ladder."""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from watchdog.core.findings import Assessment, AttributedUse, Verdict
+from watchdog.core.hours import Hours
+from watchdog.core.ladder import Reading, Rung, rungs
+from watchdog.core.ledger import AccountState
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Allowance, Policy, Step
+from watchdog.core.units import format_percent
+from watchdog.export.advice import advice
+from watchdog.export.phrases import inert, rfc3339
+
+_STATES: Final[Mapping[Reading, str]] = {
+    Reading.ABOVE: "above",
+    Reading.BELOW: "below",
+    Reading.INCONCLUSIVE: "unknown",
+}
+
+
+def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
+    """An account with its processes and every step of its rule."""
+    state = report.plan.ledger.accounts.get(assessment.account)
+    over_since = state.over_since if state is not None else None
+    workload = assessment.pod.workload
+    return {
+        "namespace": assessment.pod.namespace,
+        "pod": assessment.pod.name,
+        "uid": assessment.account.uid,
+        "container": assessment.account.container,
+        "gpu": assessment.account.gpu,
+        "used": assessment.used,
+        "used_at_least": assessment.used_at_least,
+        "declared": assessment.declared,
+        "declared_by": assessment.declared_by,
+        "allowed": assessment.allowed,
+        "verdict": assessment.verdict.value,
+        "rule": assessment.rule.name if assessment.rule is not None else None,
+        "protected": assessment.protected,
+        "over_since": rfc3339(over_since.wall_s) if over_since is not None else None,
+        "processes": [_process(use) for use in assessment.uses],
+        "owner": {"kind": workload.kind, "name": workload.name},
+        "requested": assessment.requested,
+        "allowed_by_request": assessment.allowed_by_request,
+        "allowance": _allowance(assessment, report.policy),
+        "misdeclarations": [{"source": inert(m.source), "why": inert(m.why, 600)} for m in assessment.misdeclarations],
+        "rule_unknown": inert(assessment.rule_gap.why, 600) if assessment.rule_gap is not None else None,
+        "observes": assessment.observes,
+        "active": _active(assessment, report),
+        "under_way": _under_way(assessment, state),
+        "ladder": _ladder(assessment, state),
+        "advice": advice(assessment, report.policy) if assessment.verdict is Verdict.OVER else None,
+    }
+
+
+def _process(use: AttributedUse) -> dict[str, Any]:
+    return {
+        "pid": use.key.pid,
+        "start_ticks": use.key.start_ticks,
+        "container": use.container,
+        "gpu": use.gpu,
+        "used": use.used,
+        "name": inert(use.name),
+    }
+
+
+def _allowance(assessment: Assessment, policy: Policy) -> dict[str, Any] | None:
+    """How what is allowed adds up; null where several allowances have a part in it, or none."""
+    allowed, declared = assessment.allowed, assessment.declared
+    if allowed is None or declared is None or allowed == declared:
+        return None
+    contexts = len({(use.key, use.gpu) for use in assessment.uses})
+    for each in _allowances(policy):
+        # Which one it was is not kept; the one that gives the very same sum explains it.
+        if each.allowed(declared, contexts) == allowed:
+            counted = min(contexts, each.max_contexts)
+            return {"percent": format_percent(each.percent), "per_context": each.per_context, "contexts": counted}
+    return None
+
+
+def _allowances(policy: Policy) -> tuple[Allowance, ...]:
+    own = (declaration.allowance for declaration in policy.declarations)
+    return (policy.allowance, *(each for each in own if each is not None))
+
+
+def _active(assessment: Assessment, report: CycleReport) -> dict[str, Any] | None:
+    """The hours of the rule, whether they hold, and when that changes; null for a rule that has none."""
+    hours = assessment.rule.active if assessment.rule is not None else None
+    return None if hours is None else dict(_hours_at(hours, report.at.wall_s))
+
+
+@lru_cache(maxsize=16)
+def _hours_at(hours: Hours, wall_s: float) -> tuple[tuple[str, Any], ...]:
+    """What is told of hours at a moment: the same for every account of the rule."""
+    changes_s = hours.next_change_s(wall_s)
+    changes = math.isfinite(changes_s)  # hours that cover the whole week never end
+    return (
+        ("hours", hours.text),
+        ("now", hours.holds(wall_s)),
+        ("changes_at", rfc3339(changes_s) if changes else None),
+        ("changes", hours.say(changes_s) if changes else None),
+    )
+
+
+def _under_way(assessment: Assessment, state: AccountState | None) -> dict[str, Any] | None:
+    if state is None or state.under_way is None:
+        return None
+    under_way, rule = state.under_way, assessment.rule
+    steps = rule.steps if rule is not None else ()
+    step = steps[under_way.step] if under_way.step < len(steps) else None
+    return {
+        "step": under_way.step,
+        "do": step.do.value if step is not None else None,
+        "container": under_way.victim or None,
+        "grace_s": _seconds(step.grace_s) if step is not None else None,
+    }
+
+
+def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str, Any]]:
+    if assessment.rule is None:
+        return []
+    known = {rung.index: rung for rung in rungs(assessment, stale=False)}
+    return [_step(number, step, known.get(number), state) for number, step in enumerate(assessment.rule.steps)]
+
+
+def _step(number: int, step: Step, rung: Rung | None, state: AccountState | None) -> dict[str, Any]:
+    timer = state.timers.get(step.signature) if state is not None else None
+    is_kill = step.do.value == "kill"
+    return {
+        "step": number,
+        "do": step.do.value,
+        "scope": step.scope if is_kill else None,
+        "above": str(step.above),
+        "height": rung.height if rung is not None else None,
+        "for_s": _seconds(step.for_s),
+        "grace_s": _seconds(step.grace_s) if step.do.is_force else None,
+        "repeat_s": _seconds(step.repeat_s) if not step.do.is_force else None,
+        "under_pressure": step.under_pressure,
+        "state": _STATES[rung.reading] if rung is not None else "unknown",
+        "counted_s": _seconds(timer.counted_s) if timer is not None else 0,
+        "since": rfc3339(timer.since.wall_s) if timer is not None else None,
+    }
+
+
+def _seconds(seconds: float) -> float | int:
+    rounded = round(seconds, 3)
+    return int(rounded) if rounded == int(rounded) else rounded

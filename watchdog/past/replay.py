@@ -1,0 +1,150 @@
+"""The replay: the node's past, pass by pass, through the code that decides in production."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from watchdog.core.brakes import Brake
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Now
+from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.policy import Policy
+from watchdog.past.incidents import Found, Incidents
+from watchdog.past.judge import Judge
+from watchdog.past.look import Kind, Look
+from watchdog.past.scene import Scene
+
+_LEAST_S = 0.001  # moments are kept to the millisecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What came of a replay: what it found, how long the node was seen, and in how many passes it was decided."""
+
+    found: tuple[Found, ...]
+    seen_s: float
+    passes: int
+
+
+class Replay:
+    """Lives through spans of looks under one policy; gives the first deed of each incident and claims no more."""
+
+    def __init__(self, policy: Policy, since_s: float = -math.inf) -> None:
+        """What lies before `since_s` (Unix time) is lived through, and does not count as seen."""
+        self._policy = self._under = policy
+        self._since_s = since_s
+        self._ledger = Ledger()
+        self._judge = Judge(policy)
+        self._incidents = Incidents()
+        self._axis = _Axis()
+        self._scene = Scene()
+        self._last = Now(boottime_s=0.0, wall_s=0.0, boot_id="")
+        self._next_s = math.inf
+        self._busy = False
+        self._seen_s = 0.0
+        self._passes = 0
+
+    def run(self, span: Iterable[Look]) -> None:
+        """Live through one span."""
+        for look in span:
+            at = self._axis.moment(look)
+            self._scene = look.scene
+            self._count(look, at)
+            if look.kind is Kind.SAME:
+                self._wait(at)
+            else:
+                self._judge.forget(look.changed)
+                # Two passes that followed one another count as one interval of whoever made them.
+                self._pass(at, max(look.scene.interval_s, self._policy.interval_s))
+            self._last = at
+
+    def result(self) -> Replayed:
+        """What has been found so far."""
+        return Replayed(found=self._incidents.all(), seen_s=self._seen_s, passes=self._passes)
+
+    def _count(self, look: Look, at: Now) -> None:
+        passed_s = at.boottime_s - self._last.boottime_s
+        if look.kind is not Kind.FIRST and at.wall_s > self._since_s:
+            most_s = math.inf if look.kind is Kind.SAME else look.scene.interval_s
+            self._seen_s += min(passed_s, most_s, at.wall_s - self._since_s)
+
+    def _wait(self, until: Now) -> None:
+        """Every pass until then read the same: only those count in which something comes due."""
+        while self._next_s < until.boottime_s:
+            at_s = max(self._next_s, self._last.boottime_s + _LEAST_S)
+            if at_s >= until.boottime_s:
+                break
+            self._same(at_s)
+        if self._busy:
+            self._same(until.boottime_s)
+
+    def _same(self, at_s: float) -> None:
+        """A pass in the middle of many, all the time before which counts."""
+        passed_s = at_s - self._last.boottime_s
+        at = replace(self._last, boottime_s=at_s, wall_s=self._last.wall_s + passed_s)
+        self._pass(at, max(passed_s, self._scene.interval_s, self._policy.interval_s))
+        self._last = at
+
+    def _pass(self, at: Now, interval_s: float) -> None:
+        self._passes += 1
+        if interval_s != self._under.interval_s:
+            self._under = replace(self._policy, interval_s=interval_s)
+        scene, policy = self._scene, self._under
+        stale_s = self._axis.stale_s(scene, policy)
+        stale = at.boottime_s > stale_s
+        assessments = self._judge.assess(scene, at)
+        plan = decide(assessments, policy, self._ledger, at, Conditions(pods_stale=stale))
+        self._ledger = plan.ledger
+        for entry in plan.actions:
+            if entry.do.is_force:
+                self._ledger = self._ledger.note_observed(entry.assessment, at)
+        self._incidents.take(plan, assessments, at, stale=stale)
+        # A breaker that is open closes in quiet times, and has to see them.
+        self._busy = bool(plan.entries) or plan.ledger.brakes.opened is not None
+        self._next_s = self._next(plan, at, stale_s) if self._busy and not stale else math.inf
+
+    def _next(self, plan: Plan, at: Now, stale_s: float) -> float:
+        """When, if nothing changes, a step comes due, a brake or a protection lets go, or the hours of a rule end."""
+        waits = [self._wait_of(entry) for entry in plan.entries]
+        ends = (pod.deletion_deadline_s for pod in self._scene.pods.values())
+        waits += [end_s - at.wall_s + _LEAST_S for end_s in ends if end_s is not None]
+        hours = (rule.active for rule in self._policy.rules if rule.active is not None)
+        waits += [each.next_change_s(at.wall_s) - at.wall_s for each in hours]
+        # Until the pod list is too old the time counts, and then it does not.
+        waits += [stale_s - at.boottime_s, stale_s - at.boottime_s + _LEAST_S]
+        return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)
+
+    def _wait_of(self, entry: PlanEntry) -> float:
+        if entry.due_in_s > 0:
+            return entry.due_in_s
+        # Of two accounts with the same victim the second one comes to its turn with the next pass.
+        return self._scene.interval_s if entry.withheld_by is Brake.PENDING else entry.lets_go_in_s or 0.0
+
+
+class _Axis:
+    """One axis of time for all spans: the core remembers brakes in the boot time of one boot.
+
+    Each span is a boot of its own to the core, so that no ladder goes on over the time that nobody saw.
+    """
+
+    def __init__(self) -> None:
+        self._shift_s = 0.0
+        self._number = 0
+        self._boot = ""
+        self._last: Now | None = None
+
+    def moment(self, look: Look) -> Now:
+        """The moment of a look on the axis."""
+        at, last = look.at, self._last
+        if look.kind is Kind.FIRST:
+            self._number += 1
+            if last is not None and at.boot_id != self._boot:
+                self._shift_s = last.boottime_s + max(at.wall_s - last.wall_s, 0.0) - at.boottime_s
+            self._boot = at.boot_id
+        self._last = replace(at, boottime_s=at.boottime_s + self._shift_s, boot_id=f"{at.boot_id}/{self._number}")
+        return self._last
+
+    def stale_s(self, scene: Scene, policy: Policy) -> float:
+        """When the pod list is too old, on the axis."""
+        return scene.stale_at_s(policy.stale_after_s) + self._shift_s

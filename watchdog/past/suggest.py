@@ -1,0 +1,121 @@
+"""What a workload should declare, by what it used, and why: the number as it is written in the pod's own unit."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from watchdog.core.findings import Verdict
+from watchdog.core.units import format_bytes, format_quantity
+from watchdog.export.advice import number_of, plain_number, round_up
+from watchdog.export.phrases import inert
+from watchdog.past.usage import Usage
+
+_GENEROUS = 2  # declares so many times what would do
+
+
+class Stand(StrEnum):
+    """How a declaration stands to what was used."""
+
+    TOO_LITTLE = "too_little"
+    TOO_MUCH = "too_much"
+    FITS = "fits"
+    NOTHING = "nothing"
+    MISDECLARED = "misdeclared"
+    WHOLE = "whole"
+    UNUSED = "unused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """What to declare: the key, the value as it is written under it, and what that comes to in bytes."""
+
+    key: str
+    value: str
+    amount: int
+    per_gpu: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """How a workload's declaration stands, in words, and what to declare instead; None: nothing else."""
+
+    stand: Stand
+    reason: str
+    suggestion: Suggestion | None = None
+
+
+def advise(usage: Usage) -> Advice:
+    """Hold what was used against what is declared.
+
+    The suggestion allows the highest use that was seen: it is that use less what the allowance gives, rounded up to
+    16Mi, from 1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's unit.
+    """
+    stand = _stand(usage)
+    suggestion = _suggestion(usage) if stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE, Stand.FITS) else None
+    return Advice(stand=stand, reason=_reason(usage, stand), suggestion=suggestion)
+
+
+def _stand(usage: Usage) -> Stand:
+    last, declared = usage.last, usage.last.declared
+    if usage.known_s + usage.unknown_s <= 0:
+        return Stand.UNUSED
+    if usage.known_s <= 0 and not usage.over_s:
+        return Stand.UNKNOWN
+    if last.declared_by is None:
+        return Stand.MISDECLARED if last.verdict is Verdict.MISDECLARED else Stand.NOTHING
+    if usage.over_s > 0:
+        return Stand.TOO_LITTLE
+    if usage.declaration is None or usage.declaration[0].unit == "mig" or declared is None:
+        return Stand.WHOLE
+    return Stand.TOO_MUCH if declared >= _GENEROUS * max(round_up(usage.needed), 1) else Stand.FITS
+
+
+def _suggestion(usage: Usage) -> Suggestion | None:
+    if usage.declaration is None or usage.declaration[0].unit == "mig":
+        return None
+    declaration, key = usage.declaration
+    needed = max(round_up(usage.needed), round_up(1))
+    number = number_of(usage.last, declaration, key, needed, usage.last.declared or 0)
+    if number is None:
+        return None
+    return Suggestion(
+        key=key,
+        value=format_quantity(int(number)) if declaration.unit == 1 else plain_number(number),
+        amount=int(number * declaration.unit) if isinstance(declaration.unit, int) else needed,
+        per_gpu=declaration.per == "gpu",
+    )
+
+
+def _reason(usage: Usage, stand: Stand) -> str:
+    last, seen_s = usage.last, usage.known_s + usage.unknown_s
+    by, over = inert(last.declared_by or ""), _share(usage.over_s, seen_s)
+    reasons = {
+        Stand.TOO_LITTLE: f"declares too little: was over what is allowed for {over} of the time",
+        Stand.TOO_MUCH: f"declares {_times(last.declared or 0, usage.needed)} what it ever needed",
+        Stand.FITS: "what it declares is enough for the most that it used, and not twice as much",
+        Stand.NOTHING: "declares nothing",
+        Stand.MISDECLARED: f"what it declares can't be true: {_misdeclared(usage)}",
+        Stand.WHOLE: f"asks for whole devices by {by}: there is no number to change",
+        Stand.UNUSED: "held no GPU memory in this time",
+        Stand.UNKNOWN: "what it used is not known: the driver did not say",
+    }
+    reason = reasons[stand]
+    if usage.unknown_s > 0 and stand is not Stand.UNKNOWN:
+        reason += f"; for {_share(usage.unknown_s, seen_s)} of the time its use is not known, and may have been more"
+    return reason
+
+
+def _misdeclared(usage: Usage) -> str:
+    said = [f"{skipped.source}: {skipped.why}" for skipped in usage.last.misdeclarations]
+    return inert("; ".join(said) or "a total and an amount per GPU, or one amount for several containers", 400)
+
+
+def _share(part_s: float, whole_s: float) -> str:
+    percent = 100 * part_s / whole_s if whole_s else 0.0
+    return "less than 1%" if percent < 1 else f"{percent:.0f}%"
+
+
+def _times(declared: int, needed: int) -> str:
+    if needed == 0:
+        return f"{format_bytes(declared)}, and the allowance alone was enough for"
+    return f"{declared / needed:.1f} times"
