@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.export.build import entry
 from tests.worlds import at, policy
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import Policy, Safety
 from watchdog.enforcement import REMEDIES, Footing, judge, stop_file
 from watchdog.leftovers import Leftover, Leftovers
+from watchdog.options import Options
+from watchdog.reporter import Reporter
 
 FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
@@ -47,6 +50,36 @@ def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> 
     assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).suspended == ("stop_file",)
     stop_file(journal).unlink()
     assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).enforcing
+
+
+def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
+    """A dangling link of that name, or a place that can't be looked at, is no reason to go on killing."""
+    journal = tmp_path / "journal.db"
+    stop_file(journal).symlink_to(tmp_path / "nowhere")
+    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).suspended == ("stop_file",)
+    too_long = tmp_path / ("x" * 300) / "journal.db"
+    assert judge(policy(), FIRM, too_long, has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert judge(policy(), FIRM, tmp_path / "no" / "journal.db", has_lock=True, has_journal=True).enforcing
+
+
+def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
+    """A daemon whose lock file was taken away lets go of the journal, and reads it anew once it has the lock again."""
+    options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
+    first, second = Reporter(options, policy(), at(0)), Reporter(options, policy(), at(0))
+    assert first.tend(at(0)) is not None
+    (tmp_path / "journal.db.lock").unlink()
+    assert second.tend(at(1)) is not None
+    assert first.tend(at(2)) is None
+    assert not first.has_journal
+    deed = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3))
+    second.stop((), at(4))
+    inherited = first.tend(at(5))
+    assert inherited is not None
+    assert [each.deed for each in inherited.unfinished] == [deed]
+    assert len(inherited.brakes.begun[()]) == 1
+    first.stop((), at(6))
+    for each in (first, second):
+        each._server.close()
 
 
 def _leftover(pid: int = 7) -> Leftover:

@@ -140,9 +140,9 @@ class Deeds:
         """Close an earlier daemon's deed in the record: its memory is free, or it has been waited for long enough."""
         self._record.released(deed, now, None, "the watchdog had ended before its memory was seen free")
 
-    def note_breaker(self, opened: Now | None, now: Now) -> None:
+    def note_breaker(self, opened: Now | None) -> None:
         """Write down that the breaker has opened, or closed (None): a daemon that starts again must know."""
-        self._record.breaker(opened, now)
+        self._record.breaker(opened)
 
     def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
         """Stop all of them where they are: no further signal."""

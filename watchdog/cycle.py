@@ -72,9 +72,10 @@ class Cycle:
         """Go on where an earlier daemon ended: its deeds without an end are waited for, and all of them count."""
         self._leftovers.add(leftovers)
         for each in leftovers:
-            under_way = UnderWay(step=each.step, victim=each.victim)
+            # Which scope it had is not kept: that all of the pod waits is one wait too many at most.
+            under_way = UnderWay(step=None, victim=each.victim, whole_pod=True, until_s=each.until_s)
             self.ledger = self.ledger.note_under_way(each.account, "", None, under_way)
-        self.ledger = replace(self.ledger, brakes=self.ledger.brakes.merged(brakes))
+        self.ledger = replace(self.ledger, brakes=self.ledger.brakes.inheriting(brakes))
 
     @property
     def is_acting(self) -> bool:
@@ -159,17 +160,18 @@ class Cycle:
             return outcome
         if entry.hastens:
             self._deeds.hasten(entry, now)
-            account, declared = entry.account, entry.assessment.declared
-            self.ledger = self.ledger.note_under_way(account, entry.rule.name, declared, _under_way(entry))
+            self.ledger = self.ledger.note_hastened(entry.account, entry.definition.signature)
             return None
         again = _renew(entry, renewed.get(entry.account), now)
         return self._kill(again, view) if isinstance(again, PlanEntry) else self._settled(again)
 
     def _kill(self, entry: PlanEntry, view: View) -> Outcome | Brake:
-        result = self._deeds.begin(entry, view.setting.policy.release_timeout_s)
+        timeout_s = view.setting.policy.release_timeout_s
+        result = self._deeds.begin(entry, timeout_s)
         if isinstance(result, Outcome):
             if result.deed is not None:  # what has been intended counts, whatever came of it
-                self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, _under_way(entry), result.at)
+                under_way = _under_way(entry, timeout_s, result.at)
+                self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, under_way, result.at)
             if result.result is not Result.DONE:
                 self._settle(result)
         return result
@@ -201,7 +203,7 @@ class Cycle:
         if after is not before and after is not None and is_trial:
             ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
         elif after is not before and not (before is not None and before.observed):
-            self._deeds.note_breaker(now if after is not None else None, now)
+            self._deeds.note_breaker(now if after is not None else None)
         self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
@@ -234,9 +236,15 @@ def _acts(entry: PlanEntry, view: View) -> bool:
     return view.enforcing and not entry.assessment.observes
 
 
-def _under_way(entry: PlanEntry) -> UnderWay:
-    whole_pod = entry.definition.scope == "pod"
-    return UnderWay(step=entry.step, victim=entry.victim, whole_pod=whole_pod, cards=entry.cards)
+def _under_way(entry: PlanEntry, release_timeout_s: float, now: Now) -> UnderWay:
+    step = entry.definition
+    return UnderWay(
+        step=step.signature,
+        victim=entry.victim,
+        whole_pod=step.scope == "pod",
+        cards=entry.cards,
+        until_s=now.boottime_s + step.grace_s + release_timeout_s,
+    )
 
 
 def _renew(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntry | Outcome | None:

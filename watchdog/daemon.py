@@ -155,6 +155,7 @@ class Daemon:
         )
         if self._enforcement.enforcing and not before.enforcing:
             self._cycle.ledger = self._cycle.ledger.begun_anew()
+            self._opened = None  # what was planned before, and waits for its second look, is not to be done now
 
     def _reload(self, now: Now) -> None:
         try:

@@ -30,7 +30,7 @@ class Record(Protocol):
     def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
         """Note when the memory was seen free; None: it was not, in time."""
 
-    def breaker(self, opened: Now | None, now: Now) -> None:
+    def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed."""
 
 

@@ -50,7 +50,7 @@ def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, ha
         *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
         *([] if has_lock else ["lock"]),
         *([] if has_journal else ["journal"]),
-        *(["stop_file"] if stop_file(journal).exists() else []),
+        *(["stop_file"] if _is_there(stop_file(journal)) else []),
         *(["policy_not_followed"] if policy.later else []),
     ]
     return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
@@ -59,6 +59,17 @@ def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, ha
 def stop_file(journal: Path) -> Path:
     """The file that turns enforcement off while it exists."""
     return journal.parent / "stop"
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of this name, a dangling link too; where that can't be seen, it counts as there."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _is_foreign(policy: Policy, footing: Footing) -> bool:

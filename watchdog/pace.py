@@ -2,6 +2,7 @@
 
 import math
 
+from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
 from watchdog.core.plan import Plan
 
@@ -9,6 +10,7 @@ from watchdog.core.plan import Plan
 # lie close together share one.
 _CLOSEST_S = 0.1
 _SHORTEST_S = 1.0
+_LASTING = (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER)  # brakes that time does not lift
 
 
 class Pace:
@@ -36,7 +38,8 @@ class Pace:
 
     def plan(self, plan: Plan, now: Now) -> None:
         """A pass has ended with this plan: be there when its first step comes due, or a brake lets go."""
-        waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by is None]
+        # What a brake will hold back then is looked at all the same: it may have let go by then.
+        waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by not in _LASTING]
         waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))

@@ -62,10 +62,10 @@ class DeedRecord:
         if self.journal is not None:
             self.journal.released(deed, now, release_s, reason)
 
-    def breaker(self, opened: Now | None, now: Now) -> None:
+    def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed."""
         if self.journal is not None:
-            self.journal.breaker(opened, now)
+            self.journal.breaker(opened)
 
 
 class Reporter:
@@ -122,6 +122,10 @@ class Reporter:
         """
         inheritance: Inheritance | None = None
         problem = ""
+        if not self._lock.held and self.record.journal is not None:
+            # Whoever had the lock meanwhile may have begun deeds: they are read when the journal is opened again.
+            self.record.journal.close()
+            self.record.journal = None
         # A second daemon keeps its hands off the journal: the deeds without an end in it may be the first one's.
         if not self._lock.retry():
             problem = self._lock.problem

@@ -48,7 +48,7 @@ class MemoryRecord:
         """Remember a release."""
         self.lines.append(("released", str(release_s)))
 
-    def breaker(self, opened: Now | None, now: Now) -> None:
+    def breaker(self, opened: Now | None) -> None:
         """Remember a turn of the breaker."""
         self.lines.append(("breaker", "closed" if opened is None else "opened"))
 

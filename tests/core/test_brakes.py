@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.core.town import Town, held, resident, under
 from tests.worlds import at, rule, step
-from watchdog.core.brakes import Begun, BrakeMemory, in_this_boot_s
+from watchdog.core.brakes import Begun, Brake, BrakeMemory, in_this_boot_s
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.policy import Backoff, Brakes, Window
@@ -47,6 +47,26 @@ def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: str) -> None
     town = Town(under(brakes))
     town.live(0, [resident("a", "web")])
     assert held(town.see(1, [resident("b", "web")]))["b"][0] == brake
+
+
+def test_the_time_is_that_at_which_the_last_brake_lets_go() -> None:
+    """The first brake is named, and the time is when none holds any more: nobody is promised a kill that won't come."""
+    brakes = Brakes(owner=Window(count=1, per_s=50), node=Window(count=1, per_s=80))
+    town = Town(under(brakes))
+    town.live(0, [resident("a", "web")])
+    assert held(town.see(1, [resident("b", "web")])) == {"b": ("owner", 79.0)}
+
+
+def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
+    """What is foreseen is said: the brake of the moment at which the step comes due, and when that lets go."""
+    ladder = rule(step("100%", 30))
+    town = Town(under(Brakes(owner=Window(count=1, per_s=50)), ladder))
+    town.ledger = replace(town.ledger, brakes=BrakeMemory.of([(OWNER, Begun(at(0).boottime_s))]))
+    (early,) = town.see(1, [resident("b", "web")]).entries
+    assert (early.due_in_s, early.withheld_by, early.lets_go_in_s) == (30.0, Brake.OWNER, 49.0)
+    town.ledger = replace(town.ledger, accounts={})
+    (late,) = town.see(25, [resident("c", "web")]).entries
+    assert (late.due_in_s, late.withheld_by, late.lets_go_in_s) == (30.0, None, None)
 
 
 def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
@@ -97,15 +117,18 @@ def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int
     assert held(town.see(381 + quiet, [resident("next", "web")])) == {"next": ("owner_backoff", wait)}
 
 
-def test_what_an_earlier_daemon_left_is_added_to_what_is_known() -> None:
-    """A daemon that gets the lock late counts the deeds of the one before, and its open breaker, with its own."""
-    mine = replace(BrakeMemory().note(OWNER, Begun(50.0, observed=True)), opened=Begun(55.0, observed=True))
-    earlier = replace(BrakeMemory.of([(OWNER, Begun(60.0)), (OWNER, Begun(10.0))]), opened=Begun(5.0))
-    merged = mine.merged(earlier)
-    assert [each.at_s for each in merged.begun[OWNER]] == [10.0, 50.0, 60.0]
-    assert merged.opened == Begun(5.0)
-    assert merged.without_observed() == earlier
-    assert mine.merged(BrakeMemory()) == mine
+def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
+    """A daemon that gets the lock, late or again, counts all that was really done, by whom ever, and no deed twice."""
+    done, planned = Begun(40.0), Begun(50.0, observed=True)
+    mine = replace(BrakeMemory.of([(OWNER, done), (OWNER, planned)]), opened=Begun(55.0, observed=True))
+    journal = replace(BrakeMemory.of([(OWNER, Begun(60.0)), (OWNER, Begun(40.001))]), opened=Begun(5.0))
+    found = mine.inheriting(journal)
+    assert found.begun[OWNER] == found.begun[()] == (Begun(40.001), planned, Begun(60.0))
+    assert found.opened == Begun(5.0)
+    assert found.without_observed() == journal
+    alone = mine.inheriting(BrakeMemory())
+    assert (alone.begun[OWNER], alone.opened) == ((planned,), Begun(55.0, observed=True))
+    assert replace(mine, opened=Begun(1.0)).inheriting(BrakeMemory()).opened is None
 
 
 def test_a_factor_of_one_keeps_the_wait() -> None:
@@ -115,9 +138,7 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
         memory = memory.note(OWNER, Begun(float(second)))
     for factor in (1.0, 100.0):
         brakes = Brakes(owner_backoff=Backoff(first_s=10, factor=factor, max_s=50))
-        found = memory.holds(OWNER, brakes, 5000.0)
-        assert found is not None
-        assert found.lets_go_in_s == (9 if factor == 1 else 49)
+        assert memory.waits(OWNER, brakes, 5000.0) == ((Brake.OWNER_BACKOFF, 9 if factor == 1 else 49),)
 
 
 def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
@@ -125,7 +146,7 @@ def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
     ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
     town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
     (kill,) = town.see(0, [resident("a", "web")]).actions
-    under_way = UnderWay(step=kill.step, victim=kill.victim, cards=kill.cards)
+    under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
     town.ledger = town.ledger.note_begun(kill.assessment, "all", under_way, at(0))
     for second in range(1, 5):
         town.see(second, [resident("a", "web")])

@@ -150,6 +150,49 @@ def test_whole_cards_take_no_default(
     assert (seen.verdict, seen.declared) == (verdict, declared)
 
 
+def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
+    """Points 4 and 6: a declaration that can't be true is said, and the card stays the container's own."""
+    whole = pod("a", container(declared="8Pi", resources={"nvidia.com/gpu": "1"}))
+    seen = only(whole, policy(rule(step(), default=4 * Gi)), 6 * Gi)
+    assert (seen.verdict, seen.declared, len(seen.misdeclarations)) == (Verdict.WITHIN, 80 * Gi, 1)
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "tencent.com/vcuda-core"])
+@pytest.mark.parametrize("number", ["1000000000", str(2**63 - 1), "999999999999999999999999"])
+def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
+    """A tenant writes the number, and a rejected pod stays in the list: it must not become as many values."""
+    unless = Declaration(
+        kind="resource",
+        key="tencent.com/vcuda-memory",
+        unit=Gi,
+        unless=Unless(resource="tencent.com/vcuda-core", at_least=100),
+    )
+    greedy = pod("a", container(resources={key: number, "tencent.com/vcuda-memory": "1"}))
+    assert only(greedy, policy(declarations=(unless,)), Gi).verdict in (Verdict.WITHIN, Verdict.UNKNOWN)
+
+
+def test_unknown_use_moves_no_amount_to_another_gpu() -> None:
+    """Law 3: on which GPUs an amount for one GPU holds is open while the use on one of two is unknown."""
+    hami = pod("a", container(resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "1"}))
+    under = policy(rule(step()), declarations=(HAMI,))
+    seen = snapshot([use(1, 6 * Gi, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
+    assert [(a.account.gpu, a.declared) for a in assessed(seen, [hami], under)] == [("GPU-0", 8 * Gi), ("GPU-1", 0)]
+    dark = snapshot([use(1, None, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
+    assert {(a.verdict, a.declared) for a in assessed(dark, [hami], under)} == {(Verdict.UNKNOWN, None)}
+    one = snapshot([use(1, None, 0)], gpus=[gpu(0), gpu(1)])
+    assert [a.declared for a in assessed(one, [hami], under)] == [8 * Gi]
+
+
+def test_the_default_is_not_for_the_init_phase_of_a_pod_that_declares() -> None:
+    """Point 7: in a pod account it applies only if no container declares, whichever runs at the moment."""
+    load = replace(container("load"), kind=ContainerKind.INIT, running=True)
+    loading = pod("a", load, container("main", "20Gi"))
+    under = policy(rule(step(), default=0))
+    seen = snapshot([use(1, Gi)], [process(1, "a/load")])
+    (got,) = assessed(seen, [loading], under)
+    assert (got.verdict, got.declared) == (Verdict.UNDECLARED, None)
+
+
 def test_a_mig_resource_declares_the_instance() -> None:
     """Point 4: a MIG resource declares the instances that it names, by their own size."""
     owner = pod("a", container(resources={"nvidia.com/mig-1g.10gb": "1"}))

@@ -163,8 +163,8 @@ def test_daemonset_pods_are_not_evicted() -> None:
     assert planned(seen, [of_daemonset], AT_ONCE).actions[0].do is Do.KILL
 
 
-def _under_way(step_: int = 0, victim: str = "main", *, whole_pod: bool = False) -> Ledger:
-    under_way = UnderWay(step=step_, victim=victim, whole_pod=whole_pod)
+def _under_way(above: str = "100%", victim: str = "main", *, whole_pod: bool = False) -> Ledger:
+    under_way = UnderWay(step=step(above).signature, victim=victim, whole_pod=whole_pod, until_s=1030.0)
     return Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
 
 
@@ -187,8 +187,32 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     assert (action.step, action.hastens) == (1, True)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
-    again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(step_=1))
+    again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way("150%"))
     assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
+
+
+def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
+    """Point 20 and 24: steps put in front of the one under way by a new policy end no grace."""
+    seen = snapshot([use(5, 2 * Gi)])
+    ladder = policy(rule(step("100%", 0, "warn"), step("100%")))
+    plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way())
+    assert [(e.do.value, e.withheld_by, e.news) for e in plan.entries] == [
+        ("warn", None, False),
+        ("kill", Brake.PENDING, False),
+    ]
+    gone = policy(rule(step("120%")))
+    plan = planned(seen, [pod("a", container(declared="1Gi"))], gone, _under_way())
+    assert [(e.withheld_by, e.hastens) for e in plan.entries] == [(Brake.PENDING, False)]
+
+
+def test_pending_says_how_long_at_most() -> None:
+    """What waits for a deed under way waits until its `release_timeout` at most, also for one of this very pass."""
+    seen = snapshot([use(5, 2 * Gi)])
+    (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
+    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
+    forever = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, UnderWay(step=None, victim="main"))
+    (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, forever).entries
+    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, None)
 
 
 def test_two_accounts_do_not_act_on_one_container_at_once() -> None:

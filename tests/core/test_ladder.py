@@ -161,7 +161,9 @@ def test_after_a_kill_the_timers_of_force_begin_anew() -> None:
     story = Story(policy(rule(step("100%", 0, "warn"), KILL_10)))
     plan = story.run(range(11), 5 * Gi)
     (kill,) = plan.actions
-    story.ledger = story.ledger.note_begun(kill.assessment, "all", UnderWay(step=1, victim="main"), at(10))
+    story.ledger = story.ledger.note_begun(
+        kill.assessment, "all", UnderWay(step=kill.definition.signature, victim="main"), at(10)
+    )
     story.ledger = story.ledger.note_ended(kill.account)
     assert taken(story.run(range(12, 22), 5 * Gi)) == []
     assert taken(story.see(22, 5 * Gi)) == ["kill"]

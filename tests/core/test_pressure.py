@@ -79,8 +79,8 @@ def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
     plan = place.see(0, pods, {"a": 5 * Gi, "b": 3 * Gi})
     (kill,) = plan.actions
     assert kill.account.uid == "a"
-    assert held(plan) == {"b": ("pending", None)}
-    under_way = UnderWay(step=kill.step, victim=kill.victim, cards=kill.cards)
+    assert held(plan) == {"b": ("pending", 40.0)}  # grace and release_timeout, at most
+    under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
     place.ledger = place.ledger.note_begun(kill.assessment, "all", under_way, at(0))
     assert held(place.see(1, pods, {"a": 5 * Gi, "b": 3 * Gi}))["b"] == ("pending", None)
     place.ledger = place.ledger.note_ended(kill.account)
@@ -102,7 +102,7 @@ def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 2 * Gi})
     # a's own step under pressure is the last that is due; b waits for it
     assert [entry.account.uid for entry in plan.actions] == ["a"]
-    assert held(plan) == {"b": ("pending", None)}
+    assert held(plan) == {"b": ("pending", 40.0)}
 
 
 def test_a_step_under_pressure_that_is_held_back_holds_back_no_other() -> None:
@@ -156,6 +156,19 @@ def test_a_lasting_shortage_is_one_incident() -> None:
     (planned_,) = place.see(0, pods).actions
     place.ledger = place.ledger.note_observed(planned_.assessment, at(0))
     assert [place.see(second, pods).actions for second in range(1, 4)] == [(), (), ()]
+
+
+def test_observe_plans_one_victim_a_short_card() -> None:
+    """Points 36 and 37: what enforcement would do is one victim; the others wait as long as nothing is freed."""
+    place = town()
+    pods = [resident(uid, uid) for uid in "abc"]
+    planned_: list[str] = []
+    for second in range(5):
+        for entry in place.see(second, pods).actions:
+            planned_.append(entry.account.uid)
+            place.ledger = place.ledger.note_observed(entry.assessment, at(second))
+    assert planned_ == ["a"]
+    assert {uid: brake for uid, (brake, _) in held(place.see(5, pods)).items()} == {"b": "pending", "c": "pending"}
 
 
 def test_a_stale_list_holds_it() -> None:

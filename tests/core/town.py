@@ -55,7 +55,7 @@ class Town:
 
     def strike(self, entry: PlanEntry, second: float) -> None:
         """Begin a deed and end it at once."""
-        under_way = UnderWay(step=entry.step, victim=entry.victim, cards=entry.cards)
+        under_way = UnderWay(step=entry.definition.signature, victim=entry.victim, cards=entry.cards)
         self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, under_way, at(second))
         self.ledger = self.ledger.note_ended(entry.account)
 

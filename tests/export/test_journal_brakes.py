@@ -13,7 +13,8 @@ from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
+from watchdog.export.journal import Journal, JournalError
+from watchdog.export.journal_read import history
 
 LIMITS = JournalLimits(max_age_s=60.0, max_size=2**20)
 KEYS = (ProcessKey(pid=101, start_ticks=1010),)
@@ -61,11 +62,68 @@ def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> 
     """A journal that may keep a minute of the past must not make a window of ten minutes forget."""
     journal.released(journal.intend(entry(), KEYS, at(0)), at(1), 1.0, "")
     journal.end(1, Result.DONE, "", at(1))
-    journal.prune(replace(at(2), wall_s=at(0).wall_s + 1e8))
+    journal.prune(replace(at(2), boottime_s=at(0).boottime_s + 1e8, wall_s=at(0).wall_s + 1e8))
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM deed").fetchone() == (0,)
     connection.close()
     assert len(reread(path, at(10)).begun[OWNER]) == 1
+
+
+def test_a_jump_of_the_wall_clock_prunes_nothing_of_this_boot(journal: Journal, path: Path) -> None:
+    """A wall clock that is 40 days ahead for a moment takes neither a deed that is waited for nor the history."""
+    deed = journal.intend(entry(), KEYS, at(0))
+    journal.end(journal.intend(entry(), KEYS, at(0)), Result.FAILED, "it forked", at(1))
+    before = len(history(path, None, 0.0))
+    journal.prune(replace(at(2), wall_s=at(2).wall_s + 40 * 86400))
+    assert [each.deed for each in journal.unfinished()] == [deed]
+    assert len(history(path, None, 0.0)) == before
+    journal.prune(replace(at(2), boot_id="another", wall_s=at(2).wall_s + 40 * 86400))
+    assert history(path, None, 0.0) == []
+
+
+def _begin_anew(journal: Journal, path: Path) -> None:
+    for each in path.parent.iterdir():
+        each.unlink()
+    with pytest.raises(JournalError):
+        journal.intend(entry(), KEYS, at(50))
+    assert journal.probe()
+
+
+def test_a_journal_that_is_begun_anew_forgets_no_brake(journal: Journal, path: Path) -> None:
+    """Who removes the file under a running daemon, or damages it, takes nothing from the brakes of the next one."""
+    journal.end(journal.intend(entry(), KEYS, at(0)), Result.FAILED, "it forked", at(1))
+    journal.breaker(at(5))
+    kept = reread(path, at(60))
+    assert kept.begun
+    _begin_anew(journal, path)
+    assert reread(path, at(60)) == kept
+
+
+def test_a_journal_that_is_begun_anew_knows_the_deeds_under_way(journal: Journal, path: Path) -> None:
+    """After it the next daemon still waits for what is under way, and no number stands for two deeds."""
+    over = journal.intend(entry(), KEYS, at(0))
+    journal.end(over, Result.FAILED, "it forked", at(1))
+    under_way = journal.intend(entry(), KEYS, at(2))
+    _begin_anew(journal, path)
+    later = journal.intend(entry(), KEYS, at(60))
+    assert later > under_way > over
+    assert [each.deed for each in journal.unfinished()] == [under_way, later]
+    journal.end(under_way, Result.DONE, "", at(61))
+    journal.released(under_way, at(62), 60.0, "")
+    assert [each.deed for each in journal.unfinished()] == [later]
+
+
+def test_a_breaker_that_turns_while_the_disk_is_full_is_written_later(journal: Journal, path: Path) -> None:
+    """What could not be written of the breaker is there once the journal takes writes again."""
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        journal.breaker(at(5))
+        assert not journal.writable
+        other.execute("ROLLBACK")
+    other.close()
+    assert reread(path, at(20)).opened is None
+    assert journal.probe()
+    assert reread(path, at(20)).opened == Begun(at(5).boottime_s)
 
 
 def test_after_a_reboot_moments_are_taken_from_the_wall_clock(journal: Journal, path: Path) -> None:
@@ -79,11 +137,11 @@ def test_after_a_reboot_moments_are_taken_from_the_wall_clock(journal: Journal, 
 def test_the_breaker_is_remembered_until_it_closes(journal: Journal, path: Path) -> None:
     """A daemon that starts again finds an open breaker open, and since when."""
     assert reread(path, at(1)).opened is None
-    journal.breaker(at(5), at(5))
+    journal.breaker(at(5))
     assert reread(path, at(20)).opened == Begun(at(5).boottime_s)
-    journal.breaker(at(7), at(7))
+    journal.breaker(at(7))
     assert reread(path, at(20)).opened == Begun(at(7).boottime_s)
-    journal.breaker(None, at(9))
+    journal.breaker(None)
     assert reread(path, at(20)).opened is None
 
 

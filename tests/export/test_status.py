@@ -213,14 +213,17 @@ def test_a_deed_under_way_is_told() -> None:
     """While a kill waits for its memory the account says which step it was and whom it hit."""
     report = climbing(31)
     (key,) = report.plan.ledger.accounts
-    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=1, victim="main"))
+    state = replace(
+        report.plan.ledger.accounts[key],
+        under_way=UnderWay(step=report.policy.rules[0].steps[1].signature, victim="main"),
+    )
     busy = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: state})))
     (account,) = status_document(busy)["accounts"]
     assert account["under_way"] == {"step": 1, "do": "kill", "container": "main", "grace_s": 10}
-    forgotten = replace(state, under_way=UnderWay(step=9, victim=""))
+    forgotten = replace(state, under_way=UnderWay(step=None, victim=""))
     after = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: forgotten})))
     (account,) = status_document(after)["accounts"]
-    assert account["under_way"] == {"step": 9, "do": None, "container": None, "grace_s": None}
+    assert account["under_way"] == {"step": None, "do": None, "container": None, "grace_s": None}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,9 @@ def _observing(**more: object) -> CycleReport:
 def _under_way(step_: int = 1, **more: object) -> CycleReport:
     report = held(Brake.PENDING)
     (key,) = report.plan.ledger.accounts
-    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=step_, victim="main"))
+    steps = report.policy.rules[0].steps
+    signature = steps[step_].signature if step_ < len(steps) else None
+    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=signature, victim="main"))
     ledger = replace(report.plan.ledger, accounts={key: state})
     return replace(report, plan=replace(report.plan, ledger=ledger), **more)  # type: ignore[arg-type]
 

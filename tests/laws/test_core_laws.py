@@ -192,7 +192,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
     if not kills:
         return
     busy = data.draw(st.sampled_from(kills))
-    under_way = UnderWay(step=busy.step, victim=busy.victim)
+    under_way = UnderWay(step=busy.definition.signature, victim=busy.victim)
     ledger = Ledger().note_under_way(busy.account, busy.rule.name, busy.assessment.declared, under_way)
     plan = plan_of(node, ledger)
     others = {each.account for each in kills if each.account.uid != busy.account.uid}

@@ -49,14 +49,6 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Which brake holds, and for how long."""
-
-    brake: Brake
-    lets_go_in_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeMemory:
     """What the brakes remember: the deeds begun by whom they concern, oldest first, and when the breaker opened."""
 
@@ -87,29 +79,33 @@ class BrakeMemory:
         opened = self.opened if self.opened is not None and not self.opened.observed else None
         return BrakeMemory(begun={whom: deeds for whom, deeds in begun.items() if deeds}, opened=opened)
 
-    def merged(self, earlier: "BrakeMemory") -> "BrakeMemory":
-        """What is remembered here together with what an earlier daemon left."""
-        begun = dict(self.begun)
-        for whom, deeds in earlier.begun.items():
-            both = (*deeds, *begun.get(whom, ()))
-            begun[whom] = tuple(sorted(both, key=lambda each: each.at_s))[-MOST_REMEMBERED:]
-        # What was really opened outweighs what was only observed while another daemon held the lock.
-        return BrakeMemory(begun=begun, opened=earlier.opened or self.opened)
+    def inheriting(self, journal: "BrakeMemory") -> "BrakeMemory":
+        """The memory after the journal has been read: all that was really begun stands there, what was planned here.
+
+        A breaker that was really opened outweighs one that was only observed, while another daemon held the lock say.
+        """
+        planned = {
+            whom: tuple(each for each in deeds if each.observed) for whom, deeds in self.begun.items() if len(whom) == 3
+        }
+        both = [(whom, each) for memory in (journal.begun, planned) for whom, deeds in memory.items() for each in deeds]
+        owned = [(whom, each) for whom, each in both if len(whom) == 3]
+        opened = self.opened if self.opened is not None and self.opened.observed else None
+        return replace(BrakeMemory.of(owned), opened=journal.opened or opened)
 
     def last_s(self, whom: Whom) -> float | None:
         """When the last deed was begun; None: none is remembered."""
         deeds = self.begun.get(whom)
         return deeds[-1].at_s if deeds else None
 
-    def holds(self, owner: Whom, brakes: Brakes, now_s: float) -> Held | None:
-        """The first brake that holds back a deed on a pod of this owner: owner, back-off, namespace, node."""
+    def waits(self, owner: Whom, brakes: Brakes, now_s: float) -> tuple[tuple[Brake, float], ...]:
+        """The brakes that hold back a deed on a pod of this owner, in their order, each with the seconds until then."""
         waits = (
             (Brake.OWNER, self._window(owner, brakes.owner, now_s)),
             (Brake.OWNER_BACKOFF, self._backoff(owner, brakes.owner_backoff, now_s)),
             (Brake.NAMESPACE, self._window(owner[:1], brakes.namespace, now_s)),
             (Brake.NODE, self._window(NODE, brakes.node, now_s)),
         )
-        return next((Held(brake=brake, lets_go_in_s=wait) for brake, wait in waits if wait > 0), None)
+        return tuple((brake, wait_s) for brake, wait_s in waits if wait_s > 0)
 
     def in_a_row(self, owner: Whom, backoff: Backoff) -> int:
         """How many deeds on pods of an owner followed one another; a quiet time of twice `max_s` ends the row."""

@@ -44,13 +44,14 @@ def turn(memory: BrakeMemory, breaker: Breaker | None, crowd: Crowd, now_s: floa
     """The memory after the breaker has looked at the crowd: opened, still open, or closed.
 
     It opens by those who are due. It closes, a `hold` after it opened at the earliest, once the share of those above a
-    mark has fallen, due or not: ladders that begin anew must not close it. `blind`: the readings say nothing now.
+    mark has fallen, due or not: ladders that begin anew must not close it. However few owners are left: that most of
+    them are gone is what it let through. `blind`: the readings say nothing now.
     """
     if breaker is None:
         return replace(memory, opened=None) if memory.opened is not None else memory
     opened = memory.opened
     if opened is None:
-        is_crowded = _is_crowded(crowd.due, crowd.known, breaker)
+        is_crowded = len(crowd.known) >= breaker.of_at_least and _is_crowded(crowd.due, crowd.known, breaker)
         return replace(memory, opened=Begun(now_s)) if is_crowded and not blind else memory
     if blind or now_s < opened.at_s + breaker.hold_s:
         return memory
@@ -72,8 +73,7 @@ def breaker_wait_s(memory: BrakeMemory, breaker: Breaker | None, now_s: float) -
 
 def _is_crowded(offenders: frozenset[Whom], owners: frozenset[Whom], breaker: Breaker) -> bool:
     share = breaker.offenders
-    enough = len(owners) >= breaker.of_at_least and bool(offenders)
-    return enough and len(offenders) * share.denominator >= len(owners) * share.numerator
+    return bool(offenders) and len(offenders) * share.denominator >= len(owners) * share.numerator
 
 
 def _let_through(memory: BrakeMemory, since_s: float) -> frozenset[Whom]:

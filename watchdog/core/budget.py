@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from watchdog.core.amount import Amount
+from watchdog.core.amount import Amount, Devices
 from watchdog.core.cards import Cards
 from watchdog.core.declare import PodDeclaration, active_containers
 from watchdog.core.findings import AttributedUse
@@ -53,7 +53,9 @@ def budget(pod: Pod, declaration: PodDeclaration, scale: "Scale", policy: Policy
     if declaration.pod is None and declaration.misdeclared & asked and (amounts or scale.rule.default is None):
         return Budget(misdeclared=True)
     if not amounts:
-        return _default(scale, policy)
+        # In the init phase the containers that declare may not run yet.
+        is_silent = scale.container is None and declaration.containers
+        return Budget() if is_silent else _default(scale, policy)
     return _granted(amounts, scale, policy)
 
 
@@ -95,12 +97,24 @@ def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = Fa
     cards = Cards(gpus=scale.gpus)
     sizes: dict[str, int] = {}
     for name, amount in amounts.items():
-        holder = Holder(_most_used(_uses_of(scale.pod_uses, name)), scale.gpu, cards)
+        uses = _uses_of(scale.pod_uses, name)
+        holder = Holder(_most_used(uses), scale.gpu, cards)
+        if _is_undecided(amount, holder, uses):
+            return None
         size = bytes_of(amount, holder, by_request=by_request)
         if size is None:
             return None
         sizes[name] = size
     return sizes
+
+
+def _is_undecided(amount: Amount, holder: Holder, uses: tuple[AttributedUse, ...]) -> bool:
+    """Whether it is open on which GPUs an amount holds: more are used than it is for, and not all use is known."""
+    if all(use.used is not None for use in uses):
+        return False
+    if isinstance(amount.size, Devices):
+        return len(holder.most_used) > sum(count for _, count in amount.size.counts)
+    return amount.count is not None and len(holder.most_used) > amount.count
 
 
 def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:

@@ -41,7 +41,9 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
             candidates.append(tuple(_entry(assessment, rule, rung, state, now) for rung in shown))
     ledger = replace(ledger, accounts=states, last_pass=now if is_whole else ledger.last_pass)
     ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.pods_stale)
-    gate = Gate(conditions, policy.brakes, ledger, now)
+    gate = Gate(conditions, policy, ledger, now)
+    observed = (entry for account in candidates for entry in account if ledger.accounts[entry.account].observed)
+    gate.reserve(entry.card for entry in observed if entry.card is not None)
     entries = [entry for account in sorted(candidates, key=_turn) for entry in gate.pass_through(account)]
     return Plan(
         entries=tuple(sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step))),
@@ -77,7 +79,7 @@ def _look_at_crowd(
     breaker = policy.brakes.breaker
     if not due and ledger.brakes.opened is None and ledger.trial.opened is None:
         return ledger, None
-    blind = stale or not any(assessment.is_conclusive for assessment in assessments)
+    blind = stale or (len(assessments) > 0 and not any(each.is_conclusive for each in assessments))
     crowd = Crowd.of((each for each in assessments if not each.observes), above, due)
     trial = Crowd.of((each for each in assessments if each.observes), above, due)
     brakes = turn(ledger.brakes, breaker, crowd, now.boottime_s, blind=blind)

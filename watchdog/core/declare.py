@@ -102,11 +102,12 @@ class _Reader:
                 amount = self._amount(declaration, written, f"container {container.name}")
             if amount is not None:
                 return order, replace(amount, count=_count(container.resources, amount.source))
+        whole = self._whole(container)
+        if whole is not None:
+            return self._last, whole
         if len(self.skipped) > tried:
             self.misdeclared.add(container.name)
-            return None
-        whole = self._whole(container)
-        return None if whole is None else (self._last, whole)
+        return None
 
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
         tried = len(self.skipped)
@@ -213,4 +214,4 @@ def _positive(text: str | None) -> int | None:
         number = parse_number(text) if text is not None else None
     except ValueError:
         return None
-    return int(number) if number is not None and number >= 1 else None
+    return int(number) if number is not None and number >= 1 and number.denominator == 1 else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now
-from watchdog.core.policy import Do, Mark
+from watchdog.core.policy import Do, Mark, Rule
 
 Signature = tuple[Mark, float, Do, bool]
 
@@ -44,13 +44,20 @@ class Retry:
 class UnderWay:
     """A deed that has begun and whose memory has not been seen free yet: by which step, on which container.
 
-    `cards` are the GPUs that its memory is on; None where that is not known, after a restart.
+    `step` is its signature, since a reload can put other steps before it; None: left by an earlier daemon. `cards` are
+    the GPUs that its memory is on; None where that is not known. `until_s` is the boot time until which it is waited
+    for at most.
     """
 
-    step: int
+    step: Signature | None
     victim: str
     whole_pod: bool = False
     cards: frozenset[str] | None = None
+    until_s: float | None = None
+
+    def rung(self, rule: Rule) -> int | None:
+        """Where its step stands in a rule as it is now; None: not any more."""
+        return next((index for index, step in enumerate(rule.steps) if step.signature == self.step), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +137,16 @@ class Ledger:
         return replace(ledger, brakes=brakes)
 
     def note_under_way(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
-        """The ledger with a deed under way that was counted when it began: hastened, or left by an earlier daemon."""
+        """The ledger with a deed under way that was counted when it began, by an earlier daemon say."""
         state = self.accounts.get(key) or AccountState(rule=rule, declared=declared)
         return self._with(key, replace(state, under_way=under_way, acted=True))
+
+    def note_hastened(self, key: AccountKey, step: Signature) -> "Ledger":
+        """The ledger after a stronger step has ended the grace of the deed under way; its victim stays the same."""
+        state = self.accounts.get(key)
+        if state is None or state.under_way is None:
+            return self
+        return self._with(key, replace(state, under_way=replace(state.under_way, step=step)))
 
     def note_observed(self, assessment: Assessment, now: Now) -> "Ledger":
         """The ledger after observe mode, or a rule that only observes, has planned the one deed of this incident."""

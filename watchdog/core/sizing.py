@@ -66,10 +66,12 @@ def _whole(devices: Devices, holder: Holder) -> int | None:
         own = holder.cards.fit(left, profile)[:count]
         left = [gpu for gpu in left if gpu not in own]
         mine.update(own)
-        sizes = [holder.cards.size(gpu) for gpu in own] + [holder.cards.smallest(profile)] * (count - len(own))
-        if holder.gpu is None and any(size is None for size in sizes):
+        sizes = [holder.cards.size(gpu) for gpu in own]
+        missing = count - len(own)  # a tenant's number: it must not become as many values
+        smallest = holder.cards.smallest(profile) if missing else 0
+        if holder.gpu is None and (smallest is None or any(size is None for size in sizes)):
             return None
-        total += sum(size or 0 for size in sizes)
+        total += sum(size or 0 for size in sizes) + (smallest or 0) * missing
     if holder.gpu is None:
         return total
     return holder.cards.size(holder.gpu) if holder.gpu in mine else 0

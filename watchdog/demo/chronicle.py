@@ -101,10 +101,10 @@ class Chronicle:
         else:
             self._tell(now, "freed", f"{used} back on the card, {span(release_s)} after the first signal", "good")
 
-    def breaker(self, opened: Now | None, now: Now) -> None:
+    def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; the demo's policy has none."""
         if self.journal is not None:
-            self.journal.breaker(opened, now)
+            self.journal.breaker(opened)
 
     # ---- as the witness of the passes
 

@@ -15,10 +15,11 @@ from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal_brakes import CLOSE_BREAKER, OPEN_BREAKER, insert_begun, read_brakes
-from watchdog.export.journal_deeds import UnfinishedDeed, encode, insert_deed, unfinished_deeds
+from watchdog.export.journal_brakes import begun_row, insert_begun, turn_breaker
+from watchdog.export.journal_deeds import UnfinishedDeed, deed_row, encode, insert_deed, unfinished_deeds
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_file import JournalFile
+from watchdog.export.journal_kept import Kept
 from watchdog.export.journal_prune import prune
 from watchdog.export.journal_rows import (
     INSERT,
@@ -47,7 +48,7 @@ Statement = tuple[str, Mapping[str, Any]]
 class Journal:
     """The journal of one node; `open` gives one.
 
-    Only `open`, `intend`, `unfinished` and `brakes` raise (JournalError). What the other methods can't write is kept in
+    Only `open`, `intend` and `unfinished` raise (JournalError). What the other methods can't write is kept in
     memory, up to a bound, and written once the disk takes it again.
     """
 
@@ -59,11 +60,18 @@ class Journal:
         self._waiting: deque[Statement] = deque()
         self._dropped = 0
         self._contexts: dict[int, Row] = {}
+        self._kept = Kept()
+        file.use(self._kept.read)
 
     @classmethod
     def open(cls, path: Path, limits: JournalLimits, node: str, remedies: Mapping[str, str] | None = None) -> Self:
         """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `News` takes them."""
-        return cls(JournalFile(path), limits, node, News(remedies))
+        file = JournalFile(path)
+        try:
+            return cls(file, limits, node, News(remedies))
+        except JournalError:
+            file.close()
+            raise
 
     @property
     def writable(self) -> bool:
@@ -85,13 +93,16 @@ class Journal:
         keys = tuple(targets)
         row = base_row("intended", self._node, now, note(entry, now, processes=len(keys))) | entry_columns(entry)
 
-        def write(connection: sqlite3.Connection) -> int:
-            deed = insert_deed(connection, entry, keys, now)
-            insert_begun(connection, deed, entry, now)
-            connection.execute(INSERT, bound({**row, "deed": deed, "detail": encode(keys)}))
-            return deed
+        deed = self._kept.next_deed
+        begun = deed_row(deed, entry, keys, now), begun_row(deed, entry, now)
 
-        deed = self._file.transaction(write)
+        def write(connection: sqlite3.Connection) -> None:
+            insert_deed(connection, begun[0])
+            insert_begun(connection, begun[1])
+            connection.execute(INSERT, bound({**row, "deed": deed, "detail": encode(keys)}))
+
+        self._file.transaction(write)
+        self._kept.add(*begun)
         self._remember(deed, row)
         return deed
 
@@ -111,10 +122,12 @@ class Journal:
         values = {"result": result.value, "at": now.wall_s, "deed": deed}
         self._submit([(update, values), (INSERT, bound({**context, **row}))])
         if result in _FINAL:
+            self._kept.remove(deed)
             self._contexts.pop(deed, None)
 
     def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
         """Note when the memory of a deed was seen free; None: it was not, in time."""
+        self._kept.remove(deed)
         context = self._contexts.pop(deed, {})
         row = base_row(Event.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
         row |= {"deed": deed, "reason": reason or None, "detail": None}
@@ -122,17 +135,16 @@ class Journal:
         values = {"at": now.wall_s, "release_s": release_s, "deed": deed}
         self._submit([(update, values), (INSERT, bound({**context, **row}))])
 
-    def breaker(self, opened: Now | None, now: Now) -> None:
-        """Note since when the breaker is open; None: it has closed."""
-        if opened is None:
-            self._submit([(CLOSE_BREAKER, {})])
-        else:
-            moment = {"boot_id": opened.boot_id, "boottime_s": opened.boottime_s, "wall_s": opened.wall_s}
-            self._submit([(OPEN_BREAKER, moment)])
+    def breaker(self, opened: Now | None) -> None:
+        """Note since when the breaker is open; None: it has closed. What can't be written now is written later."""
+        self._kept.turn(opened)
+        if self.writable:
+            with suppress(JournalError):
+                self._file.transaction(lambda connection: turn_breaker(connection, opened))
 
     def brakes(self, now: Now) -> BrakeMemory:
-        """What the brakes have to know of earlier daemons, in the time of this boot; JournalError."""
-        return self._file.use(lambda connection: read_brakes(connection, now))
+        """What the brakes have to know of earlier daemons, in the time of this boot."""
+        return self._kept.memory(now)
 
     def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
         """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
@@ -172,6 +184,8 @@ class Journal:
         if not self.writable:
             with suppress(JournalError):
                 self._file.probe()
+                # It may be another file by now, and what could not be written meanwhile is in it neither.
+                self._file.transaction(self._kept.give_back)
                 self._flush()
         return self.writable
 

@@ -12,9 +12,13 @@ from watchdog.export.journal_prune import UNFINISHED
 from watchdog.export.journal_rows import Row, storable
 from watchdog.export.journal_schema import COLUMNS
 
+# Number, UID, container, GPU, step, victim, targets as JSON, boot, boot time, wall clock, result.
+DeedRow = tuple[Any, ...]
+
 _INSERT: Final = (
-    "INSERT INTO deed (uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR IGNORE INTO deed "
+    "(id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SELECT_UNFINISHED: Final = (
     "SELECT id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result "
@@ -36,18 +40,26 @@ class UnfinishedDeed:
     result: Result | None
 
 
-def insert_deed(connection: sqlite3.Connection, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
-    """Write a deed that is about to begin, and give its number; numbers are never used again."""
+def deed_row(deed: int, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> DeedRow:
+    """A deed that is about to begin."""
     account = [storable(part) for part in (entry.account.uid, entry.account.container, entry.account.gpu)]
     moment = (now.boot_id, now.boottime_s, now.wall_s)
-    values = (*account, entry.step, storable(entry.victim), encode(keys), *moment)
-    return connection.execute(_INSERT, values).lastrowid or 0
+    return (deed, *account, entry.step, storable(entry.victim), encode(keys), *moment, None)
+
+
+def insert_deed(connection: sqlite3.Connection, row: DeedRow) -> None:
+    """Write a deed down."""
+    connection.execute(_INSERT, row)
+
+
+def read_unfinished(connection: sqlite3.Connection) -> list[DeedRow]:
+    """Deeds without an end, or without the release that is to come, oldest first."""
+    return connection.execute(_SELECT_UNFINISHED).fetchall()
 
 
 def unfinished_deeds(connection: sqlite3.Connection) -> list[tuple[UnfinishedDeed, Row]]:
     """Deeds without an end, or without the release that is to come, oldest first, each with its intention's row."""
-    rows = connection.execute(_SELECT_UNFINISHED).fetchall()
-    return [(_unfinished(row), _read_context(connection, row[0])) for row in rows]
+    return [(_unfinished(row), _read_context(connection, row[0])) for row in read_unfinished(connection)]
 
 
 def encode(keys: tuple[ProcessKey, ...]) -> str:

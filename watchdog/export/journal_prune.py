@@ -14,23 +14,31 @@ _FREE_PAGES: Final = 4096  # a call
 _UNFINISHED_S: Final = 86400.0
 
 UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
+# Within a boot the wall clock has no say: a jump of it must take neither the history nor what is waited for.
+_MAY_END: Final = "(boot_id = :boot_id OR wall_s >= :open)"
 _OLDEST: Final = (
-    "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence WHERE wall_s < :before AND "
-    f"(deed IS NULL OR deed NOT IN (SELECT id FROM deed WHERE {UNFINISHED} AND wall_s >= :open)) "
+    "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence "
+    "WHERE wall_s < :before AND (boot_id <> :boot_id OR boottime_s < :booted_before) AND "
+    f"(deed IS NULL OR deed NOT IN (SELECT id FROM deed WHERE {UNFINISHED} AND {_MAY_END})) "
     "ORDER BY wall_s, id LIMIT :batch)"
 )
 _DEEDS: Final = (
-    f"DELETE FROM deed WHERE (NOT {UNFINISHED} OR wall_s < :open) AND "
+    f"DELETE FROM deed WHERE NOT ({UNFINISHED} AND {_MAY_END}) AND "
     "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.deed = deed.id)"
 )
 
 
 def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> int:
     """Delete what is too old or too much, and give the space back; the number of rows deleted. sqlite3.Error."""
-    open_since_s = now.wall_s - max(_UNFINISHED_S, limits.max_age_s)
+    moment: dict[str, str | float] = {"boot_id": now.boot_id, "open": now.wall_s - max(_UNFINISHED_S, limits.max_age_s)}
+    aged: dict[str, str | float] = {
+        "before": now.wall_s - limits.max_age_s,
+        "booted_before": now.boottime_s - limits.max_age_s,
+    }
+    whatever: dict[str, str | float] = {"before": float("inf"), "booted_before": float("inf")}
     deleted = 0
     for _ in range(_MOST_BATCHES):
-        removed = _delete(connection, now.wall_s - limits.max_age_s, open_since_s, _BATCH)
+        removed = _delete(connection, moment | aged, _BATCH)
         deleted += removed
         if removed < _BATCH:
             break
@@ -50,7 +58,7 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> in
             deleted += removed
             continue
         rows = connection.execute("SELECT count(*) FROM occurrence").fetchone()[0]
-        removed = _delete(connection, float("inf"), open_since_s, min(int(rows * excess) + 1, _BATCH))
+        removed = _delete(connection, moment | whatever, min(int(rows * excess) + 1, _BATCH))
         deleted += removed
         if not removed:
             break
@@ -65,8 +73,8 @@ def size(connection: sqlite3.Connection) -> int:
     return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
 
 
-def _delete(connection: sqlite3.Connection, before_s: float, open_since_s: float, batch: int) -> int:
-    values = {"before": before_s, "open": open_since_s, "batch": batch}
+def _delete(connection: sqlite3.Connection, limits: dict[str, str | float], batch: int) -> int:
+    values = {**limits, "batch": batch}
     connection.execute("BEGIN IMMEDIATE")
     removed = connection.execute(_OLDEST, values).rowcount
     connection.execute(_DEEDS, values)

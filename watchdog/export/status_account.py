@@ -111,9 +111,10 @@ def _under_way(assessment: Assessment, state: AccountState | None) -> dict[str, 
         return None
     under_way, rule = state.under_way, assessment.rule
     steps = rule.steps if rule is not None else ()
-    step = steps[under_way.step] if under_way.step < len(steps) else None
+    number = under_way.rung(rule) if rule is not None else None
+    step = steps[number] if number is not None else None
     return {
-        "step": under_way.step,
+        "step": number,
         "do": step.do.value if step is not None else None,
         "container": under_way.victim or None,
         "grace_s": _seconds(step.grace_s) if step is not None else None,

@@ -20,6 +20,7 @@ from watchdog.kube.wire import (
 _CONFIG: Final = "kubernetes.io/config."
 _LOOK: Final = "see what writes the list"
 _TEMPLATE_HASH: Final = "pod-template-hash"
+_LONGEST_NAME: Final = 253
 
 
 def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
@@ -88,8 +89,17 @@ def _owner(metadata: RawMetadata) -> Owner | None:
     template = (metadata.labels or {}).get(_TEMPLATE_HASH)
     deployment = owner.name.removesuffix(f"-{template}")
     if owner.kind == "ReplicaSet" and template and deployment not in ("", owner.name):
-        return Owner(kind="Deployment", name=deployment)
-    return Owner(kind=owner.kind, name=owner.name)
+        return Owner(kind="Deployment", name=_tame(deployment))
+    return Owner(kind=_tame(owner.kind), name=_tame(owner.name))
+
+
+def _tame(name: str) -> str:
+    """A name as all others of Kubernetes are: printable ASCII of bearable length.
+
+    The API server takes any text here (ValidateOwnerReferences in k8s.io/apimachinery), and brakes remember it.
+    """
+    plain = name if name.isascii() and name.isprintable() else name.encode("unicode_escape", "replace").decode("ascii")
+    return plain[:_LONGEST_NAME]
 
 
 def _is_static(annotations: Mapping[str, str]) -> bool:
