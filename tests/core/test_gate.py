@@ -26,7 +26,7 @@ from watchdog.core.findings import AccountKey
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
 from watchdog.core.plan import Conditions
-from watchdog.core.policy import Declaration, Do, Protect
+from watchdog.core.policy import Declaration, Do, Protect, Step
 from watchdog.core.protect import protection
 
 AT_ONCE = policy(rule(step()))
@@ -229,6 +229,31 @@ def test_a_whole_pod_under_way_holds_its_containers() -> None:
     under = policy(rule(step(), account="container"))
     plan = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under, _under_way(whole_pod=True))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
+
+
+def _two(step_: Step, ledger: Ledger | None = None) -> list[tuple[str, Brake | None]]:
+    """Two containers of one pod, both over in accounts of their own; who is taken, and what holds the others."""
+    both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
+    seen = snapshot([use(5, 3 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "a/side")])
+    plan = planned(seen, [both], policy(rule(step_, account="container")), ledger)
+    return [(entry.victim, entry.withheld_by) for entry in plan.entries]
+
+
+def test_of_several_that_would_end_the_whole_pod_one_does() -> None:
+    """Point 24: with scope `pod` the second container's deed would hit who has got SIGTERM already."""
+    assert _two(step(scope="pod")) == [("main", None), ("side", Brake.PENDING)]
+    assert _two(step()) == [("main", None), ("side", None)]
+
+
+@pytest.mark.parametrize("whole", [step(scope="pod"), step(do="evict")])
+def test_the_whole_pod_waits_for_its_containers(whole: Step) -> None:
+    """Point 24: what is under way on one container is waited for by what concerns all of its pod."""
+    side = UnderWay(step=step().signature, victim="side", until_s=1030.0)
+    for uid, held in (("a", Brake.PENDING), ("b", None)):
+        ledger = Ledger().note_under_way(AccountKey(uid=uid, container="debug"), "all", Gi, side)
+        assert _two(whole, ledger)[0] == ("main", held)
+    ledger = Ledger().note_under_way(AccountKey(uid="a", container="debug"), "all", Gi, side)
+    assert _two(step(), ledger) == [("main", None), ("side", Brake.PENDING)]
 
 
 def test_without_a_journal_force_is_withheld() -> None:
