@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.rig.command import COMMAND
+from tests.test_history_command import on_a_terminal
 from watchdog.cli import main
 from watchdog.config.document import policy_document
 from watchdog.config.load import load_policy
@@ -73,6 +74,30 @@ def test_for_people_it_is_as_it_was(file: Path) -> None:
     file.write_text(GOOD.replace("observe", "maybe"), encoding="utf-8")
     done = check(file)
     assert (done.exit_code, done.stdout, done.stderr.startswith(f"{file}: mode: ")) == (1, "", True)
+
+
+def test_on_a_terminal_its_lines_fit(file: Path) -> None:
+    """On a terminal no line is longer than it is wide; elsewhere each mistake and each warning is one line."""
+    file.write_text(GOOD.replace("observe", "enforce"), encoding="utf-8")
+    text = on_a_terminal("check", file.name, columns=70, cwd=file.parent)
+    assert max(map(len, text.splitlines())) <= 70
+    assert "policy.toml: warning: there is no" in text
+    file.write_text(GOOD.replace("observe", "enfroce") + 'step = [{ do = "wran" }]\n', encoding="utf-8")
+    text = on_a_terminal("check", file.name, columns=70, cwd=file.parent)
+    assert max(map(len, text.splitlines())) <= 70
+    assert "\n  " in text
+    assert len(check(file).stderr.splitlines()) == 4
+
+
+def test_a_mistake_names_its_rule_and_what_was_meant(file: Path) -> None:
+    """Who has twenty rules need not count them; a word that is close to a right one is taken for it."""
+    file.write_text(GOOD.replace("observe", "Enforce") + 'step = [{ do = "wran", above = 1 }]\n', encoding="utf-8")
+    lines = check(file).stderr.splitlines()
+    assert lines[0] == (
+        f'{file}: mode: must be "observe" or "enforce", not the text "Enforce"; did you mean "enforce"?'
+    )
+    do = next(line for line in lines if line.startswith(f"{file}: rule[0].step[0].do: "))
+    assert do.endswith('; did you mean "warn"? (rule "all")')
 
 
 def test_the_shell_completes() -> None:

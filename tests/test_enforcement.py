@@ -10,7 +10,7 @@ from tests.worlds import at, policy
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import Policy, Safety
-from watchdog.enforcement import REMEDIES, Footing, judge, stop_file
+from watchdog.enforcement import REMEDIES, Footing, judge, remedies, stop_file
 from watchdog.leftovers import Leftover, Leftovers
 from watchdog.options import Options
 from watchdog.reporter import Reporter
@@ -27,6 +27,7 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
         (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
         (policy(), FIRM, (False, True), ("lock",)),
+        (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
         (policy(later=("brakes",)), FIRM, (True, True), ("policy_not_followed",)),
         (policy(safety=ALLOWED), Footing(in_host_pid_namespace=False, pidfd_missing="EPERM"), (True, True), ()),
@@ -108,3 +109,12 @@ def test_two_deeds_of_one_account_are_both_waited_for() -> None:
     assert both.is_waiting(first.account)
     assert both.see(lambda _: False, at(2)) == (second,)
     assert not both.is_waiting(first.account)
+
+
+def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
+    """Whoever is to remove a file must know which, and ask first who put it there."""
+    told = remedies(tmp_path / "journal.db")
+    assert told["stop_file"].startswith(
+        f"the file {tmp_path / 'stop'} says so: remove it to enforce again, when you know"
+    )
+    assert told.keys() == REMEDIES.keys()

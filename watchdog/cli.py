@@ -12,6 +12,7 @@ import click
 from watchdog import __version__
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DEFAULT_PROCFS, Options
 
+_COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -128,15 +129,16 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
 @_node_options
 @_journal
 @_listen_option
+@click.option("--all", "shows_all", is_flag=True, help="Show on a terminal what is fine too.")
 @_json
-def doctor(*, as_json: bool, **options: Any) -> None:
+def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     """Say what this node and this account lack for observing and for enforcing, each with its remedy.
 
     Give it the options that `run` has. It changes nothing. Exit code 1: something is missing for what the policy asks.
     """
     from watchdog.doctor import run_doctor
 
-    code = run_doctor(Options(**options), as_json=as_json)
+    code = run_doctor(Options(**options), as_json=as_json, shows_all=shows_all)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -176,15 +178,15 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
 def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str, journal: Path, as_json: bool) -> None:
     """Say why a pod was or was not acted on: by the daemon that runs, or else by the journal.
 
-    With --journal on the command line and without --url the journal alone is read.
+    With --journal on the command line, and neither --url nor --listen beside it, the journal alone is read.
     """
     from watchdog.ask import listen_url
     from watchdog.explain import print_explanation
 
     if pod.count("/") != 1 or not all(pod.split("/")):
         raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="NS/POD")
-    is_journal_meant = context.get_parameter_source("journal") is click.core.ParameterSource.COMMANDLINE
-    asked = url or (None if is_journal_meant else listen_url(listen))
+    meant = {name for name in ("journal", "listen") if context.get_parameter_source(name) is _COMMANDLINE}
+    asked = url or (None if meant == {"journal"} else listen_url(listen))
     print_explanation(pod, asked, journal, as_json=as_json)
 
 

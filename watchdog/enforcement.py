@@ -16,7 +16,8 @@ REMEDIES: Final = {
     "or [safety] signal_without_pidfd = true",
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
-    "stop_file": "the file `stop` beside the journal says so: remove it to enforce again",
+    "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
+    "another place): remove it to enforce again, when you know who put it there and why",
     "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
 }
 
@@ -49,11 +50,18 @@ def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, ha
         *([] if footing.procfs_is_own else ["procfs"]),
         *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
         *([] if has_lock else ["lock"]),
-        *([] if has_journal else ["journal"]),
+        # Without the lock the journal is not even opened: the lock is what is missing.
+        *([] if has_journal or not has_lock else ["journal"]),
         *(["stop_file"] if _is_there(stop_file(journal)) else []),
         *(["policy_not_followed"] if policy.later else []),
     ]
     return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
+
+
+def remedies(journal: Path) -> dict[str, str]:
+    """The remedies for a daemon with this journal: the stop file has a place then."""
+    stop = f"the file {stop_file(journal)} says so: remove it to enforce again, when you know who put it there and why"
+    return {**REMEDIES, "stop_file": stop}
 
 
 def stop_file(journal: Path) -> Path:

@@ -4,6 +4,7 @@ import math
 
 from watchdog import clock
 from watchdog.core.model import Gap, GapReason
+from watchdog.export.phrases import span
 from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.nvml_thread import DriverThread
 from watchdog.waiter import Waiter
@@ -26,5 +27,5 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
         if reading is not None:
             return reading
         left_s = deadline_s - clock.now().boottime_s
-    why = f"no answer within {patience_s:.0f} s: a call into the driver hangs; see dmesg for NVRM messages"
+    why = f"no answer within {span(patience_s)}: a call into the driver hangs; see dmesg for NVRM messages"
     return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why),), blind=True)

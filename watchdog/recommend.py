@@ -14,8 +14,9 @@ from watchdog.core.policy import Policy
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.table import has_colour
 from watchdog.past.meter import Meter
-from watchdog.past.read import spans
+from watchdog.past.read import NothingRecordedError, spans
 from watchdog.past.recommendation import Known, advised, recommendation_document, recommendation_text, told
+from watchdog.past.telling import UNCUT
 
 
 def print_recommendation(
@@ -25,15 +26,19 @@ def print_recommendation(
     policy = _policy(policy_file, is_named=is_policy_named)
     try:
         known = used(journal, policy, clock.now().wall_s - back_s)
+    except NothingRecordedError as error:
+        # As `history` takes it: that nothing was seen is an answer.
+        click.echo(f"{error}; so there is nothing to recommend", err=True)
+        known = []
     except JournalError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(recommendation_document(known), indent=1))
         return
     if known:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
         click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=width))
-    click.echo(told(known))
+        click.echo(told(known))
 
 
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
@@ -45,7 +50,7 @@ def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
 
 
 def _policy(file: Path, *, is_named: bool) -> Policy:
-    if not is_named and not file.exists():
+    if not is_named and _is_absent(file):
         click.echo(f"No policy at {file}: reading declarations as the built-in one does.", err=True)
         return built_in_policy()
     try:
@@ -53,3 +58,14 @@ def _policy(file: Path, *, is_named: bool) -> Policy:
     except PolicyError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
+
+
+def _is_absent(file: Path) -> bool:
+    """Whether there is no such file; what can't be seen is left to whoever reads it to complain about."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -19,7 +19,7 @@ from watchdog.export.table import has_colour
 from watchdog.past.read import spans
 from watchdog.past.replay import Replay, Replayed
 from watchdog.past.story import Record, Story, story_document
-from watchdog.past.telling import story_text
+from watchdog.past.telling import UNCUT, story_text
 
 _FORCE = ("kill", "evict")
 
@@ -46,7 +46,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
     if as_json:
         click.echo(json.dumps(story_document(story), indent=1))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
     click.echo(story_text(story, colour=has_colour(sys.stdout), width=width), nl=False)
 
 

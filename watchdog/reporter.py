@@ -11,7 +11,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_duration
-from watchdog.enforcement import REMEDIES
+from watchdog.enforcement import remedies
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal import Journal, UnfinishedDeed
@@ -81,7 +81,7 @@ class Reporter:
         self._metrics = Metrics()
         self._board = Board(self._metrics, policy.interval_s)
         self._server = HttpServer(options.listen, self._board)
-        self._log = Log(REMEDIES)
+        self._log = Log(remedies(options.journal))
         self._past = Recorder()
         self._said = ""
         self._noticed = 0
@@ -101,8 +101,11 @@ class Reporter:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the last write to the journal succeeded."""
-        return self.record.journal is not None and self.record.journal.writable
+        """Whether a deed could be written down, as far as that lies with the journal.
+
+        Without the lock it is not even opened; then the lock is what is missing.
+        """
+        return not self._lock.held or (self.record.journal is not None and self.record.journal.writable)
 
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
         """Begin to answer, and say that the daemon has begun."""
@@ -172,7 +175,8 @@ class Reporter:
     def policy_refused(self, error: PolicyError, now: Now) -> None:
         """The policy file holds mistakes: the last good one goes on."""
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-        message = f"the policy file holds mistakes, and the last good policy goes on: {error}"
+        mistakes = "; ".join(map(str, error.problems))
+        message = f"the policy file holds mistakes, and the last good policy goes on: {mistakes}"
         self._log.say(Event.POLICY_REFUSED, message)
         if self.record.journal is not None:
             self.record.journal.note(Event.POLICY_REFUSED.value, message, now)
@@ -197,7 +201,7 @@ class Reporter:
         self._lock.release()
 
     def _open_journal(self, now: Now) -> Inheritance:
-        journal = Journal.open(self._options.journal, self._limits, self._options.node, REMEDIES)
+        journal = Journal.open(self._options.journal, self._limits, self._options.node, remedies(self._options.journal))
         try:
             inheritance = Inheritance(unfinished=journal.unfinished(), brakes=journal.brakes(now))
         except JournalError:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import click
 
@@ -70,8 +71,16 @@ def look(options: Options, policy: Policy) -> CycleReport:
     )
 
 
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, or may be: why it can't be seen is said by whoever reads it."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
 def _policy(options: Options, *, is_policy_named: bool) -> Policy:
-    if not is_policy_named and not options.policy.exists():
+    if not is_policy_named and not _is_there(options.policy):
         click.echo(f"No policy at {options.policy}: using the built-in one, which observes.", err=True)
         return built_in_policy()
     try:

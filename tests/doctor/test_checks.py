@@ -46,6 +46,9 @@ FOREIGN = replace(GOOD.processes.footing, in_host_pid_namespace=False)
 NO_PIDFD = replace(GOOD.processes.footing, pidfd_missing="pidfd_open: not permitted; use another seccomp profile")
 
 
+SHA256: Final = GOOD.policy.policy.sha256 if GOOD.policy.policy is not None else ""
+
+
 def _library(**changes: object) -> Facts:
     return spoilt("driver", library=Library(**changes))  # type: ignore[arg-type]
 
@@ -70,6 +73,10 @@ def _pods(**changes: object) -> Facts:
 
 def _under(under: object, **changes: object) -> Facts:
     return _policed(spoilt("cluster", **changes), policy=under)
+
+
+def _listening(facts: Facts) -> Facts:
+    return replace(facts, listen=replace(facts.listen, state="ours", policy_sha256=SHA256))
 
 
 DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
@@ -173,6 +180,12 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("more", _mistakes(7)),
         ("absent", spoilt("policy", policy=None, is_there=False)),
     ),
+    "policy_running": (
+        ("same", spoilt("listen", state="ours", policy_sha256=SHA256)),
+        ("another", spoilt("listen", state="ours", policy_sha256="f00")),
+        ("kept", _listening(_mistakes(1))),
+        ("kept", _listening(spoilt("policy", policy=None, is_there=False))),
+    ),
     "mode": (("enforce", GOOD), ("observe", spoilt("policy", policy=policy(mode="observe")))),
     "policy_warnings": (
         ("none", GOOD),
@@ -224,6 +237,7 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("to_make", spoilt("journal", folder_exists=False)),
         ("closed", spoilt("journal", folder_problem="Read-only file system")),
         ("blocked", spoilt("journal", folder_exists=False, folder_problem="/var is read-only")),
+        ("made_up", spoilt("journal", folder_exists=False, file_system="proc")),
     ),
     "journal_disk": (
         ("local", GOOD),
@@ -250,7 +264,11 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("held", spoilt("journal", lock="held", holder=77)),
         ("unreadable", spoilt("journal", lock="unreadable", detail="Permission denied")),
     ),
-    "stop_file": (("absent", GOOD), ("present", spoilt("journal", is_stopped=True))),
+    "stop_file": (
+        ("absent", GOOD),
+        ("present", spoilt("journal", is_stopped=True)),
+        ("unseen", spoilt("journal", is_stopped=True, stop_problem="Permission denied")),
+    ),
     "listen": (
         ("free", GOOD),
         ("ours", spoilt("listen", state="ours")),
@@ -308,6 +326,19 @@ def test_what_follows_for_each_purpose(facts: Facts, *, observe: bool, enforce: 
     if facts.policy.policy is not None:
         observing = _policed(facts, policy=replace(facts.policy.policy, mode="observe"))
         assert diagnose(observing).suffices == observe
+
+
+def test_processes_of_the_host_are_no_fault() -> None:
+    """Beside pods' processes one of the host is told as what it is, and not as one that lacks a pod."""
+    facts = spoilt("processes", listed={7: process(7), 8: process(8, None)})
+    (found,) = [each for each in diagnose(facts).findings if each.name == "cgroups"]
+    assert found.what == "processes on the GPUs: 1 in the cgroup of a pod, 1 of the host itself"
+
+
+def test_an_old_pod_list_is_no_brake() -> None:
+    """Whoever reads that a list is older than stale_after must not think that force rests on it."""
+    (found,) = [each for each in diagnose(spoilt("cluster", age_s=3600.0)).findings if each.name == "pods_fresh"]
+    assert "a file that stands still counts as true, so the daemon goes on using force by it" in found.what
 
 
 def test_nothing_is_said_of_what_can_not_be_seen() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from tests.rig.command import free_port
 from tests.worlds import at
+from watchdog.doctor.check_journal import check_journal
 from watchdog.doctor.endpoint import look_at_listen
+from watchdog.doctor.finding import State
 from watchdog.doctor.journal_content import look_at_content
-from watchdog.doctor.journal_place import file_system_of, look_at_journal, make_problem, write_problem
+from watchdog.doctor.journal_place import file_system_of, look_at_journal, make_problem, mount_lines, write_problem
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal_file import JournalFile
@@ -83,7 +85,7 @@ def test_a_reading_has_an_end() -> None:
     reading = read_once(driver, 0.2)
     driver.free.set()
     assert 0.15 < time.monotonic() - began < 5
-    assert (reading.blind, reading.gaps[0].why.startswith("no answer within 0 s")) == (True, True)
+    assert (reading.blind, reading.gaps[0].why.startswith("no answer within 0.2s: ")) == (True, True)
 
 
 def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:
@@ -117,6 +119,24 @@ def test_looking_leaves_nothing(tmp_path: Path) -> None:
     assert "read-only" in make_problem(Path("/proc/self"))
 
 
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc", "/sys/nowhere"])
+def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> None:
+    """Permission bits let root write in /proc and /sys; that no file can be made there is known all the same."""
+    kind = "proc" if folder.startswith("/proc") else "sysfs"
+    if file_system_of(Path(folder), mount_lines()) != kind:
+        pytest.skip(f"{folder} is not on {kind}")
+    found = look_at_journal(Path(folder) / "journal.db")
+    (finding,) = [each for each in check_journal(found, 2**28) if each.name == "journal_folder"]
+    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("made_up", State.MISSING, True)
+
+
+def test_a_stop_file_that_leads_nowhere_counts(tmp_path: Path) -> None:
+    """The daemon takes a dangling link for a stop file, and so does doctor."""
+    assert not look_at_journal(tmp_path / "journal.db").is_stopped
+    (tmp_path / "stop").symlink_to(tmp_path / "nowhere")
+    assert look_at_journal(tmp_path / "journal.db").is_stopped
+
+
 def test_who_has_the_address() -> None:
     """Free, our own daemon's (well, or with passes that hang), or somebody else's; and asking leaves it free."""
     listen = f"127.0.0.1:{free_port()}"
@@ -129,6 +149,7 @@ def test_who_has_the_address() -> None:
         assert look_at_listen(listen).state == "ours"
         assert look_at_listen(listen.replace("127.0.0.1", "0.0.0.0")).state == "ours"
         moment = at(60)
+        assert look_at_listen(listen).policy_sha256 == ""
         sick = look_at_listen(listen)
         assert (sick.state, "no pass has finished" in sick.problem) == ("ours_sick", True)
     finally:

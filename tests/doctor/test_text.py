@@ -1,7 +1,10 @@
 """What doctor prints: for people, for programs, and on stderr."""
 
+from dataclasses import replace
+
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
+from watchdog.config.problems import Problem
 from watchdog.core.model import GapReason
 from watchdog.doctor.checks import TOPICS, diagnose
 from watchdog.doctor.facts import Facts
@@ -63,9 +66,37 @@ def test_colour_is_asked_for() -> None:
 def test_why_it_is_not_enough() -> None:
     """The sentence on stderr names what the policy's mode lacks, each thing once; and is empty where nothing is."""
     assert shortcoming(diagnose(GOOD)) == ""
-    assert shortcoming(diagnose(STOPPED)) == "this node can't enforce yet; in the way: stop_file"
+    unseen = spoilt("journal", is_stopped=True, stop_problem="Permission denied")
+    assert shortcoming(diagnose(unseen)) == "this node can observe, and can't enforce; in the way: stop_file"
     two = read(gaps=(gap(GapReason.PROCESSES), gap(GapReason.PROCESSES, "GPU-1 x", on="GPU-1")))
-    assert shortcoming(diagnose(two)) == "this node can't enforce yet; in the way: process_lists"
+    assert shortcoming(diagnose(two)) == "this node can't even observe; in the way: process_lists"
+    both = replace(two, journal=STOPPED.journal)
+    assert shortcoming(diagnose(both)).endswith("; in the way: process_lists, and of enforcing besides: stop_file")
+    none = spoilt("policy", policy=None, is_there=False)
+    assert shortcoming(diagnose(none)) == "there is no policy to go by; in the way: policy"
+
+
+def test_what_was_meant_is_not_called_a_fault() -> None:
+    """A stop file is told as what it is, and so is a daemon that goes on with the policy of before."""
+    said = "enforcement was switched off here; nothing but that is in the way: stop_file"
+    assert shortcoming(diagnose(STOPPED)) == said
+    broken = replace(
+        spoilt("policy", policy=None, problems=(Problem(source="policy.toml", what="is odd"),)),
+        listen=replace(GOOD.listen, state="ours", policy_sha256="f00"),
+    )
+    assert shortcoming(diagnose(broken)) == (
+        "there is no policy to go by, and the daemon that runs here goes on with its last good one; in the way: policy"
+    )
+
+
+def test_what_is_fine_can_be_counted_alone() -> None:
+    """At night nobody reads what is fine: it is a number then, and the line that says how to see it."""
+    lines = diagnosis_text(diagnose(STOPPED), width=100, shows_fine=False).splitlines()
+    fine = sum(each.state is State.OK for each in diagnose(STOPPED).findings)
+    assert lines[0] == f"{fine} checks are fine (--all shows them)"
+    assert not [line for line in lines if line.startswith("ok ")]
+    assert any(line.startswith("lacks    stop_file") for line in lines)
+    assert len(diagnosis_text(diagnose(STOPPED), width=100).splitlines()) > fine
 
 
 def test_the_json() -> None:

@@ -13,9 +13,10 @@ from tests.rig.command import free_port
 from tests.test_ask import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli import main
+from watchdog.core.brakes import Begun
 from watchdog.core.model import PodList, ProcessKey
 from watchdog.core.plan import CycleReport, Result
-from watchdog.core.policy import JournalLimits
+from watchdog.core.policy import Brakes, Breaker, JournalLimits
 from watchdog.explain import UnexplainedError, explain_pod
 from watchdog.explain.found import Explanation
 from watchdog.explain.unknown import near_misses
@@ -24,6 +25,7 @@ from watchdog.export.http import HttpServer
 from watchdog.export.journal import Journal
 from watchdog.export.metrics import Metrics
 from watchdog.export.status import status_document
+from watchdog.past.recorder import Recorder
 
 NOW_S = at(40).wall_s
 KEYS = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
@@ -108,18 +110,100 @@ def test_by_the_journal_where_no_daemon_answers(site: Site) -> None:
     write(site.journal, after_the_kill(), deed=True)
     text = site.text(url=f"http://127.0.0.1:{free_port()}")
     assert "The daemon does not answer at http://127.0.0.1:" in text
-    assert "/api/status: Connection refused; this is from the journal, as of 08:00:32 UTC." in text
+    assert "/api/status: Connection refused; this is from the journal, as of 08:00:32 UTC. While no daemon runs" in text
     assert "At 08:00:31 UTC, when the journal of node n1 last mentioned it, pod a/trainer used 12.4Gi of GPU" in text
     assert "and might use 10.2Gi: 8Gi declared by veriff.com/gpu-memory, and 2.2Gi on top for what the" in text
     assert "The rule for it was notebooks, and this was about its mark above 110% for 10s." in text
     assert site.explain(url=f"http://127.0.0.1:{free_port()}").document["source"] == "journal"
 
 
+def test_what_happened_comes_first(site: Site) -> None:
+    """Whoever asks about a pod that is gone reads that it was killed, when, what for and how, before all else."""
+    write(site.journal, after_the_kill(), deed=True)
+    first, source, *_ = site.explain(url=None).paragraphs
+    assert " ".join(first) == (
+        "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory, 10.2Gi were allowed, and rule "
+        "notebooks kills above 110% for 10s. Its processes got SIGTERM at 08:00:31 UTC. Its memory was seen free at "
+        "08:00:32 UTC."
+    )
+    assert "this is from the journal" in " ".join(source)
+    site.board.publish(Story(pods=()).see(snapshot()))
+    assert site.explain().paragraphs[0] == first
+
+
+STOPPED = "enforcement was withdrawn in the grace period"
+
+
+def half_killed(path: Path, result: Result, reason: str, *signals: str) -> None:
+    """A journal with a kill that got as far as these signals, one a second."""
+    journal = Journal.open(path, JournalLimits(), "n1")
+    number = journal.intend(entry(), KEYS, at(31))
+    for second, name in enumerate(signals):
+        journal.signalled(number, at(31 + second), name, KEYS)
+    journal.end(number, result, reason, at(35))
+    journal.close()
+
+
+def test_a_kill_that_was_interrupted_is_told_with_its_signals(site: Site) -> None:
+    """The stop file in a grace period: that SIGTERM was sent and SIGKILL was not is said, with the time and why."""
+    half_killed(site.journal, Result.INTERRUPTED, STOPPED, "SIGTERM")
+    says = (
+        "Of that kill: it was interrupted. Its processes got SIGTERM at 08:00:31 UTC, and no SIGKILL was sent: "
+        f"{STOPPED}."
+    )
+    assert says in site.text(url=None)
+    assert site.text(url=None).count("A kill of it was begun at 08:00:31 UTC (container main)") == 1
+    site.board.publish(quiet(40))
+    assert says in site.text()
+    assert "ended as" not in site.text()
+
+
+def test_a_kill_that_failed_is_told_with_its_signals(site: Site) -> None:
+    """Both signals have their time."""
+    half_killed(site.journal, Result.FAILED, "1 processes did not end", "SIGTERM", "SIGKILL")
+    text = site.text(url=None)
+    assert (
+        "it failed. Its processes got SIGTERM at 08:00:31 UTC and SIGKILL at 08:00:32 UTC: 1 processes did not" in text
+    )
+
+
+def test_the_open_breaker_of_the_node_is_said(site: Site) -> None:
+    """Where the breaker holds everybody back, whoever asks about anybody reads since when and until when."""
+    report = quiet(60, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
+    brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
+    ledger = replace(report.plan.ledger, brakes=brakes)
+    site.board.publish(replace(report, plan=replace(report.plan, ledger=ledger)))
+    assert (
+        "The breaker of this node is open since 08:00:10 UTC, because so many workloads were over at once: until "
+        "08:10:10 UTC nobody is killed or evicted, and then one at a time." in site.text()
+    )
+
+
+def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
+    """Of a pod that nothing was ever decided about: that nobody is acted on now, what to do, and what it used."""
+    journal, recorder = Journal.open(site.journal, JournalLimits(), "n1"), Recorder()
+    for second in range(3):
+        recorder.record(quiet(second), journal)
+    recorder.end(journal)
+    journal.close()
+    with pytest.raises(UnexplainedError) as error:
+        site.explain(url=f"http://127.0.0.1:{free_port()}")
+    text = str(error.value)
+    assert text.startswith("nothing was decided about pod a/trainer\n")
+    assert "when the daemon last recorded the node, at 08:00:02 UTC, a/trainer used 4Gi of GPU memory" in text
+    assert (
+        "while no daemon runs on a node nobody is acted on there: start it (`gpu-watchdog run`), or look once" in text
+    )
+    with pytest.raises(UnexplainedError) as error:
+        site.explain("a/other", url=f"http://127.0.0.1:{free_port()}")
+    assert str(error.value).startswith("nothing is known of pod a/other\n")
+
+
 def test_the_journal_alone(site: Site) -> None:
     """Without a daemon to ask, as for the journal of a node that is gone, that is not told as a failure."""
     write(site.journal, after_the_kill())
     text = site.text(url=None)
-    assert "This is from the journal, as of 08:00:31 UTC." in text
+    assert "No daemon was asked (--journal); --url asks one; this is from the journal, as of 08:00:31 UTC." in text
     assert "does not answer" not in text
 
 
@@ -280,11 +364,17 @@ def test_wrong_use_is_said(arguments: list[str], says: str) -> None:
 
 
 def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
-    """Whoever names a journal means that one: the daemon of this machine is not asked about another node's pod."""
+    """Whoever names a journal alone means that one: no daemon is asked about another node's pod, and that is said."""
     site.board.publish(quiet())
     listen = site.url.removeprefix("http://")
-    named = CliRunner().invoke(main, ["explain", "a/trainer", "--listen", listen, "--journal", str(site.journal)])
+    by_environment = {"GPU_WATCHDOG_LISTEN": listen}
+    named = CliRunner().invoke(main, ["explain", "a/trainer", "--journal", str(site.journal)], env=by_environment)
     assert (named.exit_code, "there is no journal" in named.output) == (1, True)
+    assert "no daemon was asked (--journal); --url asks one" in named.output
+    beside = ["explain", "a/trainer", "--listen", listen, "--journal", str(site.journal)]
+    asked = CliRunner().invoke(main, beside)
+    assert asked.exit_code == 0, "an address on the command line means the daemon there"
+    assert "Pod a/trainer uses 4Gi of GPU memory." in " ".join(asked.output.split())
     by_environment = {"GPU_WATCHDOG_JOURNAL": str(site.journal), "GPU_WATCHDOG_LISTEN": listen}
     asked = CliRunner().invoke(main, ["explain", "a/trainer"], env=by_environment)
     assert asked.exit_code == 0

@@ -128,7 +128,7 @@ def outcome(of: PlanEntry | None = None, result: Result = Result.DONE, **more: o
 def killed(deed: int = 1, **more: object) -> Outcome:
     """A kill of a/trainer's three processes that went well."""
     keys = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
-    return outcome(signalled=keys, deed=deed, **more)  # type: ignore[arg-type]
+    return replace(outcome(signalled=keys, deed=deed), **more)  # type: ignore[arg-type]
 
 
 def withheld(brake: Brake, **more: object) -> PlanEntry:

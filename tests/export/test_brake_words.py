@@ -5,12 +5,14 @@ from fractions import Fraction
 
 import pytest
 
-from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, withheld
+from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, quiet, withheld
 from tests.worlds import Gi, at, step
 from watchdog.config.hours import hours
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
+from watchdog.enforcement import REMEDIES
+from watchdog.export import idle_words
 from watchdog.export.clauses import mark
 from watchdog.export.explanation import explanation
 from watchdog.export.news import outcome_news
@@ -144,7 +146,7 @@ def test_a_rule_that_observes_is_named_as_the_reason() -> None:
     (item,) = outcome_news(would)
     assert item.sentence.endswith("SIGKILL after 10s. Nothing is done: this rule only observes.")
     assert forecast(made, at(31)).endswith(
-        "Rule notebooks: above 110% for 10s. Nothing will be done: this rule only observes."
+        "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Nothing will be done: this rule only observes."
     )
     assert "would have killed 3 processes of container main, but this rule only observes (rule" in outcome_note(would)
     assert "; this rule only observes, so nothing was done." in explanation(would, policy())
@@ -156,7 +158,7 @@ def test_a_rule_outside_its_hours_says_which_they_are() -> None:
     says = "this rule only observes outside its hours (Mon-Fri 08:00-18:00 Europe/Berlin)"
     assert forecast(made, at(31)).endswith(f"Nothing will be done: {says}.")
     warned = replace(made, step=0)
-    assert note(warned, at(31), observing=True).endswith(f"above 110% for 10s; but {says} for now.")
+    assert note(warned, at(31), observing=True).endswith(f"above 110% for 10s; nothing will be done: {says}.")
 
 
 def test_observe_mode_stays_observe_mode() -> None:
@@ -164,3 +166,23 @@ def test_observe_mode_stays_observe_mode() -> None:
     assert note(entry(), at(31), observing=True).endswith("Nothing is done: observe mode.")
     assert "it only observes here, so nothing was done" in explanation(outcome(result=Result.OBSERVED), policy())
     assert "killed" in explanation(killed(), policy())
+
+
+def test_a_step_that_a_brake_will_hold_is_not_promised() -> None:
+    """What is not due yet and would be held then says both, with the moment at which all brakes let go."""
+    made = held(Brake.OWNER, 49.0, due_in_s=7.0)
+    assert forecast(made, at(31), BOUND).startswith("Pod a/trainer, in 7s: kill 3 processes of container main (")
+    assert "Held back then, until 08:01:20 UTC, because 1 kill or eviction of pods" in forecast(made, at(31), BOUND)
+    assert "would be due in 7s but held back then, until 08:01:20 UTC, because 1 kill" in note(
+        made, at(31), policy=BOUND
+    )
+
+
+def test_a_suspension_is_the_reason_why_nothing_is_done() -> None:
+    """Where the policy says enforce and the stop file lies there, the words name that and not the mode."""
+    report = quiet(1, suspended=("stop_file", "x"), enforcing=False)
+    (item,) = outcome_news(outcome(result=Result.OBSERVED), report)
+    assert item.sentence.endswith("Nothing is done: enforcement is suspended (the stop file; x).")
+    assert set(REMEDIES) <= set(idle_words._SUSPENDED)
+    (item,) = outcome_news(outcome(result=Result.OBSERVED), quiet(1, policy=policy(mode="observe")))
+    assert item.sentence.endswith("Nothing is done: observe mode.")

@@ -82,9 +82,7 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
         assert row.boot_id == at(0).boot_id
     assert "Killing 2 processes of container main: SIGTERM, then SIGKILL after 10s." in rows[0].sentence
     assert rows[2].sentence == "Pod a/trainer: SIGKILL to 1 process of container main: 101."
-    assert rows[3].sentence == (
-        "Pod a/trainer: killing container main by rule notebooks (above 110% for 10s) ended as done."
-    )
+    assert rows[3].sentence == "Pod a/trainer: container main was killed by rule notebooks (above 110% for 10s)."
     assert rows[4].sentence == "Pod a/trainer: the memory of container main was free 11s after the first signal."
     assert (rows[0].at, rows[4].boottime_s) == ("2027-01-15T08:00:31.000Z", 1042.0)
     assert journal.unfinished() == ()
@@ -231,7 +229,7 @@ def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
     ]  # fmt: skip
     rows = {row.event: row for row in history(path, None, 0)}
     assert rows["withheld"].detail == "protected"
-    assert rows["would_act"].sentence.endswith("Nothing is done: observe mode.")
+    assert rows["would_act"].sentence.endswith("Nothing is done: enforcement was suspended.")
     assert rows["misdeclared"].pod == "trainer"
     assert rows["policy_loaded"].detail == "ab" * 32
     assert all(row.policy == "ab" * 32 for row in rows.values())

@@ -13,9 +13,10 @@ import structlog
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
 from tests.worlds import at, process, snapshot, use
-from watchdog.core.brakes import Brake
+from watchdog.core.brakes import Begun, Brake
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport, Outcome, Result
+from watchdog.core.policy import Brakes, Breaker
 from watchdog.export.logs import Log, configure
 from watchdog.export.news import Event, News
 
@@ -170,6 +171,46 @@ def test_the_daemons_own_life(stream: io.StringIO) -> None:
     ]  # fmt: skip
 
 
+def with_breaker(second: float, opened: float | None, **more: object) -> CycleReport:
+    """A quiet pass with a breaker that was opened at this second."""
+    report = quiet(second, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))), **more)
+    begun = Begun(at(opened).boottime_s) if opened is not None else None
+    ledger = replace(report.plan.ledger, brakes=replace(report.plan.ledger.brakes, opened=begun))
+    return replace(report, plan=replace(report.plan, ledger=ledger))
+
+
+def test_a_breaker_that_was_open_before_is_still_open(stream: io.StringIO) -> None:
+    """A daemon that finds it open in the journal says since when and until when, and counts nobody for it."""
+    Log().log_report(with_breaker(60, 10))
+    line = lines(stream)[1]
+    assert (line["event"], line["level"]) == ("breaker_opened", "warning")
+    assert line["message"].startswith(
+        "The breaker is still open, since 08:00:10 UTC. Nobody is killed or evicted until"
+    )
+    assert "evicted until 08:10:10 UTC, then one owner is let through every 10m until fewer are over" in line["message"]
+    Log().log_report(with_breaker(700, 10))
+    assert "since 08:00:10 UTC. Now one owner is let through every 10m" in lines(stream)[-1]["message"]
+
+
+def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
+    """It is told once each time, and once more where another life of the daemon has opened it meanwhile."""
+    log = Log()
+    for report in (with_breaker(1, None), with_breaker(2, 2), with_breaker(3, 2), with_breaker(4, None)):
+        log.log_report(report)
+    told = [line["message"] for line in lines(stream) if line["event"].startswith("breaker")]
+    assert [text.partition(".")[0] for text in told] == [
+        "The breaker is open (the policy allows less than 50% of at least 3)",
+        "The breaker has closed: force is used again as the rules say",
+    ]
+
+
+def test_a_kill_that_ended_half_way_is_explained_too() -> None:
+    """Interrupted and failed kills have the record for the owner; what never began, or was only observed, has none."""
+    for result in (Result.INTERRUPTED, Result.FAILED):
+        assert news(quiet(0), quiet(1, outcomes=(killed(result=result),)))[1:] == ["kill_ended", "explained"]
+    assert news(quiet(0), quiet(1, outcomes=(outcome(result=Result.GONE),)))[1:] == ["kill_ended"]
+
+
 def hostile_report() -> CycleReport:
     """A report in which every name is hostile."""
     seen = snapshot([use(5, 2 * 2**30)], [process(5, "evil/c\x07\r", name="\x1b]0;x")], second=3)
@@ -206,6 +247,24 @@ def test_on_a_terminal_it_is_for_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not text.startswith("{")
     assert all(line.isprintable() for line in text.splitlines())
     assert len(text.splitlines()) == 2
+
+
+def test_on_a_terminal_the_sentence_comes_first() -> None:
+    """Whoever watches reads the sentence, and beside it only what it does not say."""
+    stream = Terminal()
+    configure(stream)
+    Log().log_report(quiet(1, began=(killed(reaction_s=0.5),)))
+    Log().warn("look at this")
+    Log().crash(ValueError("x"))
+    structlog.reset_defaults()
+    first, second, third, fourth = stream.getvalue().splitlines()[:4]
+    assert " policy_loaded  Policy /etc/gpu-watchdog/policy.toml is in force: mode enforce, 1 rule." in first
+    assert "Pod a/trainer uses 12.4Gi" in second
+    assert second.endswith("SIGKILL after 10s. (deed=1 pids=101,102,103 reaction_s=0.5)")
+    assert "namespace" not in second
+    assert third.endswith("look at this")
+    assert "please report this: ValueError('x')" in fourth
+    assert "ValueError: x" in stream.getvalue().splitlines()[-1]
 
 
 class Broken(io.StringIO):

@@ -9,11 +9,11 @@ import pytest
 from tests.export.build import NOTEBOOKS, Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.hours import hours
-from watchdog.core.brakes import Brake
+from watchdog.core.brakes import Begun, Brake
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
 from watchdog.export.status import status_document
 from watchdog.export.sums import residual_by_gpu, unattributed_by_gpu
 
@@ -46,7 +46,7 @@ EXPECTED = """
      "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
-   "advice": "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi"}],
+   "advice": "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi", "declare_by": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host"}],
  "gaps": [],
  "plan": [
@@ -54,14 +54,15 @@ EXPECTED = """
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
    "observes": false, "lets_go_in_s": null, "held_because": null,
-   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% for 10s."},
+   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."},
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "do": "warn", "scope": null, "pids": [],
    "rule": "notebooks", "step": 0, "due_in_s": 21, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "100%", "height": 10909216931, "for_s": 30, "card": null,
    "observes": false, "lets_go_in_s": null, "held_because": null,
-   "sentence": "Pod a/trainer, in 21s: warn. Rule notebooks: above 100% for 30s."}],
+   "sentence": "Pod a/trainer, in 21s: warn. Rule notebooks: above 100% of the 10.2Gi allowed for 30s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
- "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false}
+ "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false,
+ "breaker": {"open": false, "since": null, "until": null}}
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 
@@ -215,15 +216,18 @@ def test_a_deed_under_way_is_told() -> None:
     (key,) = report.plan.ledger.accounts
     state = replace(
         report.plan.ledger.accounts[key],
-        under_way=UnderWay(step=report.policy.rules[0].steps[1].signature, victim="main"),
+        under_way=UnderWay(
+            step=report.policy.rules[0].steps[1].signature, victim="main", until_s=at(20).boottime_s + 40
+        ),
     )
     busy = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: state})))
     (account,) = status_document(busy)["accounts"]
-    assert account["under_way"] == {"step": 1, "do": "kill", "container": "main", "grace_s": 10}
+    step_1 = {"step": 1, "do": "kill", "container": "main", "grace_s": 10}
+    assert account["under_way"] == {**step_1, "sigkill_at": "2027-01-15T08:00:30.000Z"}
     forgotten = replace(state, under_way=UnderWay(step=None, victim=""))
     after = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: forgotten})))
     (account,) = status_document(after)["accounts"]
-    assert account["under_way"] == {"step": None, "do": None, "container": None, "grace_s": None}
+    assert account["under_way"] == dict.fromkeys([*step_1, "sigkill_at"])
 
 
 @pytest.mark.parametrize(
@@ -258,3 +262,29 @@ def test_a_pod_list_that_is_too_old_is_told() -> None:
     assert status_document(quiet(pods=PodList(synced=at(-181))))["pods_stale"] is True
     never = status_document(quiet(pods=PodList()))
     assert (never["pods_stale"], never["pods_synced_at"]) == (True, None)
+
+
+def test_the_breaker_is_told_with_its_moments() -> None:
+    """Since when it is open, and when the next one is let through; half open, the latter is now."""
+    under = policy(brakes=Brakes(breaker=Breaker(hold_s=600)))
+
+    def breaker(second: float) -> object:
+        report = quiet(second, policy=under)
+        brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
+        ledger = replace(report.plan.ledger, brakes=brakes)
+        return status_document(replace(report, plan=replace(report.plan, ledger=ledger)))["breaker"]
+
+    since = "2027-01-15T08:00:10.000Z"
+    assert breaker(70) == {"open": True, "since": since, "until": "2027-01-15T08:10:10.000Z"}
+    assert breaker(700) == {"open": True, "since": since, "until": None}
+
+
+def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:
+    """The plainest key that can be copied comes first; a pod that declares has no need of it."""
+    nothing = trainer(containers=(container("main", None, of="u1"),))
+    shares = Declaration(kind="resource", key="a/share", unit="share", shares=4)
+    pattern = Declaration(kind="annotation", key="a/{container}", unit=1)
+    for declared, key in (((pattern, shares, VERIFF), VERIFF.key), ((pattern, shares), "a/share"), ((pattern,), None)):
+        report = Story(pods=(nothing,), under=policy(declarations=declared)).see(trainer_node(4.0))
+        assert status_document(report)["accounts"][0]["declare_by"] == key
+    assert status_document(quiet())["accounts"][0]["declare_by"] is None

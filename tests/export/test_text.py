@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import Story, climbing, hostile_pod, quiet, trainer, trainer_node
+from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, snapshot, use
 from watchdog.core.model import Gap, GapReason, PodList
-from watchdog.core.plan import Conditions
+from watchdog.core.plan import Conditions, CycleReport
+from watchdog.export.page import page
 from watchdog.export.phrases import byte_cell
 from watchdog.export.table import Cell, Column, bar, has_colour, table
 from watchdog.export.text import scan_text
@@ -38,8 +39,9 @@ PID  NAME  GPU   USED  WHY
 
 What would follow
 - Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
-  notebooks: above 110% for 10s.
-- Pod a/trainer, in 21s: warn. Rule notebooks: above 100% for 30s.
+  notebooks: above 110% of the 10.2Gi allowed for 10s.
+- Pod a/trainer, in 21s: warn. Rule notebooks: above 100% of the 10.2Gi allowed for 30s.
+Counted from now, without a daemon's timers and brakes: `gpu-watchdog explain NS/POD` has those.
 """
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1 processes", why="the card fell off the bus: look for Xid in dmesg")
 
@@ -256,3 +258,40 @@ def test_why_an_account_is_left_alone_is_told() -> None:
     gap = Gap(reason=GapReason.NODE, what="labels", why="no labels of the node; give --node-object FILE")
     unnamed = replace(report, assessments=(replace(account, rule=None, rule_gap=gap),))
     assert "which rule is for it can't be said: no labels of the node; give --node-object FILE" in scan_text(unnamed)
+
+
+def _plan_of(report: CycleReport) -> str:
+    return _section(scan_text(report), "What would follow")
+
+
+def test_a_plan_in_observe_mode_promises_nothing() -> None:
+    """Whoever only observes reads what would be done, at the top too, and never that it is."""
+    report = climbing(31, under=policy(mode="observe"))
+    assert " ".join(scan_text(report).partition("\n\n")[0].split()).endswith(": observe, nothing is done.")
+    assert "Pod a/trainer, due now: would kill 3 processes of container main" in _plan_of(report)
+    assert "Nothing will be done: observe mode." in _plan_of(report)
+    suspended = climbing(31)
+    suspended = replace(suspended, enforcing=False, suspended=("stop_file",))
+    assert "Nothing will be done: enforcement is suspended (the stop file)." in _plan_of(suspended)
+    assert "due now: would kill" in page(suspended)
+
+
+def test_after_a_kill_at_once_the_lesser_steps_do_not_follow() -> None:
+    """A container that gets SIGKILL now is neither warned in 28 s nor killed in 8 s; one that is spared is."""
+    plan = _plan_of(Story().run(17, 2))
+    assert "due now: kill 3 processes of container main (SIGKILL at once). Rule notebooks: above 150% of" in plan
+    assert plan.count("Pod a/trainer") == 1
+    spared = _plan_of(Story(pods=(trainer(namespace="kube-system"),)).run(17, 2))
+    assert spared.count("Pod kube-system/trainer, in ") == 2
+    assert "due now: kill 3 processes of container main (SIGKILL at once)." in spared
+
+
+def test_a_pod_that_declares_nothing_is_told_how() -> None:
+    """Whoever wonders why a pod is left alone finds the key that would change it."""
+    nothing = trainer(containers=(container("main", None, of="u1"),))
+    told = " ".join(scan_text(Story(pods=(nothing,)).see(trainer_node(4.0))).split())
+    assert (
+        "left alone: it declares no GPU memory in any way that the policy knows; it can declare some by veriff" in told
+    )
+    bare = Story(pods=(nothing,), under=policy(declarations=())).see(trainer_node(4.0))
+    assert "in any way that the policy knows Processes of no pod" in " ".join(scan_text(bare).split())

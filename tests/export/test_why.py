@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import NOTEBOOKS, Story, climbing, policy, quiet, trainer, trainer_node
-from tests.worlds import Gi, container, process, rule, snapshot, step, use
+from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.hours import hours
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import Assessment, Verdict
@@ -111,12 +111,14 @@ def _observing(**more: object) -> CycleReport:
     return replace(report, assessments=tuple(own(each) for each in report.assessments), plan=plan)
 
 
-def _under_way(step_: int = 1, **more: object) -> CycleReport:
+def _under_way(step_: int = 1, until_s: float | None = None, **more: object) -> CycleReport:
     report = held(Brake.PENDING)
     (key,) = report.plan.ledger.accounts
     steps = report.policy.rules[0].steps
     signature = steps[step_].signature if step_ < len(steps) else None
-    state = replace(report.plan.ledger.accounts[key], under_way=UnderWay(step=signature, victim="main"))
+    state = replace(
+        report.plan.ledger.accounts[key], under_way=UnderWay(step=signature, victim="main", until_s=until_s)
+    )
     ledger = replace(report.plan.ledger, accounts={key: state})
     return replace(report, plan=replace(report.plan, ledger=ledger), **more)  # type: ignore[arg-type]
 
@@ -338,8 +340,40 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         _under_way,
         (
             "A kill of container main is under way: its processes got SIGTERM, what is left of them gets "
-            "SIGKILL after 10s, and then their memory is waited for, at most 30s. What"
+            "SIGKILL after 10s, and then their memory is waited for, at most 30s. Its use has been above 11.2Gi "
+            "(110% of what it may use) since 08:00:00 UTC. What"
         ),
+    ),
+    (
+        "under way, moments",
+        lambda: _under_way(until_s=at(20).boottime_s + 40),
+        (
+            "its processes got SIGTERM at 08:00:20 UTC, what is left of them got SIGKILL at 08:00:30 UTC, and then "
+            "their memory"
+        ),
+    ),
+    (
+        "under way, hastened",
+        lambda: _under_way(2, until_s=at(25).boottime_s + 40),
+        "its processes got SIGKILL, and then their memory",
+    ),
+    (
+        "not yet due, held until",
+        lambda: held(Brake.OWNER, due_in_s=7.0, lets_go_in_s=49.0),
+        (
+            "would be due in 7s, but held back then, until 08:01:20 UTC, because pods of Job train had as many kills "
+            "and evictions here lately as the policy allows; it then stays due"
+        ),
+    ),
+    (
+        "observe mode, warned",
+        lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"), mode="observe")),
+        "A warning would have been given; it would be repeated in 59m 30s if it stays above",
+    ),
+    (
+        "undeclared, how to",
+        lambda: Story(pods=(NOTHING,)).run(12.4, 3),
+        "so it is measured and left alone. It can declare some by veriff.com/gpu-memory; then it is held to that.",
     ),
     ("under way, at once", lambda: _under_way(2), "its processes got SIGKILL, and then their memory"),
     (
@@ -372,7 +406,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "not yet due, held",
         lambda: held(Brake.UNKNOWN_CONTAINER, due_in_s=4.0),
-        ("killing all processes of container main will be due in 4s, but held back, because"),
+        ("killing all processes of container main would be due in 4s, but held back then, because"),
     ),
     (
         "pressure",
@@ -409,3 +443,26 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
 def test_each_situation_has_its_words(made: Callable[[], CycleReport], says: str) -> None:
     """Every way in which an account can stand is told in sentences that need no source to be understood."""
     assert says in " ".join(why(made()))
+
+
+def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
+    """Where a brake holds one step, the paragraph does not say of a later one that it will be done."""
+    report = Story(under=policy(rule(step("100%", 0), step("110%", 60), name="r"))).run(12.4, 2)
+    later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
+    entries = (replace(due, withheld_by=Brake.NODE, taken=False, lets_go_in_s=300.0), later)
+    text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
+    assert "is due, but held back for another 5m" in text
+    assert "will be killed" not in text
+    report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
+    first, *rest = report.plan.entries
+    foreseen = (replace(first, withheld_by=Brake.OWNER, lets_go_in_s=300.0), *rest)
+    text = " ".join(why(replace(report, plan=replace(report.plan, entries=foreseen))))
+    assert "would be due in 7s" in text
+    assert "What that rule would do further up: kill container main above 15.2Gi" in text
+
+
+def test_a_protected_pod_is_not_told_to_change_anything() -> None:
+    """Who is never acted on need not declare more."""
+    spared = " ".join(why(Story(under=policy(NOTEBOOKS, protect=Protect(namespaces=("a",)))).run(12.4, 31)))
+    assert "This pod is never killed or evicted" in spared
+    assert "declare more" not in spared

@@ -72,7 +72,7 @@ def test_a_warning_to_a_protected_pod_threatens_nothing(observing: bool) -> None
     warned = entry(climbing(5), "warn")
     spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
     assert note(spared, at(5), observing=observing).endswith(
-        ": the rule kills above 110% for 10s; this pod is protected (it is in kube-system) and will not be killed."
+        ": nothing more follows, since this pod is protected (it is in kube-system)."
     )
     last = by_rule(step("100%", 0, "warn"))
     spared = replace(last, assessment=replace(last.assessment, protected="it is in kube-system"))
@@ -80,7 +80,9 @@ def test_a_warning_to_a_protected_pod_threatens_nothing(observing: bool) -> None
     evicting = rule(step("100%", 30, "warn"), step("120%", 60, "evict"), name="r")
     warned = entry(climbing(5, under=policy(evicting)), "warn")
     spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
-    assert note(spared, at(5), observing=observing).endswith("and will not be evicted.")
+    assert note(spared, at(5), observing=observing).endswith(
+        ": nothing more follows, since this pod is protected (it is in kube-system)."
+    )
 
 
 @pytest.mark.parametrize("brake", list(Brake))
@@ -303,3 +305,13 @@ def test_moments_and_clipping() -> None:
     assert rfc3339(1767323045.678) == "2026-01-02T03:04:05.678Z"
     assert clip("ä" * 10, 12) == "ääää..."
     assert clip("short", 12) == "short"
+
+
+def test_a_kill_that_was_interrupted_is_told_whole() -> None:
+    """Whoever got SIGTERM and nothing more reads that, and why, and not the name of a result."""
+    text = explanation(
+        killed(result=Result.INTERRUPTED, reason="enforcement was withdrawn in the grace period"), policy()
+    )
+    assert "this was interrupted: enforcement was withdrawn in the grace period." in text
+    assert "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent." in text
+    assert "ended as" not in text

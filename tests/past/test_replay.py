@@ -20,6 +20,8 @@ from watchdog.core.hours import Hours
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy, Window
 from watchdog.past.incidents import Found
+from watchdog.past.story import Record, Story
+from watchdog.past.telling import UNCUT, story_text
 
 WARN = step("100%", 5, "warn")
 KILL = step("110%", 10, "kill")
@@ -298,6 +300,38 @@ def test_the_command_as_json(path: Path) -> None:
     assert (only["withheld"], only["withheld_by"]) == ([], None)
     assert document["summary"]["kills"] == 1
     assert document["seen_s"] == 79
+
+
+def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
+    """What held a deed at the end of the past may yet let go: only an incident that is over says never."""
+    spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
+    recently(path, (60, spared))
+    text = call(path)[1]
+    assert "not let through by the end of what was replayed; the incident was not over" in text
+    assert "never let through" not in text
+    assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["deeds"]] == [True]
+    over = path.with_name("over.db")
+    recently(over, (60, spared), (80, replace(LOW, pods=spared.pods)))
+    text = call(over)[1]
+    assert "never let through before the incident ended" in text
+    assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["deeds"]] == [False]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, UNCUT])
+def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> None:
+    """Nothing is cut: where the table is too narrow the deed and its rule stand below; a pipe gets whole lines."""
+    named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
+    life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
+    assert life.deeds
+    story = Story(since_s=0.0, policy=P, replayed=replayed(path, P), record=Record(begun=0, observed=0, withheld=0))
+    lines = story_text(story, width=width).splitlines()
+    assert ".." not in "".join(lines)
+    assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)
+    whole = " ".join(line.strip() for line in lines)
+    assert "kill 1 process of container main" in whole
+    assert "all: above 110% for 10s" in whole
+    assert width == UNCUT or max(map(len, lines)) <= width
+    assert width != UNCUT or any(named.title in line and "all: above 110% for 10s" in line for line in lines)
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:

@@ -53,7 +53,8 @@ def _prove(seeds: int, processes: int) -> int:
     status = 0
     with ThreadPoolExecutor(processes) as pool:
         for fault, found in zip(FAULTS, pool.map(partial(prove, seeds=seeds), FAULTS), strict=True):
-            print(f"{found:>4} of {seeds}  {fault.name}", flush=True)
+            soonest = f" (soonest: {found[0][1]}, step {found[0][0]})" if found else ""
+            print(f"{len(found):>4} of {seeds}  {fault.name}{soonest}", flush=True)
             status = status if found else 1
     return status
 

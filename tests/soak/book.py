@@ -42,6 +42,9 @@ class Book:
         self.standing.reading = None
         self.timers.begin_anew()
         self.deeds.daemon_starts(now)
+
+    def journal_opens(self, now: Now) -> None:
+        """The daemon learns what earlier ones left; a breaker that turned while the disk was full may not be in it."""
         self.brakes.daemon_starts(now)
         if not self._is_written:
             self.brakes.doubt(now)
@@ -75,7 +78,7 @@ class Book:
         opened = self.brakes.look(facts, self.timers, here.plan, asked, sure=sure, enforcing=here.enforcing)
         self.seen["breaker opened"] += opened
         self.seen["bright reading"] += bright
-        self._is_written = written
+        self._is_written = self._is_written and written
 
     def intended(self, number: int, entry: PlanEntry, keys: Iterable[ProcessKey], now: Now) -> None:
         """The daemon has written down what it is about to do: no law may be against it."""
@@ -93,7 +96,6 @@ class Book:
         self.deeds.open[number] = Deed(
             number=number,
             key=fact.key,
-            index=entry.step,
             step=step,
             height=step.height(fact.allowed or 0),
             names=frozenset(box.name for box in boxes),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.soak.clock import QUANTUM_S
 from tests.soak.policies import BrakePlan, PolicyPlan
 from tests.soak.timers import Timers
 from tests.soak.truth import Fact, Key, protected
@@ -119,13 +120,22 @@ class BrakeBook:
         if self._unknown_s is not None and may_open:
             self._unknown_s = now_s
         elif now_s >= since_s + hold_s:
-            above = {fact.tenant.workload for fact in crowd if _above(fact)}
-            lately = {each.owner for each in self.begun if each.at_s > max(now_s - hold_s, since_s)}
-            if not sure:
-                self._doubt(now_s)
-            elif not _crowded(above | lately, base | lately, percent, at_least):
-                self.opened_s = self._unknown_s = None
+            self._look_whether_closed(crowd, max(now_s - hold_s, since_s), percent, now_s, sure=sure)
         return False
+
+    def _look_whether_closed(
+        self, crowd: list[Fact], lately_s: float, percent: int, now_s: float, *, sure: bool
+    ) -> None:
+        """It closes once the share of the owners above a mark, or acted on lately, has fallen, however few they are."""
+        base = {fact.tenant.workload for fact in crowd}
+        above = {fact.tenant.workload for fact in crowd if _above(fact)}
+        lately = {each.owner for each in self.begun if each.at_s > lately_s}
+        # Between an intention and its signal time may pass: which of the two counts is not for the oracle to say.
+        is_close = any(abs(each.at_s - lately_s) <= 2 * QUANTUM_S for each in self.begun)
+        if not sure or is_close:
+            self._doubt(now_s)
+        elif not _crowded(above | lately, base | lately, percent, 0):
+            self.opened_s = self._unknown_s = None
 
     def _doubt(self, since_s: float | None) -> None:
         self.opened_s, self._unknown_s = None, since_s

@@ -23,7 +23,6 @@ class Deed:
 
     number: int
     key: Key
-    index: int
     step: StepPlan
     height: int
     names: frozenset[str]
@@ -115,12 +114,14 @@ class DeedBook:
                 deed.is_grace_over = True
 
     def hastened(self, deed: Deed) -> bool:
-        """Whether a stronger step can have come due."""
-        fact = self._standing.reading.facts.get(deed.key) if self._standing.reading is not None else None
+        """Whether a stronger step can have come due: one that stands after the deed's own in the rule as it is now."""
+        reading = self._standing.reading
+        fact = reading.facts.get(deed.key) if reading is not None else None
         if fact is None:
             return False
-        stronger = fact.rule.steps[deed.index + 1 :]
-        return any(step.do == "kill" and self._timers.due(deed.key, step) for step in stronger)
+        names = [step.name for step in fact.rule.steps]
+        own = names.index(deed.step.name) if deed.step.name in names else len(names)
+        return any(step.do == "kill" and self._timers.due(deed.key, step) for step in fact.rule.steps[own + 1 :])
 
     def ended(self, number: int, result: Result) -> None:
         """The daemon says that a deed has ended, or that its processes are dead."""

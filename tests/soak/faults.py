@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+_FAILURE: Final = re.compile(r"seed '[^']+', step ([0-9]+): (.*)")
 _STEPS: Final = 4000  # of an episode in which a fault is looked for
 
 
@@ -25,13 +26,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, the law that the soak must name, and an episode (its seed and steps) that finds it soon."""
+    """A fault, and the law that the soak must name."""
 
     name: str
     law: str
     edits: tuple[Edit, ...]
-    seed: str = "fault/0"
-    steps: int = 2000
 
 
 def broken(fault: Fault) -> dict[str, str]:
@@ -65,11 +64,18 @@ def hunt(folder: Path, seed: str, steps: int) -> str:
 
 def is_found(fault: Fault, said: str) -> bool:
     """Whether an episode has failed with the law that the fault breaks."""
-    return re.match(rf"seed '[^']+', step [0-9]+: {fault.law}\b", said) is not None
+    match = _FAILURE.match(said)
+    return match is not None and re.match(rf"{fault.law}\b", match[2]) is not None
 
 
-def prove(fault: Fault, seeds: int) -> int:
-    """In how many episodes with other seeds the fault is found."""
+def prove(fault: Fault, seeds: int) -> list[tuple[int, str]]:
+    """The episodes that find the fault, of so many: after how many steps, and the seed; soonest first."""
+    found: list[tuple[int, str]] = []
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         plant(fault, Path(folder))
-        return sum(is_found(fault, hunt(Path(folder), f"proof/{number}", _STEPS)) for number in range(seeds))
+        for seed in (f"fault/{number}" for number in range(seeds)):
+            said = hunt(Path(folder), seed, _STEPS)
+            match = _FAILURE.match(said)
+            if match is not None and is_found(fault, said):
+                found.append((int(match[1]), seed))
+    return sorted(found)

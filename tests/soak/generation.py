@@ -92,11 +92,19 @@ def _generate_step(dice: random.Random) -> StepPlan:
 
 
 def _generate_brakes(dice: random.Random) -> BrakePlan:
-    window = [None, None, (1, 30.0), (2, 60.0), (3, 120.0)]
-    return BrakePlan(
-        node=dice.choice(window),
-        namespace=dice.choice(window),
-        owner=dice.choice(window),
-        backoff=dice.choice([None, None, (4.0, 2, 64.0), (8.0, 3, 32.0), (16.0, 1, 16.0)]),
-        breaker=dice.choice([None, None, (50, 2, 20.0), (34, 3, 40.0), (100, 2, 30.0)]),
+    """Brakes of all kinds, or of one alone: where several hold, the first hides the others."""
+    windows = [None, (1, 30.0), (2, 60.0), (3, 120.0)]
+    plan = BrakePlan(
+        node=dice.choice([None, *windows]),
+        namespace=dice.choice([None, *windows]),
+        owner=dice.choice([None, *windows]),
+        backoff=dice.choice([None, (4.0, 2, 64.0), (8.0, 3, 32.0), (8.0, 3, 72.0), (16.0, 1, 16.0)]),
+        breaker=dice.choice([None, (50, 2, 10.0), (34, 3, 20.0), (100, 2, 30.0)]),
     )
+    kind = dice.choice(["all", "all", "none", "backoff", "breaker", "windows"])
+    if kind == "windows":
+        return replace(plan, backoff=None, breaker=None)
+    if kind == "all":
+        return plan
+    only = BrakePlan(backoff=plan.backoff) if kind == "backoff" else BrakePlan()
+    return BrakePlan(breaker=plan.breaker) if kind == "breaker" else only

@@ -86,6 +86,7 @@ class Life:
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
         self.cycle.take_over(left_over(unfinished, until_s), brakes)
+        self._book.journal_opens(now)
 
     def _judge(self) -> None:
         before = self._enforcement

@@ -9,7 +9,7 @@ FAULTS: Final = (
     Fault(
         "a brake that forgets on restart",
         BRAKES,
-        (Edit("cycle.py", "brakes=self.ledger.brakes.merged(brakes))", "brakes=self.ledger.brakes)"),),
+        (Edit("export/journal.py", "return self._kept.memory(now)", "return BrakeMemory()"),),
     ),
     Fault(
         "a ladder that counts gaps",
@@ -168,7 +168,7 @@ FAULTS: Final = (
     Fault(
         "a deed that does not wait for the last one",
         "point 24",
-        (Edit("core/gate.py", "if not hastens and self._is_busy(entry):", "if False:"),),
+        (Edit("core/gate.py", "None if hastens else self._busy_until_s(entry)", "None"),),
     ),
     Fault(
         "memory taken for free while it is listed",
@@ -192,8 +192,8 @@ FAULTS: Final = (
         (
             Edit(
                 "export/journal.py",
-                "deed = self._file.transaction(write)",
-                'self._file._connection.execute("SAVEPOINT a")\n        deed = write(self._file._connection)',
+                "self._file.transaction(write)\n        self._kept.add",
+                'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self._kept.add',
             ),
         ),
     ),
@@ -229,8 +229,8 @@ FAULTS: Final = (
         (
             Edit(
                 "core/gate.py",
-                "return own or (uid, None) in self._busy or (uid, entry.victim) in self._busy",
-                "return own or bool(self._busy)",
+                "waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]",
+                "waits = list(self._busy.values())",
             ),
         ),
     ),

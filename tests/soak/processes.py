@@ -13,7 +13,7 @@ def start(world: World, pod: str | None, container: str | None, pid: int | None 
     task = world.kernel.spawn(pod, container, pid)
     if task is None:
         return None
-    task.stubborn = dice.random() < 0.35
+    task.stubborn = dice.random() < 0.5
     task.aloof = dice.random() < 0.02
     task.slow_s = dice.choice([0.0, 0.0, 0.0, 0.25, 4.0, 40.0])
     task.holds_s = dice.choice([0.0, 0.0, 0.5, 3.0, 20.0, 60.0])

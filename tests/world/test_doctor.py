@@ -18,6 +18,7 @@ from tests.rig import Node
 from tests.rig.command import COMMAND, free_port
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProcess, StubReturn, Variant, environment
+from tests.test_history_command import on_a_terminal
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
 from watchdog.export.lock import NodeLock
@@ -99,6 +100,19 @@ def test_a_good_node(world: Node) -> None:
     ).keys()
     assert set(said["findings"][0]) == {"name", "state", "for", "what", "remedy"}
     assert _tree(world.root) == before
+
+
+def test_on_a_terminal_what_is_fine_is_counted(world_v1: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At night only what is not fine is read; --all shows the rest, and a pipe has had it always."""
+    examine(world_v1, Case())
+    options = ("--policy", world_v1.root / "policy.toml", "--journal", world_v1.journal, "--listen", "127.0.0.1:0")
+    for key, text in environment(world_v1.stub_file).items():
+        monkeypatch.setenv(key, text)
+    text = on_a_terminal("doctor", *options, columns=100, NO_COLOR="1")
+    assert " checks are fine (--all shows them)\n" in text
+    assert "\nok " not in text
+    assert "lacks    pods: no pod list is named" in text
+    assert "\nok " in on_a_terminal("doctor", "--all", *options, columns=100, NO_COLOR="1")
 
 
 def _return(call: str, code: int, gpu: str = "") -> Callable[[Node], object]:
@@ -275,6 +289,57 @@ def test_what_the_account_lacks(world_v1: Node, name: str, state: str, case: Cas
     assert "Traceback" not in stderr
 
 
+# Root without these is an ordinary user before the files of others; the worlds of tests lie where no other user gets.
+ORDINARY: Final = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all")
+CLOSED: Final = {
+    "journal": ("--journal", "ROOT/closed/journal.db", "journal_folder"),
+    "journal deeper": ("--journal", "ROOT/closed/a/b/journal.db", "journal_folder"),
+    "policy": ("--policy", "ROOT/closed/policy.toml", "policy"),
+    "pods": ("--pods", "ROOT/closed/pods.json", "pods"),
+    "procfs": ("--procfs", "ROOT/closed/proc", "procfs"),
+    "node object": ("--node-object", "ROOT/closed/node.json", "node_object"),
+    "namespaces": ("--namespaces", "ROOT/closed/namespaces.json", "namespaces"),
+}
+
+
+def _close_a_folder(world: Node) -> None:
+    closed = world.root / "closed"
+    closed.mkdir(mode=0o700)
+    for name in ("journal.db", "journal.db.lock", "policy.toml", "pods.json"):
+        (closed / name).touch()
+    os.chown(closed, 65534, 65534)
+
+
+@pytest.mark.parametrize(("option", "path", "name"), CLOSED.values(), ids=CLOSED.keys())
+def test_what_an_ordinary_user_may_not_look_into(world_v1: Node, option: str, path: str, name: str) -> None:
+    """A folder of another user's is a finding with its remedy, whatever lies in it, and never a traceback."""
+    library = {"LD_LIBRARY_PATH": str(world_v1.root / "closed")} if option == "--journal" else {}
+    case = Case(spoil=_close_a_folder, options={option: path}, prefix=ORDINARY, environment=library)
+    code, stderr, said = examine(world_v1, case)
+    assert "Traceback" not in stderr
+    found = [each for each in said["findings"] if each["name"] == name and each["state"] != "ok"]
+    assert [each["remedy"] != "" for each in found] == [True]
+    assert "ermission denied" in found[0]["what"] + found[0]["remedy"]
+    if option == "--journal":
+        assert (code, states(said)["stop_file"], states(said)["journal_lock"]) == (1, "missing", "missing")
+
+
+def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
+    """A usual folder that can't be looked into has no library for this account, and the others are looked at."""
+    for name in ("usr/lib64", "usr/lib/wsl/lib"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / SONAME).touch()
+    closed = tmp_path / "usr/lib/wsl/lib"
+    closed.chmod(0o700)
+    os.chown(closed, 65534, 65534)
+    code = "import sys; from pathlib import Path; from watchdog.node.nvml_library import find_library as find; "
+    code += "print(*find(Path(sys.argv[1])))"
+    done = subprocess.run(
+        [*ORDINARY, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "usr/lib64"), "")
+
+
 def test_what_only_enforcing_needs_does_not_hold_up_observing(world_v1: Node) -> None:
     """Without CAP_KILL a policy that observes has all that it needs: exit 0, and enforcing is still said to lack it."""
     case = Case(prefix=("setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"), mode="observe")
@@ -449,7 +514,12 @@ def test_beside_a_daemon_that_runs(world_v1: Node) -> None:
         assert f"process {running.pid}" in whats["journal_lock"]
         assert "a gpu-watchdog answers" in whats["listen"]
         assert "sound journal" in whats["journal_file"]
+        assert "goes by this policy" in whats["policy_running"]
         running.wait_passes(1)
         assert running.metric("enforcing") == 1
+        _broken_policy(world_v1)
+        code, stderr, said = ask(world_v1, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
+        assert (code, states(said)["policy"], states(said)["policy_running"]) == (1, "missing", "warning")
+        assert "the daemon that runs here goes on with its last good one" in stderr
     # After kill -9 its write-ahead log lies there with the shared memory, and can still be looked at.
     assert states(ask(world_v1, Case())[2])["journal_file"] == "ok"

@@ -61,7 +61,9 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
         running.wait(lambda _: tenant.terms)
         running.wait_passes(1)
         during = text(ask(world_v1, running, "ns/hog"))
-        assert "A kill of container main is under way: its processes got SIGTERM, what is left of them gets" in during
+        assert "A kill of container main is under way: its processes got SIGTERM at " in during
+        assert " UTC, what is left of them gets SIGKILL at " in during
+        assert "Its use has been above 1.3Gi (100% of what it may use) since" in during
         assert "held back" not in during
         running.wait(ended)
         running.wait_passes(1)
@@ -75,6 +77,10 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
     gone = gpu_watchdog("explain", "ns/hog", "--url", url, "--journal", world_v1.journal, stub=world_v1.stub_file)
     told = text(gone)
     assert f"The daemon does not answer at {url}/api/status: Connection refused; this is from the journal" in told
+    assert told.index("It was killed at ") < told.index("The daemon does not answer")
+    assert "(container main): it used 9Gi of GPU memory, 1.3Gi were allowed, and rule shared kills above 100%" in told
+    assert "Its processes got SIGTERM at" in told
+    assert "UTC and SIGKILL at" in told
     assert "last mentioned it, pod ns/hog used 9Gi of GPU memory and might use 1.3Gi" in told
     assert "The watchdog killed 1 process of container main (pod ns/hog), because the pod used more GPU memory" in told
 
@@ -107,6 +113,26 @@ def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:
         assert "nothing is known of pod other/spared" in unknown.stderr
         assert "did you mean ns/spared?" in unknown.stderr
         assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def test_a_kill_that_the_stop_file_ends_half_way_is_explained(world_v1: Node) -> None:
+    """Who got SIGTERM and was then spared reads so; the remedy names the file."""
+    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, kill("0s", "30s"))) as running:
+        running.wait(lambda _: tenant.terms)
+        (world_v1.journal.parent / "stop").touch()
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        running.wait_passes(1)
+        told = text(ask(world_v1, running, "ns/hog"))
+        assert "Of that kill: it was interrupted. Its processes got SIGTERM at " in told
+        assert "and no SIGKILL was sent: enforcement was withdrawn in the grace period." in told
+        assert "so no SIGKILL was sent. To prevent it, use less" in told, "the record for the owner is there too"
+        assert "although it should: the file `stop` beside the journal says so" in told
+        running.wait(
+            lambda d: "Nothing is done: enforcement is suspended (the stop file)." in text(ask(world_v1, d, "ns/hog"))
+        )
+        assert tenant.is_alive
 
 
 def test_the_daemon_of_this_machine_is_found_by_its_address(world_v1: Node, tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
         assert str(first.pid) in reasons
         assert second.metric("enforcing") == 0
         assert second.metric("enforcement_suspended", reason="lock") == 1
+        assert "not enforcing: journal" not in reasons, "without the lock the journal is not even opened"
         first.stop()
         second.wait(lambda d: d.metric("enforcing") == 1)
         second.wait(lambda d: d.get("/readyz")[0] == 200)

@@ -7,6 +7,7 @@ the same kinds, so that it cannot say anything else than what is checked.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import CoreSchema, core_schema
@@ -73,7 +74,9 @@ def choice(*options: str) -> Kind[str]:
     def read(value: object) -> str:
         if isinstance(value, str) and value in options:
             return value
-        raise FieldError(f"must be {words}, not {describe(value)}")
+        close = get_close_matches(value.lower(), options, n=1) if isinstance(value, str) and len(value) < 60 else []
+        meant = f"; did you mean {quote(close[0])}?" if close else ""
+        raise FieldError(f"must be {words}, not {describe(value)}{meant}")
 
     return Kind(words=words, read=read, write=str)
 

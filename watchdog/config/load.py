@@ -8,7 +8,7 @@ from watchdog.config.advice import find_warnings
 from watchdog.config.checks import find_mistakes
 from watchdog.config.compile import compile_policy
 from watchdog.config.later import WARNING, find_later
-from watchdog.config.mistakes import check_schema
+from watchdog.config.mistakes import check_schema, rule_names, rule_of
 from watchdog.config.problems import PolicyError, Problem, format_path, sort_key
 from watchdog.config.source import parse_document, read_bytes
 from watchdog.core.policy import Policy
@@ -34,13 +34,14 @@ def built_in_policy() -> Policy:
 
 def _compile(data: bytes, source: str) -> Policy:
     document = parse_document(data, source)
+    names = rule_names(document)
     checked = check_schema(document)
     mistakes = list(checked.mistakes)
     if checked.table is not None:
         mistakes += find_mistakes(checked.table, checked.spoilt)
     if mistakes or checked.table is None:
         raise PolicyError(
-            Problem(source=source, path=format_path(mistake.location), what=mistake.what)
+            Problem(source=source, path=format_path(mistake.location), what=mistake.what, rule=rule_of(mistake, names))
             for mistake in sorted(mistakes, key=sort_key)
         )
     later = find_later(document)

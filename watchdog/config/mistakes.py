@@ -56,6 +56,21 @@ def check_schema(document: dict[str, Any]) -> Checked:
     return Checked(None, tuple(mistakes), frozenset(spoilt))
 
 
+def rule_names(document: dict[str, Any]) -> dict[int, str]:
+    """The names of a document's rules by their number, as far as it has them; nothing else is looked at."""
+    rules = document.get("rule")
+    known = enumerate(rules if isinstance(rules, list) else ())
+    return {n: rule["name"] for n, rule in known if isinstance(rule, dict) and isinstance(rule.get("name"), str)}
+
+
+def rule_of(mistake: Mistake, names: dict[int, str]) -> str | None:
+    """The name of the rule in which a mistake is; None where it is in none, or in its very name."""
+    match mistake.location:
+        case ("rule", int(number), first, *_) if first != "name":
+            return names.get(number)
+    return None
+
+
 def _location(details: ErrorDetails) -> Location:
     location = details["loc"]
     return location[:-1] if location[-1] == "[key]" else location

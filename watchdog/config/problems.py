@@ -23,16 +23,19 @@ class Problem:
     """One mistake of a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`.
 
     `path` is empty for what is wrong with the file as a whole. `line` counts from 1 and is set where it is known.
+    `rule` is the name of the rule in which it is, for whoever does not want to count to `rule[7]`.
     """
 
     source: str
     what: str
     path: str = ""
     line: int | None = None
+    rule: str | None = None
 
     def __str__(self) -> str:
         place = self.source if self.line is None else f"{self.source}:{self.line}"
-        return f"{place}: {self.path}: {self.what}" if self.path else f"{place}: {self.what}"
+        within = "" if self.rule is None else f" (rule {quote(self.rule)})"
+        return f"{place}: {self.path}: {self.what}{within}" if self.path else f"{place}: {self.what}"
 
 
 class PolicyError(Exception):

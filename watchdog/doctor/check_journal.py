@@ -12,21 +12,29 @@ _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "afs", "9p", "virtiofs"}
 )
 _FLEETING: Final = frozenset({"tmpfs", "ramfs", "overlay", "aufs"})
+# File systems that the kernel makes up: even root, whom permission bits do not stop, can put nothing of its own there.
+_MADE_UP: Final = frozenset(
+    {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "securityfs", "debugfs", "tracefs", "bpf", "pstore"}
+    | {"configfs", "efivarfs", "fusectl", "binfmt_misc", "nsfs", "rpc_pipefs"}
+)
 _LEAST_FREE: Final = 4 * 2**20  # SQLite's write-ahead log grows to about that between two checkpoints
 
 
 def check_journal(facts: JournalFacts, max_size: int) -> Iterable[Finding]:
     """Whether what is done can be written down first, by one daemon alone."""
     yield _folder(facts)
-    if not facts.folder_problem:
+    if not facts.folder_problem and facts.file_system not in _MADE_UP:
         yield _disk(facts)
         yield from _space(facts, max_size)
     yield topic.FILE.say(facts.kind, path=facts.path, detail=facts.detail)
     yield _lock(facts)
-    yield topic.STOP.say("present" if facts.is_stopped else "absent", path=facts.stop_path)
+    stop = "unseen" if facts.stop_problem else "present" if facts.is_stopped else "absent"
+    yield topic.STOP.say(stop, path=facts.stop_path, problem=facts.stop_problem)
 
 
 def _folder(facts: JournalFacts) -> Finding:
+    if facts.file_system in _MADE_UP:
+        return topic.FOLDER.say("made_up", folder=facts.path.parent, kind=facts.file_system)
     cases = ("writable", "closed") if facts.folder_exists else ("to_make", "blocked")
     return topic.FOLDER.say(cases[bool(facts.folder_problem)], folder=facts.path.parent, problem=facts.folder_problem)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import watchdog.doctor.topics_policy as topic
-from watchdog.doctor.facts import PolicyFacts
+from watchdog.doctor.facts import ListenFacts, PolicyFacts
 from watchdog.doctor.finding import Finding
 
 _MOST: Final = 5
@@ -28,6 +28,15 @@ def check_policy(facts: PolicyFacts) -> Iterable[Finding]:
         yield topic.FOLLOWED.say("not", settings=", ".join(policy.later))
     else:
         yield topic.FOLLOWED.say("all")
+
+
+def check_running(facts: PolicyFacts, listen: ListenFacts) -> Iterable[Finding]:
+    """Whether the daemon that answers here goes by this very policy; nothing where none answers."""
+    if not listen.policy_sha256:
+        return
+    is_same = facts.policy is not None and facts.policy.sha256 == listen.policy_sha256
+    case = "same" if is_same else "kept" if facts.policy is None else "another"
+    yield topic.RUNNING.say(case, listen=listen.listen, path=facts.path)
 
 
 def _mistakes(facts: PolicyFacts) -> Iterable[Finding]:

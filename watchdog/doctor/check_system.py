@@ -70,7 +70,7 @@ def _cgroups(facts: ProcessFacts) -> Iterable[Finding]:
     placed = [each for each in facts.listed.values() if each.place.kind in (PlaceKind.POD, PlaceKind.HOST)]
     pods = sum(process.place.kind is PlaceKind.POD for process in placed)
     if pods:
-        yield topic.CGROUPS.say("pods", pods=pods, count=len(facts.listed))
+        yield topic.CGROUPS.say("pods", pods=pods, hosts=len(placed) - pods)
     elif placed:
         yield topic.CGROUPS.say("none", count=len(placed), pid=min(process.pid for process in placed))
 

@@ -8,7 +8,7 @@ from watchdog.doctor import topics_driver, topics_journal, topics_policy, topics
 from watchdog.doctor.check_cluster import check_namespaces, check_node_object, check_pods
 from watchdog.doctor.check_driver import check_driver
 from watchdog.doctor.check_journal import check_journal, check_listen
-from watchdog.doctor.check_policy import check_policy
+from watchdog.doctor.check_policy import check_policy, check_running
 from watchdog.doctor.check_system import check_processes, check_system
 from watchdog.doctor.facts import Facts
 from watchdog.doctor.finding import Diagnosis, Finding, Topic
@@ -34,6 +34,7 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     known = policy or _DEFAULTS
     yield from check_processes(facts.processes, known.safety, facts.system.descriptors)
     yield from check_policy(facts.policy)
+    yield from check_running(facts.policy, facts.listen)
     yield from check_pods(facts.cluster, facts.processes, known.stale_after_s)
     yield from check_node_object(facts.cluster, known)
     yield from check_namespaces(facts.cluster, known)

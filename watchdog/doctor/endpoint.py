@@ -2,6 +2,7 @@
 
 import errno
 import http.client
+import json
 import socket
 from http import HTTPStatus
 from typing import Final
@@ -10,6 +11,7 @@ from watchdog.doctor.facts import ListenFacts
 from watchdog.export.listen import explain, parse_listen
 
 _PATIENCE_S: Final = 3.0
+_LARGEST: Final = 2**26  # of a status: some hundred bytes a process
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -30,17 +32,34 @@ def look_at_listen(listen: str) -> ListenFacts:
 
 
 def _ask(listen: str, host: str, port: int, problem: str) -> ListenFacts:
-    connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE_S)
     try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        text = answer.read(1000).decode("utf-8", errors="replace").strip()
+        answer, body = _get(host, port, "/healthz", 1000)
     except (OSError, http.client.HTTPException):
         return ListenFacts(listen=listen, state="taken", problem=problem)
-    finally:
-        connection.close()
     if answer.headers.get("Server") != "gpu-watchdog":
         return ListenFacts(listen=listen, state="taken", problem=problem)
+    sha256 = _policy_sha256(host, port)
     if answer.status == HTTPStatus.OK:
-        return ListenFacts(listen=listen, state="ours")
-    return ListenFacts(listen=listen, state="ours_sick", problem=text)
+        return ListenFacts(listen=listen, state="ours", policy_sha256=sha256)
+    text = body.decode("utf-8", errors="replace").strip()
+    return ListenFacts(listen=listen, state="ours_sick", problem=text, policy_sha256=sha256)
+
+
+def _policy_sha256(host: str, port: int) -> str:
+    """Of the policy by which the daemon goes, from its status; empty where it does not say."""
+    try:
+        answer, body = _get(host, port, "/api/status", _LARGEST)
+        said = json.loads(body) if answer.status == HTTPStatus.OK else {}
+        return str(said["policy"]["sha256"])
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
+        return ""
+
+
+def _get(host: str, port: int, path: str, most: int) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer, answer.read(most)
+    finally:
+        connection.close()

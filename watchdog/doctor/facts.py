@@ -93,7 +93,8 @@ class JournalFacts:
     """The place of the journal, and what lies there.
 
     `folder_problem` is why nothing can be written in the folder (or, where it does not exist, why it can't be made).
-    `detail` belongs to `kind`. `free` are bytes left on the disk, `size` those that the journal has.
+    `detail` belongs to `kind`. `stop_problem` is why it can't be seen whether there is a stop file. `free` are bytes
+    left on the disk, `size` those that the journal has.
     """
 
     path: Path
@@ -109,6 +110,7 @@ class JournalFacts:
     holder: int | None = None
     stop_path: Path
     is_stopped: bool = False
+    stop_problem: str = ""
 
 
 ListenState = Literal["free", "ours", "ours_sick", "taken", "unusable"]
@@ -116,11 +118,15 @@ ListenState = Literal["free", "ours", "ours_sick", "taken", "unusable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenFacts:
-    """The address of the endpoints: whether it can be had, or who answers there. `problem` has its remedy in it."""
+    """The address of the endpoints: whether it can be had, or who answers there. `problem` has its remedy in it.
+
+    `policy_sha256` is of the policy by which the daemon that answers goes; empty where that is not known.
+    """
 
     listen: str
     state: ListenState
     problem: str = ""
+    policy_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,8 +153,18 @@ def _policy(path: Path) -> PolicyFacts:
     try:
         policy = load_policy(path)
     except PolicyError as error:
-        return PolicyFacts(path=path, is_there=path.exists(), policy=None, problems=error.problems)
+        return PolicyFacts(path=path, is_there=_is_there(path), policy=None, problems=error.problems)
     return PolicyFacts(path=path, is_there=True, policy=policy)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True  # something is in the way of looking, and that is what has to be said
+    return True
 
 
 def _cluster(options: Options, now: Now) -> ClusterFacts:

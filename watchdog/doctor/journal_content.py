@@ -67,7 +67,10 @@ def _options(path: Path) -> str | None:
     wal, shared = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     if shared.exists():
         return "mode=ro"
-    return "immutable=1" if not wal.exists() or wal.stat().st_size == 0 else None
+    try:
+        return None if wal.stat().st_size else "immutable=1"
+    except OSError:  # a daemon that closes the journal takes it away
+        return "immutable=1"
 
 
 def _judge(connection: sqlite3.Connection, path: Path) -> tuple[JournalKind, str]:

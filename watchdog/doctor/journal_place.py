@@ -1,5 +1,6 @@
 """Looking at the journal's place without leaving anything there."""
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -19,14 +20,17 @@ def look_at_journal(path: Path) -> JournalFacts:
     folder = path.parent
     place = nearest_folder(folder)
     exists = place == folder
+    file_system = file_system_of(place, mount_lines())
+    problem = write_problem(place) if exists else make_problem(place)
     kind, detail = look_at_content(path)
     lock = NodeLock(path)
     state, lock_detail = _lock_state(lock.path)
+    stopped, stop_problem = _is_there(stop_file(path))
     return JournalFacts(
         path=path,
         folder_exists=exists,
-        folder_problem=write_problem(place) if exists else make_problem(place),
-        file_system=file_system_of(place, _mount_lines()),
+        folder_problem=problem,
+        file_system=file_system,
         free=_free(place),
         size=_size(path),
         kind=kind,
@@ -35,22 +39,34 @@ def look_at_journal(path: Path) -> JournalFacts:
         lock_path=lock.path,
         holder=lock.holder if state == "held" else None,
         stop_path=stop_file(path),
-        is_stopped=stop_file(path).exists(),
+        is_stopped=stopped,
+        stop_problem=stop_problem,
     )
 
 
 def nearest_folder(folder: Path) -> Path:
-    """The folder, or the innermost one above it that is there."""
-    while not folder.exists() and folder != folder.parent:
+    """The folder, or the innermost one above it that is there; one that can't be seen counts as there."""
+    while not _is_there(folder)[0] and folder != folder.parent:
         folder = folder.parent
     return folder
 
 
+def _is_there(path: Path) -> tuple[bool, str]:
+    """Whether there is something of this name, as the daemon takes it; and why that can't be seen, where it can't."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False, ""
+    except OSError as error:
+        return True, error.strerror or str(error)
+    return True, ""
+
+
 def write_problem(folder: Path) -> str:
     """Why no file can be made in a folder; empty where one can: it is tried, and nothing stays."""
-    if not folder.is_dir():
-        return "it is no folder"
     try:
+        if not folder.is_dir():
+            return "it is no folder"
         # Nameless where the file system can (O_TMPFILE), otherwise removed at once.
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
@@ -62,8 +78,11 @@ def write_problem(folder: Path) -> str:
 
 def make_problem(above: Path) -> str:
     """Why no folder can be made in the one above; empty where one can. Nothing is tried."""
-    if not above.is_dir():
-        return f"{above} is no folder"
+    try:
+        if not above.is_dir():
+            return f"{above} is no folder"
+    except OSError as error:
+        return f"{above}: {error.strerror or error}"
     if not os.access(above, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return f"{above} is read-only for this account"
     return ""
@@ -88,7 +107,8 @@ def file_system_of(path: Path, mounts: list[str]) -> str:
     return found
 
 
-def _mount_lines() -> list[str]:
+def mount_lines() -> list[str]:
+    """The lines of this process's mountinfo; none where it can't be read."""
     try:
         return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -106,9 +126,8 @@ def _free(folder: Path) -> int | None:
 def _size(path: Path) -> int:
     size = 0
     for suffix in ("", "-wal"):
-        part = path.with_name(path.name + suffix)
-        if part.is_file():
-            size += part.stat().st_size
+        with contextlib.suppress(OSError):
+            size += path.with_name(path.name + suffix).lstat().st_size
     return size
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from watchdog.doctor.finding import Diagnosis, Finding, Purpose, State
-from watchdog.export.phrases import inert
+from watchdog.doctor.topics_journal import STOP
+from watchdog.doctor.topics_policy import RUNNING
+from watchdog.export.phrases import count, inert
 from watchdog.export.table import BOLD, GREEN, RED, YELLOW, paint
 
 _MARKS: Final = {State.OK: "ok", State.WARNING: "warning", State.MISSING: "lacks"}
@@ -34,14 +36,25 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def diagnosis_text(diagnosis: Diagnosis, *, colour: bool = False, width: int | None = None) -> str:
-    """What people read: a line a finding unless a width is given; what is in the way stands near the prompt."""
+def diagnosis_text(
+    diagnosis: Diagnosis, *, colour: bool = False, width: int | None = None, shows_fine: bool = True
+) -> str:
+    """What people read: a line a finding unless a width is given; what is in the way stands near the prompt.
+
+    Without `shows_fine` what is as it should be is only counted.
+    """
     groups: dict[str, list[Finding]] = {"fine": [], "observing": [], "enforcing": []}
     for finding in diagnosis.findings:
         is_fine = finding.state is State.OK
         group = "fine" if is_fine else "observing" if Purpose.OBSERVE in finding.purposes else "enforcing"
         groups[group].append(finding)
     lines = []
+    if groups["fine"] and not shows_fine:
+        fine = groups.pop("fine")
+        lines += [
+            f"{count(len(fine), 'check is', 'checks are')} fine (--all shows {'it' if len(fine) == 1 else 'them'})",
+            "",
+        ]
     for title, findings in groups.items():
         if findings:
             lines.append(paint(title, BOLD, is_on=colour))
@@ -55,8 +68,22 @@ def shortcoming(diagnosis: Diagnosis) -> str:
     """Why the node can't do what its policy asks, in a sentence; empty where it can."""
     if diagnosis.suffices:
         return ""
-    purpose = Purpose.OBSERVE if diagnosis.mode == "observe" else Purpose.ENFORCE
-    return f"this node can't {purpose} yet; in the way: {', '.join(diagnosis.lacking(purpose))}"
+    observing, enforcing = diagnosis.lacking(Purpose.OBSERVE), diagnosis.lacking(Purpose.ENFORCE)
+    more = [name for name in enforcing if name not in observing]
+    if diagnosis.mode is None:
+        what = "there is no policy to go by"
+        if any(finding.name == RUNNING.name for finding in diagnosis.findings):
+            what += ", and the daemon that runs here goes on with its last good one"
+        return f"{what}; in the way: {', '.join(enforcing)}"
+    if observing:
+        rest = f", and of enforcing besides: {', '.join(more)}" if more and diagnosis.mode == "enforce" else ""
+        even = "even " if diagnosis.mode == "enforce" else ""
+        return f"this node can't {even}observe; in the way: {', '.join(observing)}{rest}"
+    if {(each.name, each.case) for each in diagnosis.findings if each.lacks(Purpose.ENFORCE)} == {
+        (STOP.name, "present")
+    }:
+        return f"enforcement was switched off here; nothing but that is in the way: {STOP.name}"
+    return f"this node can observe, and can't enforce; in the way: {', '.join(enforcing)}"
 
 
 def _headline(diagnosis: Diagnosis) -> str:

@@ -18,6 +18,10 @@ FOLDER: Final = Topic(
         "blocked": missing(
             "{folder} is not there and can't be made: {problem}", "make it, or name another place with --journal"
         ),
+        "made_up": missing(
+            "{folder} is on a file system that the kernel makes up ({kind}): no file can be made there",
+            "name another place with --journal",
+        ),
     },
 )
 DISK: Final = Topic(
@@ -89,6 +93,10 @@ STOP: Final = Topic(
         "absent": ok("there is no file {path}"),
         "present": missing(
             "the file {path} turns enforcement off", "remove it, when you know who put it there and why"
+        ),
+        "unseen": missing(
+            "whether there is a file {path} can't be seen ({problem}), and so it counts as there",
+            "run as the user that owns its folder",
         ),
     },
 )

@@ -41,6 +41,21 @@ FOLLOWED: Final = Topic(
         "not": missing("not followed by this version: {settings}", "take these settings out of the policy"),
     },
 )
+RUNNING: Final = Topic(
+    name="policy_running",
+    means="The daemon that answers on `--listen` goes by this very policy.",
+    cases={
+        "same": ok("the daemon on {listen} goes by this policy"),
+        "kept": warning(
+            "a daemon runs here ({listen}) and goes on with the last good policy, not with {path}",
+            "mend {path}: the daemon reads it again when it changes",
+        ),
+        "another": warning(
+            "the daemon on {listen} goes by another policy than {path}",
+            "see that --policy names the file that the daemon reads; otherwise look for policy_refused in its log",
+        ),
+    },
+)
 PODS: Final = Topic(
     name="pods",
     means="There is a pod list, and it can be read. Without one every process of a pod is of an unknown pod.",
@@ -61,7 +76,8 @@ PODS_FRESH: Final = Topic(
     cases={
         "fresh": ok("the pod list was written {age} ago"),
         "old": warning(
-            "the pod list was written {age} ago (stale_after is {limit})",
+            "the pod list was written {age} ago (stale_after is {limit}); a file that stands still counts as true, so "
+            "the daemon goes on using force by it",
             "see that whatever writes it still runs; it should write again even where nothing has changed",
         ),
         "future": warning("the pod list was written in the future", "see that the clock is right"),
@@ -147,6 +163,6 @@ NAMESPACES: Final = Topic(
     },
 )
 TOPICS: Final = (
-    *(POLICY, MODE, WARNINGS, FOLLOWED),
+    *(POLICY, RUNNING, MODE, WARNINGS, FOLLOWED),
     *(PODS, PODS_FRESH, PODS_NODE, PODS_READABLE, PODS_CONTAINERS, PODS_KNOWN, NODE_OBJECT, NAMESPACES),
 )

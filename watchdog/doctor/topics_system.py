@@ -117,7 +117,7 @@ CGROUPS: Final = Topic(
     name="cgroups",
     means="The cgroups of processes on the GPUs lead to pods.",
     cases={
-        "pods": ok("processes on the GPUs that stand in the cgroup of a pod: {pods} of {count}"),
+        "pods": ok("processes on the GPUs: {pods} in the cgroup of a pod, {hosts} of the host itself"),
         "none": warning(
             "none of the processes on the GPUs ({count}) stands in the cgroup of a pod: all count as the host's",
             "if they are pods' all the same, look at /proc/PID/cgroup of one, like {pid}, and report its text",

@@ -12,8 +12,9 @@ import click
 from watchdog import clock
 from watchdog.ask import AskError, ask_status
 from watchdog.core.errors import WatchdogError
+from watchdog.explain.before import last_seen
 from watchdog.explain.found import LATELY_S, Explanation, by_daemon, by_journal
-from watchdog.explain.unknown import say_unknown
+from watchdog.explain.unknown import Asked, say_unknown
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_read import HistoryRow, history
 from watchdog.export.phrases import clock_time, inert
@@ -46,16 +47,28 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float) -> Expla
     """Find out why a pod was or was not acted on, as of now (Unix time); UnexplainedError where nothing is known."""
     status, why_not = _ask(url) if url is not None else (None, "")
     rows, no_journal = _read(journal, pod, now_s)
+    is_silent = url is not None and status is None
     try:
         found = by_daemon(pod, status, rows) if status is not None else None
         if found is not None:
             return replace(found, no_past=no_journal)
-        if status is not None:
+        if url is None:
+            why_not = "no daemon was asked (--journal); --url asks one"
+        elif status is not None:
             node, at = inert(status.text("node") or ""), clock_time(status.moment("at") or now_s, now_s)
             why_not = f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
         if rows:
-            return by_journal(pod, rows, why_not, now_s)
-        raise UnexplainedError(say_unknown(pod, status, why_not, journal, no_journal))
+            return by_journal(pod, rows, why_not, now_s, is_silent=is_silent)
+        asked = Asked(
+            pod=pod,
+            status=status,
+            silent=is_silent,
+            why_not=why_not,
+            journal=journal,
+            no_journal=no_journal,
+            before="" if no_journal or status is not None else last_seen(journal, pod, now_s),
+        )
+        raise UnexplainedError(say_unknown(asked))
     except StatusError as error:
         where = inert(url or "")
         raise UnexplainedError(f"what answers at {where} is no gpu-watchdog of this kind: {error}") from error

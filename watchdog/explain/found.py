@@ -10,11 +10,16 @@ from watchdog.export.journal_read import HistoryRow
 from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
 from watchdog.export.status_read import Part
 from watchdog.export.why import account_paragraphs
+from watchdog.export.why_deed import deed_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
 
 LATELY: Final = "7 days"
 LATELY_S: Final = 7 * 86400.0
 _MOST_LINES: Final = 10
+NOBODY_ACTS: Final = (
+    "while no daemon runs on a node nobody is acted on there: start it (`gpu-watchdog run`), or look once with "
+    "`gpu-watchdog scan --pods FILE`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,7 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
     if not accounts:
         return None
     node = status.text("node") or ""
+    here = [row for row in rows if row.node == node]
     return Explanation(
         pod=pod,
         node=node,
@@ -83,16 +89,21 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         at_s=status.moment("at") or 0.0,
         accounts=tuple(dict(each.values) for each in accounts),
         plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
-        paragraphs=(*(p for each in accounts for p in account_paragraphs(each, status)), _of_node(status)),
-        past=told([row for row in rows if row.node == node], _MOST_LINES),
+        paragraphs=(
+            *(p for each in accounts for p in account_paragraphs(each, status)),
+            deed_sentences(here, status.moment("at") or 0.0, half_done=True),
+            _of_node(status),
+        ),
+        past=told(here, _MOST_LINES),
     )
 
 
-def by_journal(pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float) -> Explanation:
-    """By what the journal last had of it; `why_not` says why the daemon is not the source."""
+def by_journal(
+    pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float, *, is_silent: bool = False
+) -> Explanation:
+    """By what the journal last had of it; `why_not` says why the daemon is not the source: it may be silent."""
     last, accounts = rows[-1], last_accounts(rows)
-    because = f"{why_not[:1].upper()}{why_not[1:]}; this" if why_not else "This"
-    opening = (f"{because} is from the journal, as of {clock_time(last.wall_s, now_s)}.",)
+    source = f"{why_not[:1].upper()}{why_not[1:]}; this is from the journal, as of {clock_time(last.wall_s, now_s)}."
     return Explanation(
         pod=pod,
         node=last.node,
@@ -100,7 +111,11 @@ def by_journal(pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float)
         at_s=last.wall_s,
         accounts=accounts,
         plan=(),
-        paragraphs=(opening, *(past_sentences(each, last.node, now_s) for each in accounts)),
+        paragraphs=(
+            deed_sentences(rows, now_s),
+            (source, f"{NOBODY_ACTS[:1].upper()}{NOBODY_ACTS[1:]}.") if is_silent else (source,),
+            *(past_sentences(each, last.node, now_s) for each in accounts),
+        ),
         past=told(rows, _MOST_LINES),
     )
 
@@ -116,6 +131,7 @@ def _of_node(status: Part) -> tuple[str, ...]:
         sentences.append(
             "The watchdog only observes on this node: it works everything out and records it, and does nothing."
         )
+    sentences += _of_breaker(status)
     synced, now = status.moment("pods_synced_at"), status.moment("at")
     if status.flag("pods_stale"):
         last = f", last true at {clock_time(synced, now)}" if synced is not None and now is not None else ""
@@ -126,3 +142,16 @@ def _of_node(status: Part) -> tuple[str, ...]:
     if contact:
         sentences.append(f"Questions: ask {inert(contact, 600)}.")
     return tuple(sentences)
+
+
+def _of_breaker(status: Part) -> list[str]:
+    """That the breaker of the node holds everybody back; nothing where it is closed."""
+    breaker, now = status.part("breaker"), status.moment("at")
+    if breaker is None or now is None or not breaker.flag("open"):
+        return []
+    since, until = breaker.moment("since"), breaker.moment("until")
+    begun = f" since {clock_time(since, now)}" if since is not None else ""
+    nobody = f"until {clock_time(until, now)} nobody is killed or evicted, and then" if until is not None else "now"
+    return [
+        f"The breaker of this node is open{begun}, because so many workloads were over at once: {nobody} one at a time."
+    ]

@@ -101,11 +101,20 @@ def _written(assessment: Assessment, declaration: Declaration, key: str) -> list
 def declaration_of(assessment: Assessment, policy: Policy) -> tuple[Declaration, str] | None:
     """The declaration that counted with its key as written; for a default, the first that the owner could use."""
     if assessment.declared_by == "default":
-        usable = [each for each in policy.declarations if not set("*?{") & set(each.key)]
-        plain = [each for each in usable if isinstance(each.unit, int) and each.per == "total"]
-        return next(((each, each.key) for each in (*plain, *usable)), None)
+        return next(((each, each.key) for each in _usable(policy)), None)
     key = assessment.declared_by or ""
     return next(((each, key) for each in policy.declarations if _names(each, key, assessment)), None)
+
+
+def declare_by(policy: Policy) -> str | None:
+    """The key by which a pod that declares nothing could do so; None: the policy has only patterns, or nothing."""
+    return next((each.key for each in _usable(policy)), None)
+
+
+def _usable(policy: Policy) -> list[Declaration]:
+    """The declarations whose key can be copied, the plainest first: an amount for all GPUs together."""
+    usable = [each for each in policy.declarations if not set("*?{") & set(each.key)]
+    return sorted(usable, key=lambda each: not (isinstance(each.unit, int) and each.per == "total"))
 
 
 def _names(declaration: Declaration, key: str, assessment: Assessment) -> bool:

@@ -22,15 +22,25 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int 
 
 
 def letting_go(entry: PlanEntry, now: Now) -> str:
-    """When the brake lets go: ` for another 4m 10s, until 14:05:10 UTC`; empty where that is not a matter of time."""
+    """When the brake lets go: ` for another 4m 10s, until 14:05:10 UTC`; empty where that is not a matter of time.
+
+    Of a step that is not due yet only the moment: how long it will have been held back by then is another span.
+    """
     if entry.lets_go_in_s is None:
         return ""
+    if entry.due_in_s > 0:
+        return until(entry.lets_go_in_s, now.wall_s)
     return for_another(entry.lets_go_in_s, now.wall_s, most=entry.withheld_by is Brake.PENDING)
 
 
 def for_another(seconds: float, wall_s: float, *, most: bool = False) -> str:
     """How long something goes on from a moment (Unix time) on: ` for another 4m 10s, until 14:05:10 UTC`."""
     return f" for {'at most ' if most else ''}another {span(seconds)}, until {clock_time(wall_s + seconds, wall_s)}"
+
+
+def until(seconds: float, wall_s: float) -> str:
+    """Until when, so many seconds after a moment (Unix time): `, until 14:05:10 UTC`."""
+    return f", until {clock_time(wall_s + seconds, wall_s)}"
 
 
 def _plain(entry: PlanEntry, policy: Policy | None, limit: int) -> str:

@@ -78,20 +78,26 @@ def _comparison(entry: PlanEntry, limit: int) -> str:
     return f"{share} the {format_bytes(allowed)} allowed ({origin})"
 
 
-def because(entry: PlanEntry, limit: int = LONGEST_NAME, policy: Policy | None = None) -> str:
-    """Name the rule and the mark, as a sentence: `Rule notebooks: above 110% for 10s`."""
-    return f"Rule {inert(entry.rule.name, limit)}: {mark(entry, policy)}."
+def because(
+    entry: PlanEntry, limit: int = LONGEST_NAME, policy: Policy | None = None, *, in_bytes: bool = False
+) -> str:
+    """Name the rule and the mark, as a sentence: `Rule notebooks: above 110% for 10s`; `mark` has `in_bytes`."""
+    return f"Rule {inert(entry.rule.name, limit)}: {mark(entry, policy, in_bytes=in_bytes)}."
 
 
-def mark(entry: PlanEntry, policy: Policy | None = None) -> str:
+def mark(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
     """The mark of an entry's step for people: `above 110% for 10s`; of a step under pressure with the card it is for.
 
-    With the policy it says how little free memory makes a card short.
+    With the policy it says how little free memory makes a card short; `in_bytes`, where nothing beside it does, what
+    the mark is a share of: `above 110% of the 10.2Gi allowed for 10s`.
     """
     allowed, step = entry.assessment.allowed, entry.definition
     raised = step.above.amount is not None and allowed is not None and entry.height > step.above.amount
     card = inert(entry.card) if entry.card is not None else "its card"
-    return _plain_mark(step) + (" (and above what is allowed)" if raised else "") + _while_short(step, card, policy)
+    whole = terms(entry).allowed if in_bytes else None
+    return (
+        _plain_mark(step, whole) + (" (and above what is allowed)" if raised else "") + _while_short(step, card, policy)
+    )
 
 
 def mark_of(step: Step, policy: Policy | None = None) -> str:
@@ -99,9 +105,12 @@ def mark_of(step: Step, policy: Policy | None = None) -> str:
     return _plain_mark(step) + _while_short(step, "its card", policy)
 
 
-def _plain_mark(step: Step) -> str:
-    plus = step.above.plus
-    height = f"above {step.above}" if plus is None else f"more than {format_quantity(plus)} above allowed"
+def _plain_mark(step: Step, allowed: int | None = None) -> str:
+    plus, whole = step.above.plus, f"the {format_bytes(allowed)} allowed" if allowed else ""
+    if plus is not None:
+        height = f"more than {format_quantity(plus)} above {whole or 'allowed'}"
+    else:
+        height = f"above {step.above}{f' of {whole}' if whole and step.above.amount is None else ''}"
     return f"{height} for {format_duration(step.for_s)}" if step.for_s else f"{height}, at once"
 
 
@@ -138,16 +147,6 @@ def later_force(rule: Rule, step: int) -> Step | None:
     """The next step of a rule that kills or evicts; one under pressure only where no other is left."""
     later = [each for each in rule.steps[step + 1 :] if each.do.is_force]
     return min(later, key=lambda each: each.under_pressure, default=None)
-
-
-def observing_because(assessment: Assessment, limit: int = LONGEST_NAME) -> str:
-    """Why nothing is done where a step was only observed: the rule observes, or else the whole daemon."""
-    rule = assessment.rule
-    if not assessment.observes or rule is None:
-        return "observe mode"
-    if rule.mode == "observe" or rule.active is None:
-        return "this rule only observes"
-    return f"this rule only observes outside its hours ({inert(rule.active.text, limit)})"
 
 
 def capital(text: str) -> str:

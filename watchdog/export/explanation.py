@@ -1,12 +1,22 @@
 """The explanation that the owner of a victim should read: what happened, why, and what to change."""
 
+from typing import Final
+
 from watchdog.core.findings import Assessment
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes
 from watchdog.export.advice import advice
-from watchdog.export.clauses import Terms, amount_used, holder, mark, observing_because, signals, terms, victims
+from watchdog.export.clauses import Terms, amount_used, holder, mark, signals, terms, victims
+from watchdog.export.idle_words import observing_because
 from watchdog.export.phrases import elapsed_s, inert, span
+
+_ENDS: Final = {
+    Result.FAILED: "failed",
+    Result.BLOCKED: "was blocked",
+    Result.GONE: "was not needed any more",
+    Result.INTERRUPTED: "was interrupted",
+}
 
 
 def explanation(outcome: Outcome, policy: Policy) -> str:
@@ -37,7 +47,7 @@ def _what(outcome: Outcome) -> str:
         why = observing_because(entry.assessment) if entry.assessment.observes else "it only observes here"
         return f"The watchdog would {base} {whom}, {over}; {why}, so nothing was done."
     reason = f": {inert(outcome.reason)}" if outcome.reason else ""
-    return f"The watchdog was to {base} {whom}, {over}; this ended as {outcome.result.value}{reason}."
+    return f"The watchdog was to {base} {whom}, {over}; this {_ENDS[outcome.result]}{reason}."
 
 
 def _short(assessment: Assessment) -> str:
@@ -69,6 +79,8 @@ def _how(outcome: Outcome) -> str:
     entry = outcome.entry
     if entry.do is not Do.KILL or not outcome.signalled:
         return ""
+    if outcome.result is Result.INTERRUPTED and entry.definition.grace_s:
+        return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."
     freed = f", and the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
     # The kubelet knows nothing of it: a SIGKILL of ours shows as Error with exit code 137, never as OOMKilled.
     return f"The processes got {signals(entry.definition)}{freed}; Kubernetes does not show this as OOMKilled."

@@ -15,15 +15,15 @@ _UNFINISHED_S: Final = 86400.0
 
 UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
 # Within a boot the wall clock has no say: a jump of it must take neither the history nor what is waited for.
-_MAY_END: Final = "(boot_id = :boot_id OR wall_s >= :open)"
+_OPEN: Final = f"SELECT id FROM deed WHERE {UNFINISHED} AND (boot_id = :boot_id OR wall_s >= :open)"
 _OLDEST: Final = (
     "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence "
     "WHERE wall_s < :before AND (boot_id <> :boot_id OR boottime_s < :booted_before) AND "
-    f"(deed IS NULL OR deed NOT IN (SELECT id FROM deed WHERE {UNFINISHED} AND {_MAY_END})) "
+    f"(deed IS NULL OR deed NOT IN ({_OPEN})) "
     "ORDER BY wall_s, id LIMIT :batch)"
 )
 _DEEDS: Final = (
-    f"DELETE FROM deed WHERE NOT ({UNFINISHED} AND {_MAY_END}) AND "
+    f"DELETE FROM deed WHERE id NOT IN ({_OPEN}) AND "
     "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.deed = deed.id)"
 )
 

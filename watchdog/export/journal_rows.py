@@ -16,6 +16,14 @@ Row = dict[str, Value]
 _LARGEST: Final = 2**63 - 1  # of an SQLite integer; a quantity of a policy can be larger
 _LONGEST: Final = 4096
 
+_ENDS: Final = {
+    Result.FAILED: "failed",
+    Result.BLOCKED: "was blocked",
+    Result.GONE: "was not needed any more",
+    Result.INTERRUPTED: "was interrupted",
+    Result.OBSERVED: "was only observed",
+}
+
 INSERT: Final = (
     f"INSERT INTO occurrence ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + column for column in COLUMNS)})"
 )
@@ -101,7 +109,9 @@ def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """Say what came of a kill."""
     why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
-    return f"{_title(context)}: killing {_victim(context)}{rule} ended as {result.value}{why}."
+    if result is Result.DONE:
+        return f"{_title(context)}: {_victim(context)} was killed{rule}{why}."
+    return f"{_title(context)}: killing {_victim(context)}{rule} {_ENDS[result]}{why}."
 
 
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:

@@ -13,13 +13,14 @@ from watchdog.core.findings import Assessment
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.export.news import Event, News, NewsItem, outcome_news
 from watchdog.export.phrases import inert
-from watchdog.export.table import has_colour
+from watchdog.export.table import RED, YELLOW, has_colour, paint
 
 _LEVELS: Final[Mapping[Event, int]] = {
     Event.WARNED: logging.WARNING,
     Event.KILL_BEGUN: logging.WARNING,
     Event.EVICT_BEGUN: logging.WARNING,
     Event.WITHHELD: logging.WARNING,
+    Event.BREAKER_OPENED: logging.WARNING,
     Event.MISDECLARED: logging.WARNING,
     Event.GAP_BEGAN: logging.WARNING,
     Event.SUSPENDED: logging.WARNING,
@@ -30,6 +31,10 @@ _DETAILS: Final[Mapping[Event, str]] = {
     Event.POLICY_LOADED: "sha256",
     Event.POLICY_REFUSED: "sha256",
 }
+
+
+# What a line for eyes has beside its sentence; in JSON all of it stands.
+_BESIDE: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
 
 
 class _Stream:
@@ -49,12 +54,32 @@ class _Stream:
             self._stream.flush()
 
 
+class _ForEyes:
+    """A line for a terminal: when, what kind of thing, the sentence, and what the sentence does not say already."""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        self._is_coloured = is_coloured
+
+    def __call__(self, _logger: Any, _method: str, line: structlog.typing.EventDict) -> str:
+        at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
+        colour = {"warning": YELLOW, "error": RED}.get(level, "")
+        name = f"{event:<14}" if event == level else f"{event:<14} {level}" if colour else f"{event:<14}"
+        shown = " ".join(f"{key}={_plain(line[key])}" for key in _BESIDE if key in line)
+        text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
+        trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
+        return f"{at}Z {paint(name, colour, is_on=self._is_coloured and bool(colour))} {text}{trace}"
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def configure(stream: TextIO | None = None) -> None:
     """Set the log up, once: where it goes (default: stderr) and in which form."""
     target = stream if stream is not None else sys.stderr
     renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
     if target.isatty():
-        renderer = structlog.dev.ConsoleRenderer(colors=has_colour(target), sort_keys=False, pad_event_to=14)
+        renderer = _ForEyes(is_coloured=has_colour(target))
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

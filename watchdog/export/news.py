@@ -8,7 +8,7 @@ from typing import Final
 from watchdog.core.findings import Assessment, Misdeclaration
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Do
 from watchdog.export.breaker_words import breaker_note
 from watchdog.export.explanation import explanation
 from watchdog.export.phrases import count, elapsed_s, inert, span
@@ -86,8 +86,8 @@ class News:
             *self._breaker_news(report),
             *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
             *(_begun(outcome) for outcome in report.began),
-            *(item for outcome in report.outcomes for item in outcome_news(outcome)),
-            *(_explained(each, report.policy) for each in report.outcomes if _is_kill_done(each)),
+            *(item for outcome in report.outcomes for item in outcome_news(outcome, report)),
+            *(_explained(each, report) for each in report.outcomes if _is_told_whole(each)),
         )
 
     def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
@@ -172,11 +172,12 @@ def _begun(outcome: Outcome) -> NewsItem:
     return _of(outcome, event, note(outcome.entry, outcome.at, processes=len(outcome.signalled)))
 
 
-def outcome_news(outcome: Outcome) -> Iterator[NewsItem]:
-    """What is new with the end of one action."""
+def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
+    """What is new with the end of one action; the report, where there is one, says why nothing was done."""
+    policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
     entry = outcome.entry
     if outcome.result is Result.OBSERVED:
-        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True))
+        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended))
     elif entry.do is Do.WARN:
         yield _of(outcome, Event.WARNED, note(entry, outcome.at))
     else:
@@ -186,13 +187,14 @@ def outcome_news(outcome: Outcome) -> Iterator[NewsItem]:
             yield _of(outcome, Event.RELEASED, release_note(outcome))
 
 
-def _is_kill_done(outcome: Outcome) -> bool:
-    return outcome.entry.do is Do.KILL and outcome.result is Result.DONE
+def _is_told_whole(outcome: Outcome) -> bool:
+    """Whether its owner should be told: a kill of which a signal may have been sent."""
+    return outcome.entry.do is Do.KILL and outcome.result is not Result.OBSERVED and outcome.deed is not None
 
 
-def _explained(outcome: Outcome, policy: Policy) -> NewsItem:
+def _explained(outcome: Outcome, report: CycleReport) -> NewsItem:
     """What the owner of the victim should be told, whole."""
-    return _of(outcome, Event.EXPLAINED, explanation(outcome, policy))
+    return _of(outcome, Event.EXPLAINED, explanation(outcome, report.policy))
 
 
 def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:

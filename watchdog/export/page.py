@@ -12,7 +12,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.units import format_bytes
 from watchdog.export.phrases import inert, rfc3339
 from watchdog.export.sums import all_gaps
-from watchdog.export.words import forecast
+from watchdog.export.words import forecast, what_follows
 
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}"
@@ -44,7 +44,7 @@ def page(report: CycleReport | None) -> str:
         ),
         _list(
             "What would follow",
-            [forecast(entry, report.at, report.policy) for entry in report.plan.entries],
+            [forecast(each, report.at, report.policy, report.suspended) for each in what_follows(report.plan.entries)],
             "Nothing.",
         ),
         _list("Not known", [f"{gap.what}: {gap.why}" for gap in all_gaps(report)], "Nothing is missing."),
@@ -63,7 +63,7 @@ def _frame(title: str, parts: Iterable[str]) -> str:
 def _mode(report: CycleReport) -> str:
     if report.suspended:
         return f"told to enforce, but only observing: {_text(', '.join(report.suspended))}"
-    return "enforcing" if report.enforcing else "observing"
+    return "enforcing" if report.enforcing else "observing: nothing is done"
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[list[str]], empty: str) -> str:

@@ -7,6 +7,7 @@ from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent
 from watchdog.export.brake_words import withheld_because
+from watchdog.export.breaker_words import breaker_times
 from watchdog.export.phrases import elapsed_s, inert, rfc3339
 from watchdog.export.status_account import account_row
 from watchdog.export.sums import all_gaps, residual_by_gpu
@@ -34,7 +35,16 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "release_timeout_s": _seconds(report.policy.release_timeout_s),
         "pods_synced_at": rfc3339(synced.wall_s) if synced is not None else None,
         "pods_stale": synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s,
+        "breaker": _breaker(report),
     }
+
+
+def _breaker(report: CycleReport) -> dict[str, Any]:
+    times = breaker_times(report)
+    if times is None:
+        return {"open": False, "since": None, "until": None}
+    until = rfc3339(times.until_s) if times.until_s is not None else None
+    return {"open": True, "since": rfc3339(times.since_s), "until": until}
 
 
 def _gpu(gpu: Gpu, residual: int | None) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
         "observes": entry.assessment.observes,
         "lets_go_in_s": _seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         "held_because": withheld_because(entry, report.policy) if held else None,
-        "sentence": forecast(entry, report.at, report.policy),
+        "sentence": forecast(entry, report.at, report.policy, report.suspended),
     }
 
 

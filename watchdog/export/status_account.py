@@ -8,11 +8,11 @@ from typing import Any, Final
 from watchdog.core.findings import Assessment, AttributedUse, Verdict
 from watchdog.core.hours import Hours
 from watchdog.core.ladder import Reading, Rung, rungs
-from watchdog.core.ledger import AccountState
+from watchdog.core.ledger import AccountState, UnderWay
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import Allowance, Policy, Step
+from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import format_percent
-from watchdog.export.advice import advice
+from watchdog.export.advice import advice, declare_by
 from watchdog.export.phrases import inert, rfc3339
 
 _STATES: Final[Mapping[Reading, str]] = {
@@ -51,10 +51,16 @@ def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
         "rule_unknown": inert(assessment.rule_gap.why, 600) if assessment.rule_gap is not None else None,
         "observes": assessment.observes,
         "active": _active(assessment, report),
-        "under_way": _under_way(assessment, state),
+        "under_way": _under_way(assessment, state, report),
         "ladder": _ladder(assessment, state),
-        "advice": advice(assessment, report.policy) if assessment.verdict is Verdict.OVER else None,
+        "advice": advice(assessment, report.policy) if _can_heed(assessment) else None,
+        "declare_by": declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
     }
+
+
+def _can_heed(assessment: Assessment) -> bool:
+    """Whether its owner has to change anything: a pod that is never acted on has not."""
+    return assessment.verdict is Verdict.OVER and assessment.protected is None
 
 
 def _process(use: AttributedUse) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def _hours_at(hours: Hours, wall_s: float) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _under_way(assessment: Assessment, state: AccountState | None) -> dict[str, Any] | None:
+def _under_way(assessment: Assessment, state: AccountState | None, report: CycleReport) -> dict[str, Any] | None:
     if state is None or state.under_way is None:
         return None
     under_way, rule = state.under_way, assessment.rule
@@ -118,7 +124,16 @@ def _under_way(assessment: Assessment, state: AccountState | None) -> dict[str, 
         "do": step.do.value if step is not None else None,
         "container": under_way.victim or None,
         "grace_s": _seconds(step.grace_s) if step is not None else None,
+        "sigkill_at": _sigkill_at(under_way, step, report),
     }
+
+
+def _sigkill_at(under_way: UnderWay, step: Step | None, report: CycleReport) -> str | None:
+    """When what is left gets SIGKILL, or got it: a `release_timeout` before its memory is given up."""
+    if step is None or step.do is not Do.KILL or under_way.until_s is None:
+        return None
+    in_s = under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
+    return rfc3339(report.at.wall_s + in_s)
 
 
 def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str, Any]]:

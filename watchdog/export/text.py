@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from watchdog.core.findings import Assessment, Reason, Verdict
 from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
-from watchdog.export.clauses import observing_because
+from watchdog.export.advice import declare_by
+from watchdog.export.idle_words import observing_because
 from watchdog.export.phrases import byte_cell, elapsed_s, inert, rfc3339, span
 from watchdog.export.sums import all_gaps, residual_by_gpu
 from watchdog.export.table import BOLD, GREEN, RED, WIDTH, YELLOW, Cell, Column, Row, bar, fits, paint, table
-from watchdog.export.words import forecast
+from watchdog.export.words import forecast, what_follows
 
 _COLOURS: Mapping[Verdict, str] = {
     Verdict.OVER: RED,
@@ -30,6 +31,7 @@ _REASONS: Mapping[Reason, str] = {
     Reason.SPOOFED: "its cgroup names another pod's container",
     Reason.MPS_SERVER: "the MPS server, which holds its clients",
 }
+_FROM_NOW = "Counted from now, without a daemon's timers and brakes: `gpu-watchdog explain NS/POD` has those."
 _NARROWEST = 60  # below that no table can be read, and lines are left to wrap
 
 
@@ -59,8 +61,9 @@ def scan_text(report: CycleReport, *, colour: bool = False, width: int = WIDTH) 
 def _head(report: CycleReport, width: int) -> list[str]:
     policy = report.policy
     text = (
-        f"Node {inert(report.node.name)} at {rfc3339(report.at.wall_s)}, policy {inert(policy.source)}: {policy.mode}."
+        f"Node {inert(report.node.name)} at {rfc3339(report.at.wall_s)}, policy {inert(policy.source)}: {policy.mode}"
     )
+    text += ", nothing is done." if policy.mode == "observe" else "."
     if report.suspended:
         text += f" Enforcement is suspended: {', '.join(inert(reason) for reason in report.suspended)}."
     return _wrap(text, width)
@@ -164,6 +167,10 @@ def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
         yield f"never acted on: {assessment.protected}"
     if assessment.rule_gap is not None:
         yield f"which rule is for it can't be said: {assessment.rule_gap.why}"
+    if assessment.verdict is Verdict.UNDECLARED and assessment.account.container != "":
+        key = declare_by(report.policy)
+        how = f"; it can declare some by {key}" if key is not None else ""
+        yield f"left alone: it declares no GPU memory in any way that the policy knows{how}"
     if assessment.observes:
         yield f"nothing is done: {observing_because(assessment)}"
     for skipped in assessment.misdeclarations:
@@ -204,7 +211,8 @@ def _plan(report: CycleReport, width: int) -> list[str]:
         return cannot
     if not report.plan.entries:
         return ["Nothing: no account is above the mark of a step."]
-    return [line for entry in report.plan.entries for line in _item(forecast(entry, report.at, report.policy), width)]
+    told = [forecast(each, report.at, report.policy, report.suspended) for each in what_follows(report.plan.entries)]
+    return [*(line for text in told for line in _item(text, width)), *_wrap(_FROM_NOW, width)]
 
 
 def _item(text: str, width: int) -> list[str]:

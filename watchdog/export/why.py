@@ -104,6 +104,9 @@ def _standing(account: Part, status: Part) -> Iterator[str]:
         yield "That is within what it may use."
     elif verdict == "undeclared" and account.text("container") != "":
         yield "It declares no GPU memory in any way that the policy knows, so it is measured and left alone."
+        key = account.text("declare_by")
+        if key is not None:
+            yield f"It can declare some by {inert(key)}; then it is held to that."
     elif verdict == "misdeclared":
         yield "What it declares can't be true, and nothing else holds in its place, so it is measured and left alone."
     elif verdict == "unknown":

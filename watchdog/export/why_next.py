@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.export.brake_words import for_another
+from watchdog.export.brake_words import for_another, until
 from watchdog.export.phrases import clock_time, inert, span
 from watchdog.export.status_read import Part
 
@@ -20,18 +20,19 @@ def following(account: Part, status: Part) -> Iterator[str]:
     if under_way is not None:
         yield _under_way(under_way, status)
     entries = [entry for entry in status.parts("plan") if _is_of(entry, account)]
-    is_acted_on = any(_is_force(entry) and _is_now(entry) for entry in entries)
     for entry in entries:
         if not _is_force(entry):
             yield _warning(entry, account, status)
-        # What has been said by the kill that is under way, or by the one that comes before.
-        elif not (under_way is not None and entry.text("withheld_by") == "pending") and (
-            _is_now(entry) or not is_acted_on
-        ):
+        elif under_way is not None and entry.text("withheld_by") == "pending":
+            yield f"{_begun(entry, account, status)}."
+        elif not _is_said(entry, entries):
             yield _force(entry, account, status)
     ahead = [step for step in account.parts("ladder") if _lies_ahead(step)]
     if ahead and account.text("protected") is None:
-        verb = "does" if _acts(account, status) else "would do"
+        is_held = any(_is_force(entry) and entry.text("withheld_by") is not None for entry in entries)
+        breaker = status.part("breaker")
+        is_free = not is_held and not (breaker is not None and breaker.flag("open"))
+        verb = "does" if is_free and _acts(account, status) else "would do"
         further = " further up" if entries else ""
         yield f"What that rule {verb}{further}: {'; '.join(_step(step, account, status) for step in ahead)}."
 
@@ -42,6 +43,15 @@ def _lies_ahead(step: Part) -> bool:
 
 def _is_force(entry: Part) -> bool:
     return entry.text("do") != "warn"
+
+
+def _is_said(entry: Part, entries: list[Part]) -> bool:
+    """Whether a step that comes before says it all, or one that is held back: the brake would hold this one too."""
+    if _is_now(entry) or entry.text("withheld_by") is not None:
+        return False
+    others = [each for each in entries if _is_force(each) and each is not entry]
+    is_held = any(each.text("withheld_by") not in (None, "pending") for each in others)
+    return is_held or any(_is_now(each) for each in others)
 
 
 def _is_now(entry: Part) -> bool:
@@ -67,12 +77,24 @@ def _under_way(under_way: Part, status: Part) -> str:
     if under_way.text("do") == "evict":
         return "An eviction of this pod is under way."
     whose = f"container {inert(container)}" if container is not None else "this pod"
+    killed, now = under_way.moment("sigkill_at"), status.moment("at")
     got = "SIGKILL"
-    if grace_s:
+    if killed is not None and now is not None:
+        got = _signals_at(killed, grace_s, now)
+    elif grace_s:
         got = f"SIGTERM, what is left of them gets SIGKILL after {format_duration(grace_s)}"
     timeout_s = status.number("release_timeout_s")
     waits = f", at most {format_duration(timeout_s)}" if timeout_s else ""
     return f"A kill of {whose} is under way: its processes got {got}, and then their memory is waited for{waits}."
+
+
+def _signals_at(killed: float, grace_s: float, now: float) -> str:
+    """Which signal came or comes when; `killed` is the moment of SIGKILL."""
+    if not grace_s:
+        # A grace that a stronger step has ended: when is not told.
+        return f"SIGKILL at {clock_time(killed, now)}" if killed <= now else "SIGKILL"
+    begun, left = clock_time(killed - grace_s, now), "gets" if killed > now else "got"
+    return f"SIGTERM at {begun}, what is left of them {left} SIGKILL at {clock_time(killed, now)}"
 
 
 def _warning(entry: Part, account: Part, status: Part) -> str:
@@ -83,15 +105,14 @@ def _warning(entry: Part, account: Part, status: Part) -> str:
     if due_s <= 0:
         return f"A warning {'is' if acts else 'would be'} given now, since its use is {mark}."
     if has_counted:
-        return f"A warning was given; it {'is' if acts else 'would be'} repeated in {span(due_s)} if it stays {mark}."
+        given = "was given; it is" if acts else "would have been given; it would be"
+        return f"A warning {given} repeated in {span(due_s)} if it stays {mark}."
     return f"A warning {'follows' if acts else 'would follow'} in {span(due_s)} if its use stays {mark}."
 
 
 def _force(entry: Part, account: Part, status: Part) -> str:
     step, due_s, now = _step_of(entry, account), entry.number("due_in_s") or 0, status.moment("at")
-    since = step.moment("since") if step is not None else None
-    lasting = f" since {clock_time(since, now)}" if since is not None and now is not None else ""
-    begun = f"Its use {'has been' if lasting else 'is'} {_mark(entry, step, account, status)}{lasting}"
+    begun = _begun(entry, account, status)
     do, whom, how = entry.text("do") or "kill", _whom(entry), _how(entry, step)
     if entry.text("withheld_by") == "protected" and account.text("protected") is not None:
         return f"{begun}; a pod that is not protected would be {_DONE.get(do, do)} for it."
@@ -108,13 +129,27 @@ def _force(entry: Part, account: Part, status: Part) -> str:
     return f"{begun}; if it stays there, {whom} {'will' if acts else 'would'} be {done} in {span(due_s)}{at}{how}."
 
 
+def _begun(entry: Part, account: Part, status: Part) -> str:
+    """That an account is above the mark of a step, and since when."""
+    step, now = _step_of(entry, account), status.moment("at")
+    since = step.moment("since") if step is not None else None
+    lasting = f" since {clock_time(since, now)}" if since is not None and now is not None else ""
+    return f"Its use {'has been' if lasting else 'is'} {_mark(entry, step, account, status)}{lasting}"
+
+
 def _held(entry: Part, whom: str, due_s: float, now: float | None) -> str:
     brake, lets_go_s = entry.text("withheld_by"), entry.number("lets_go_in_s")
-    when = f"will be due in {span(due_s)}" if due_s > 0 else "is due"
-    until = for_another(lets_go_s, now, most=brake == "pending") if lets_go_s is not None and now is not None else ""
+    when = f"would be due in {span(due_s)}" if due_s > 0 else "is due"
+    held = "held back then" if due_s > 0 else "held back"
+    if lets_go_s is not None and now is not None:
+        held += until(lets_go_s, now) if due_s > 0 else for_another(lets_go_s, now, most=brake == "pending")
     because = inert(entry.text("held_because") or f"the brake {brake} holds", 1000)
-    stays = "" if brake in _STANDING else "; it stays due as long as the use is above that mark"
-    return f"{_DOING.get(entry.text('do') or '', 'this')} {whom} {when}, but held back{until}, because {because}{stays}"
+    stays = (
+        ""
+        if brake in _STANDING
+        else f"; it {'then ' if due_s > 0 else ''}stays due as long as the use is above that mark"
+    )
+    return f"{_DOING.get(entry.text('do') or '', 'this')} {whom} {when}, but {held}, because {because}{stays}"
 
 
 def _whom(entry: Part) -> str:

@@ -3,7 +3,7 @@
 They name the rule and the mark, never the number of a step, and fit the note of an Event.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from watchdog.core.findings import Assessment, Misdeclaration, Verdict
@@ -19,12 +19,12 @@ from watchdog.export.clauses import (
     later_force,
     mark,
     next_force,
-    observing_because,
     signals,
     source,
     usage,
     victims,
 )
+from watchdog.export.idle_words import is_idle, observing_because
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
 
 # The API server refuses an Event whose note is longer (k8s.io/kubernetes pkg/apis/core/validation/events.go).
@@ -38,18 +38,20 @@ def note(
     observing: bool = False,
     processes: int | None = None,
     policy: Policy | None = None,
+    suspended: tuple[str, ...] = (),
 ) -> str:
     """Say why a step is due and what follows, in at most 1 kB of UTF-8: the note of an Event.
 
-    `observing` says that nothing will be done; `processes` is how many will be signalled (default: those listed). With
-    the policy the sentence has the numbers of what holds a step back.
+    `observing` says that nothing will be done, `suspended` why, where the policy says enforce; `processes` is how many
+    will be signalled (default: those listed). With the policy the sentence has the numbers of what holds a step back.
     """
 
     def write(limit: int) -> str:
         why = f"{usage(entry, now, limit)} {because(entry, limit, policy)}"
         if entry.withheld_by is not None:
             return f"{why} {_withheld(entry, now, policy, limit, processes)}"
-        return f"{why} {_follow(entry, limit, observing=observing, processes=processes)}"
+        idle = observing_because(entry.assessment, limit, policy, suspended) if observing else ""
+        return f"{why} {_follow(entry, limit, idle=idle, processes=processes)}"
 
     return _fit(write)
 
@@ -88,56 +90,68 @@ def misdeclared_note(assessment: Assessment, skipped: Misdeclaration) -> str:
     return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {inert(skipped.why, 400)}. {instead}", LONGEST_NOTE)
 
 
-def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None) -> str:
-    """Say which step of whose comes when, or what holds it back: a line of a plan."""
+def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = ()) -> str:
+    """Say which step of whose comes when, or what holds it back: a line of a plan.
+
+    `suspended` are the reasons why nothing is done although the policy says enforce.
+    """
 
     def write(limit: int) -> str:
+        idle = is_idle(entry.assessment, policy, suspended)
         deed = _deed(_VERBS[entry.do].base, entry, None, limit)
         how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
-        held = ""
+        nothing = ""
         if entry.withheld_by is not None:
-            held = f" Held back{letting_go(entry, now)}, because {withheld_because(entry, policy, limit)}."
-        elif entry.assessment.observes:
-            held = f" Nothing will be done: {observing_because(entry.assessment, limit)}."
+            then = " then" if entry.due_in_s > 0 else ""
+            nothing = f" Held back{then}{letting_go(entry, now)}, because {withheld_because(entry, policy, limit)}."
+        elif idle:
+            nothing = f" Nothing will be done: {observing_because(entry.assessment, limit, policy, suspended)}."
         who = capital(holder(entry.assessment, limit))
-        return f"{who}, {_when(entry)}: {deed}{how}. {because(entry, limit, policy)}{held}"
+        why = because(entry, limit, policy, in_bytes=True)
+        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{deed}{how}. {why}{nothing}"
 
     return _fit(write)
 
 
+def what_follows(entries: Iterable[PlanEntry]) -> list[PlanEntry]:
+    """The entries of a plan that would really come: where one is acted on now, no lesser step of its account does."""
+    entries = tuple(entries)
+    acted_on = {entry.account: entry.step for entry in entries if entry.taken and entry.do.is_force}
+    return [each for each in entries if each.due_in_s <= 0 or each.step >= acted_on.get(each.account, 0)]
+
+
 def _when(entry: PlanEntry) -> str:
-    if entry.due_in_s > 0:
-        return f"in {span(entry.due_in_s)}"
-    return "now" if entry.taken else "due"
+    return f"in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "due now"
 
 
 def _withheld(entry: PlanEntry, now: Now, policy: Policy | None, limit: int, processes: int | None) -> str:
     doing = _deed(_VERBS[entry.do].doing, entry, processes, limit)
-    when = f"will be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
-    why = withheld_because(entry, policy, limit)
-    return f"Not acted on: {doing} {when} but held back{letting_go(entry, now)}, because {why}."
+    when = f"would be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
+    held = f"held back{' then' if entry.due_in_s > 0 else ''}{letting_go(entry, now)}"
+    return f"Not acted on: {doing} {when} but {held}, because {withheld_because(entry, policy, limit)}."
 
 
-def _follow(entry: PlanEntry, limit: int, *, observing: bool, processes: int | None) -> str:
+def _follow(entry: PlanEntry, limit: int, *, idle: str, processes: int | None) -> str:
+    """What follows; `idle` says why nothing does (empty: it does)."""
     verb = _VERBS[entry.do]
     if entry.do is Do.WARN:
-        spared = _spared(entry, limit)
-        return f"{'Would warn' if observing else 'This is a warning'}: {next_force(entry.rule, entry.step)}{spared}."
+        return f"{'Would warn' if idle else 'This is a warning'}: {_outlook(entry, limit, idle)}."
     how = f": {signals(entry.definition)}" if entry.do is Do.KILL else ""
-    if observing:
-        nothing = f"Nothing is done: {observing_because(entry.assessment, limit)}."
-        return f"Would {_deed(verb.base, entry, processes, limit)}{how}. {nothing}"
+    if idle:
+        return f"Would {_deed(verb.base, entry, processes, limit)}{how}. Nothing is done: {idle}."
     return f"{capital(_deed(verb.doing, entry, processes, limit))}{how}."
 
 
-def _spared(entry: PlanEntry, limit: int) -> str:
-    """Takes back what the rule threatens where it will not be done: the pod is protected, or the rule observes."""
+def _outlook(entry: PlanEntry, limit: int, idle: str) -> str:
+    """What comes after a warning: what the rule does, or why nothing will be done to this pod."""
     why, later = entry.assessment.protected, later_force(entry.rule, entry.step)
+    if later is not None and why is not None:
+        return f"nothing more follows, since this pod is protected ({inert(why, limit)})"
+    rule = next_force(entry.rule, entry.step)
     if later is None:
-        return ""
-    if why is not None:
-        return f"; this pod is protected ({inert(why, limit)}) and will not be {_VERBS[later.do].done}"
-    return f"; but {observing_because(entry.assessment, limit)} for now" if entry.assessment.observes else ""
+        return rule
+    observing = idle or (observing_because(entry.assessment, limit) if entry.assessment.observes else "")
+    return f"{rule}; nothing will be done: {observing}" if observing else rule
 
 
 def _by(entry: PlanEntry, limit: int) -> str:

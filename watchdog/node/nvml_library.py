@@ -1,5 +1,6 @@
 """The NVML library as this process finds it: which file it is, and whether the driver behind it answers."""
 
+import contextlib
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ def find_library(root: Path = Path("/")) -> Iterable[str]:
     """The usual folders that hold the library, whether the loader looks there or not."""
     for pattern in _FOLDERS:
         for folder in sorted(root.glob(pattern)):
-            if (folder / SONAME).exists():
-                yield str(folder)
+            with contextlib.suppress(PermissionError):
+                if (folder / SONAME).exists():
+                    yield str(folder)
 
 
 def _mapped() -> str | None:

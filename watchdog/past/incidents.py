@@ -27,13 +27,14 @@ class Found:
     """The first deed of an incident, or a warning in it: the entry as it stood when it was due.
 
     `due` is when it first was due, `at` when nothing held it back any more; None: something did until the incident
-    ended.
+    ended, or until the end of the past where it `goes_on`.
     """
 
     entry: PlanEntry
     due: Now
     at: Now | None = None
     withheld: tuple[Withholding, ...] = ()
+    goes_on: bool = False
 
     @property
     def is_let_through(self) -> bool:
@@ -63,7 +64,7 @@ class Incidents:
 
     def all(self) -> tuple[Found, ...]:
         """Everything that was found, in the order in which it was due."""
-        found = (*self._closed, *self._open.values())
+        found = (*self._closed, *(replace(each, goes_on=True) for each in self._open.values()))
         return tuple(sorted(found, key=lambda each: (each.due.wall_s, each.entry.account.sort_key, each.entry.step)))
 
     def _take_force(self, entry: PlanEntry, at: Now) -> None:

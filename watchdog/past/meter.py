@@ -11,7 +11,7 @@ from watchdog.past.judge import Judge
 from watchdog.past.look import Kind, Look
 from watchdog.past.recorder import longest_step_s
 from watchdog.past.scene import Scene
-from watchdog.past.usage import Usage, Workload, needed
+from watchdog.past.usage import Usage, Workload, needed, with_headroom
 
 _BY_CONTAINER = Rule(name="each container", account="container")
 _BY_POD = Rule(name="each pod")
@@ -36,6 +36,7 @@ class Meter:
         self._open: dict[str, _Open] = {}
         self._last: Now | None = None
         self._declarations: dict[object, tuple[Declaration, str] | None] = {}
+        self._sizes: dict[str, int | None] = {}
         self.usages: dict[Workload, Usage] = {}
 
     def run(self, span: Iterable[Look]) -> None:
@@ -49,6 +50,7 @@ class Meter:
 
     def _take(self, look: Look) -> None:
         scene, at, last = look.scene, look.at, self._last
+        self._sizes.update((gpu.uuid, gpu.size) for gpu in scene.gpus)
         is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(scene.interval_s)
         if is_gap:
             self._close(list(self._open), last)
@@ -104,7 +106,8 @@ class Meter:
         usage.peak = max(usage.peak, least)
         usage.per_gpu = any(each.account.gpu is not None for each in accounts) or _is_per_gpu(declaration)
         usage.peak_per_gpu = max(usage.peak_per_gpu, *(_most_on_a_gpu(each) for each in accounts))
-        usage.needed = max(usage.needed, *(self._needed(each, declaration, usage) for each in accounts))
+        for each in accounts:
+            self._take_need(each, usage)
         if any(each.verdict is Verdict.OVER for each in accounts):
             usage.over_s += seconds
         if any(each.used is None for each in accounts):
@@ -112,14 +115,18 @@ class Meter:
         else:
             usage.held_s[least] = usage.held_s.get(least, 0.0) + seconds
 
-    def _needed(self, account: Assessment, declaration: tuple[Declaration, str] | None, usage: Usage) -> int:
-        """The least declaration that allows what an account used: what the allowance gives does not count."""
-        own = declaration[0].allowance if declaration is not None else None
+    def _take_need(self, account: Assessment, usage: Usage) -> None:
+        """Note what would allow an account's use with some headroom; what the allowance gives need not be declared."""
+        own = usage.declaration[0].allowance if usage.declaration is not None else None
         allowance = own or self._policy.allowance
         used, contexts = account.used_at_least, len({(use.key, use.gpu) for use in account.uses})
+        sizes = [self._sizes.get(gpu) or 0 for gpu in {use.gpu for use in account.uses}]
+        most = sum(sizes)
         if usage.per_gpu and account.account.gpu is None:
-            used, contexts = _most_on_a_gpu(account), 1
-        return needed(used, contexts, allowance)
+            used, contexts, most = _most_on_a_gpu(account), 1, max(sizes, default=0)
+        enough = needed(with_headroom(used, most if all(sizes) else None), contexts, allowance)
+        if enough >= usage.needed:
+            usage.needed, usage.contexts, usage.allowance = enough, contexts, allowance
 
     def _declaration(self, account: Assessment) -> tuple[Declaration, str] | None:
         """Where the account declares; where it does not, where it could."""

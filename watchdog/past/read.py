@@ -24,6 +24,10 @@ _SPANS: Final = (
 _BODIES: Final = "SELECT id, boottime_s, wall_s, body FROM past WHERE span = :span AND id >= :first ORDER BY id"
 
 
+class NothingRecordedError(JournalError):
+    """The journal is sound, and no pass of the time that is asked for stands in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """A stretch of one daemon's life in which every pass was recorded, until a moment."""
@@ -35,8 +39,8 @@ class Span:
 def spans(path: Path, since_s: float) -> Iterator[Span]:
     """The spans that reach beyond a Unix time, oldest first; the first may begin up to an hour before it.
 
-    Each is to be used up before the next is asked for. JournalError names the file and the remedy, also where nothing
-    was recorded in that time.
+    Each is to be used up before the next is asked for. JournalError names the file and the remedy;
+    NothingRecordedError where nothing was recorded in that time.
     """
     with reading(path) as connection:
         connection.execute("BEGIN")  # the daemon may write and delete meanwhile
@@ -75,13 +79,13 @@ def _bodies(connection: sqlite3.Connection, span: int, first: int, boot_id: str)
 def _nothing(connection: sqlite3.Connection, path: Path, since_s: float) -> JournalError:
     last = connection.execute("SELECT max(until_wall_s) FROM past_span").fetchone()[0]
     if last is None:
-        return JournalError(f"journal {path} holds no past: the daemon has not recorded a pass in it yet")
+        return NothingRecordedError(f"journal {path} holds no past: the daemon has not recorded a pass in it yet")
     if last >= since_s:
         return JournalError(
             f"the past in journal {path} has no beginning, so it can't be understood: the daemon writes one within "
             "the hour"
         )
-    return JournalError(
+    return NothingRecordedError(
         f"the daemon has recorded nothing in {path} since {rfc3339(since_s)}: its last pass there was at "
         f"{rfc3339(last)}; `--since` takes a longer time"
     )

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from watchdog.core.units import format_bytes
 from watchdog.export.phrases import byte_cell, count, span
 from watchdog.export.table import Cell, Column, Row, table
-from watchdog.past.suggest import Advice, Stand, advise
+from watchdog.past.suggest import Advice, Stand, Suggestion, advise
 from watchdog.past.telling import wrapped
 from watchdog.past.usage import Usage, Workload
 
@@ -58,7 +59,7 @@ def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Itera
         Cell(f"{workload.namespace}/{workload.kind} {workload.name}"),
         Cell("all" if workload.container is None else workload.container),
         Cell(str(len(usage.pods))),
-        Cell(span(usage.known_s + usage.unknown_s)),
+        Cell(span(usage.seen_s)),
         *(Cell(_cell(usage, percent)) for percent in (50, 99)),
         Cell(_peak(usage)),
         Cell("nothing" if usage.last.declared_by is None else byte_cell(declared)),
@@ -66,8 +67,14 @@ def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Itera
     reason = f"{advice.reason}; {_where(usage)}" if usage.per_gpu and usage.peak else advice.reason
     yield from wrapped(reason, width, "  ")
     if advice.suggestion is not None:
-        each = " on each GPU" if advice.suggestion.per_gpu else ""
-        yield from wrapped(f"declare {advice.suggestion.key}: {advice.suggestion.value}{each}", width, "  ")
+        yield from wrapped(_suggested(advice.suggestion), width, "  ")
+
+
+def _suggested(suggestion: Suggestion) -> str:
+    each = " on each GPU" if suggestion.per_gpu else ""
+    allowance = " with the allowance" if suggestion.has_allowance else ""
+    allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
+    return f"declare {suggestion.key}: {suggestion.value}{each}, {allows}"
 
 
 def _where(usage: Usage) -> str:
@@ -80,7 +87,7 @@ def _cell(usage: Usage, percent: float) -> str:
 
 
 def _peak(usage: Usage) -> str:
-    if usage.known_s + usage.unknown_s <= 0:
+    if usage.seen_s <= 0:
         return "-"
     return f"{'>=' if usage.unknown_s else ''}{byte_cell(usage.peak)}"
 
@@ -93,7 +100,7 @@ def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any
         "workload": {"kind": workload.kind, "name": workload.name},
         "container": workload.container,
         "pods": len(usage.pods),
-        "seen_hours": _hours(usage.known_s + usage.unknown_s),
+        "seen_hours": _hours(usage.seen_s),
         "unknown_hours": _hours(usage.unknown_s),
         "idle_hours": _hours(usage.idle_s),
         "over_hours": _hours(usage.over_s),
@@ -113,6 +120,7 @@ def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any
             "key": suggestion.key,
             "value": suggestion.value,
             "bytes": suggestion.amount,
+            "allows": suggestion.allows,
             "per": "gpu" if suggestion.per_gpu else "total",
         },
     }

@@ -105,6 +105,7 @@ def _document(found: Found, policy: Policy) -> dict[str, Any]:
             for each in found.withheld
         ],
         "withheld_by": None if found.is_let_through else _brake(found),
+        "goes_on": found.goes_on,
     }
 
 

@@ -6,10 +6,11 @@ from enum import StrEnum
 from watchdog.core.findings import Verdict
 from watchdog.core.units import format_bytes, format_quantity
 from watchdog.export.advice import number_of, plain_number, round_up
-from watchdog.export.phrases import inert
+from watchdog.export.phrases import inert, span
 from watchdog.past.usage import Usage
 
 _GENEROUS = 2  # declares so many times what would do
+_LITTLE_S = 3600.0  # who was seen for less may not have done yet what it takes its memory for
 
 
 class Stand(StrEnum):
@@ -27,11 +28,16 @@ class Stand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to declare: the key, the value as it is written under it, and what that comes to in bytes."""
+    """What to declare: the key, the value as it is written under it, what that comes to in bytes, and what it allows.
+
+    In a unit that depends on the card both are what it comes to at least.
+    """
 
     key: str
     value: str
     amount: int
+    allows: int
+    has_allowance: bool
     per_gpu: bool
 
 
@@ -47,17 +53,30 @@ class Advice:
 def advise(usage: Usage) -> Advice:
     """Hold what was used against what is declared.
 
-    The suggestion allows the highest use that was seen: it is that use less what the allowance gives, rounded up to
-    16Mi, from 1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's unit.
+    The suggestion allows the highest use that was seen and a tenth more: it is that less what the allowance gives,
+    rounded up to 16Mi, from 1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's
+    unit. To declare less is suggested only to who was seen for an hour at least.
     """
     stand = _stand(usage)
     suggestion = _suggestion(usage) if stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE, Stand.FITS) else None
+    declares_less = suggestion is not None and stand is not Stand.MISDECLARED and suggestion.amount < _declared(usage)
+    if usage.seen_s < _LITTLE_S and declares_less:
+        suggestion = None
     return Advice(stand=stand, reason=_reason(usage, stand), suggestion=suggestion)
+
+
+def _declared(usage: Usage) -> int:
+    return usage.last.declared or 0
+
+
+def _enough(usage: Usage) -> int:
+    """The amount that would do, as people write one."""
+    return max(round_up(usage.needed), round_up(1))
 
 
 def _stand(usage: Usage) -> Stand:
     last, declared = usage.last, usage.last.declared
-    if usage.known_s + usage.unknown_s <= 0:
+    if usage.seen_s <= 0:
         return Stand.UNUSED
     if usage.known_s <= 0 and not usage.over_s:
         return Stand.UNKNOWN
@@ -67,31 +86,36 @@ def _stand(usage: Usage) -> Stand:
         return Stand.TOO_LITTLE
     if usage.declaration is None or usage.declaration[0].unit == "mig" or declared is None:
         return Stand.WHOLE
-    return Stand.TOO_MUCH if declared >= _GENEROUS * max(round_up(usage.needed), 1) else Stand.FITS
+    return Stand.TOO_MUCH if declared >= _GENEROUS * _enough(usage) else Stand.FITS
 
 
 def _suggestion(usage: Usage) -> Suggestion | None:
     if usage.declaration is None or usage.declaration[0].unit == "mig":
         return None
     declaration, key = usage.declaration
-    needed = max(round_up(usage.needed), round_up(1))
-    number = number_of(usage.last, declaration, key, needed, usage.last.declared or 0)
+    enough = _enough(usage)
+    number = number_of(usage.last, declaration, key, enough, _declared(usage))
     if number is None:
         return None
+    amount = int(number * declaration.unit) if isinstance(declaration.unit, int) else enough
+    allows = usage.allowance.allowed(amount, usage.contexts)
     return Suggestion(
         key=key,
         value=format_quantity(int(number)) if declaration.unit == 1 else plain_number(number),
-        amount=int(number * declaration.unit) if isinstance(declaration.unit, int) else needed,
+        amount=amount,
+        allows=allows,
+        has_allowance=allows > amount,
         per_gpu=declaration.per == "gpu",
     )
 
 
 def _reason(usage: Usage, stand: Stand) -> str:
-    last, seen_s = usage.last, usage.known_s + usage.unknown_s
+    last, seen_s = usage.last, usage.seen_s
     by, over = inert(last.declared_by or ""), _share(usage.over_s, seen_s)
     reasons = {
         Stand.TOO_LITTLE: f"declares too little: was over what is allowed for {over} of the time",
-        Stand.TOO_MUCH: f"declares {_times(last.declared or 0, usage.needed)} what it ever needed",
+        Stand.TOO_MUCH: f"declares {format_bytes(_declared(usage))}, {_declared(usage) / _enough(usage):.1f} times "
+        "what would do",
         Stand.FITS: "what it declares is enough for the most that it used, and not twice as much",
         Stand.NOTHING: "declares nothing",
         Stand.MISDECLARED: f"what it declares can't be true: {_misdeclared(usage)}",
@@ -100,6 +124,9 @@ def _reason(usage: Usage, stand: Stand) -> str:
         Stand.UNKNOWN: "what it used is not known: the driver did not say",
     }
     reason = reasons[stand]
+    if seen_s < _LITTLE_S and stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE):
+        less = ", which is too short to advise to declare less" if stand is Stand.TOO_MUCH else ""
+        reason += f"; seen for {span(seen_s)} only{less}"
     if usage.unknown_s > 0 and stand is not Stand.UNKNOWN:
         reason += f"; for {_share(usage.unknown_s, seen_s)} of the time its use is not known, and may have been more"
     return reason
@@ -113,9 +140,3 @@ def _misdeclared(usage: Usage) -> str:
 def _share(part_s: float, whole_s: float) -> str:
     percent = 100 * part_s / whole_s if whole_s else 0.0
     return "less than 1%" if percent < 1 else f"{percent:.0f}%"
-
-
-def _times(declared: int, needed: int) -> str:
-    if needed == 0:
-        return f"{format_bytes(declared)}, and the allowance alone was enough for"
-    return f"{declared / needed:.1f} times"

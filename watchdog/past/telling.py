@@ -2,15 +2,20 @@
 
 import textwrap
 from collections.abc import Iterator
+from typing import Final
 
 from watchdog.core.policy import Do, Policy
 from watchdog.export.brake_words import withheld_because
 from watchdog.export.clauses import mark, victims
 from watchdog.export.phrases import byte_cell, count, inert, rfc3339, span
-from watchdog.export.table import Cell, Column, Row, table
+from watchdog.export.table import Cell, Column, Row, fits, table
 from watchdog.past.incidents import Found
 from watchdog.past.story import Story, summary
 
+UNCUT: Final = 10**6  # characters: a pipe has no width, and whatever reads it wants names whole
+_AMOUNTS: Final = (Column(title="USED", right=True), Column(title="ALLOWED", right=True))
+_WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"), Column(title="RULE"), *_AMOUNTS)
+_NARROW: Final = (Column(title="POD", flexible=True), Column(title="DUE"), *_AMOUNTS)
 _DEEDS = {Do.KILL: ("kill", "kills"), Do.EVICT: ("eviction", "evictions")}
 
 
@@ -18,24 +23,27 @@ def story_text(story: Story, *, colour: bool = False, width: int) -> str:
     """A replay for people, ending with a line break."""
     lines: list[str] = []
     if story.deeds:
-        columns = (
-            Column(title="DUE"),
-            Column(title="POD", flexible=True),
-            Column(title="WOULD", flexible=True),
-            Column(title="RULE", flexible=True),
-            Column(title="USED", right=True),
-            Column(title="ALLOWED", right=True),
-        )
-        rows = (line for each in story.deeds for line in _rows(each, story.policy, width))
-        lines += [*table(columns, rows, colour=colour, width=width), ""]
+        is_wide = fits(_WIDE, [_wide(each) for each in story.deeds], width)
+        rows = (line for each in story.deeds for line in _rows(each, story.policy, width, is_wide=is_wide))
+        lines += [*table(_WIDE if is_wide else _NARROW, rows, colour=colour, width=width), ""]
     lines += [line for sentence in _sentences(story) for line in wrapped(sentence, width)]
     return "\n".join(lines) + "\n"
 
 
-def _rows(found: Found, policy: Policy, width: int) -> Iterator[Row | str]:
+def _rows(found: Found, policy: Policy, width: int, *, is_wide: bool) -> Iterator[Row | str]:
+    """A deed as a row; where that is too narrow for it, what would be done and by which rule stand below."""
+    due, pod, verb, rule, *amounts = row = _wide(found)
+    yield row if is_wide else (pod, due, *amounts)
+    if not is_wide:
+        yield from wrapped(f"{verb.text}, by {rule.text}", width, "  ")
+    for remark in _remarks(found, policy):
+        yield from wrapped(remark, width, "  ")
+
+
+def _wide(found: Found) -> tuple[Cell, ...]:
     entry, assessment = found.entry, found.entry.assessment
     verb = "evict the pod" if entry.do is Do.EVICT else f"kill {victims(entry)}"
-    yield (
+    return (
         Cell(_minute(found.due.wall_s)),
         Cell(assessment.pod.title),
         Cell(verb),
@@ -43,8 +51,6 @@ def _rows(found: Found, policy: Policy, width: int) -> Iterator[Row | str]:
         Cell(f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}"),
         Cell("-" if assessment.allowed is None else byte_cell(assessment.allowed)),
     )
-    for remark in _remarks(found, policy):
-        yield from wrapped(remark, width, "  ")
 
 
 def _remarks(found: Found, policy: Policy) -> Iterator[str]:
@@ -53,6 +59,8 @@ def _remarks(found: Found, policy: Policy) -> Iterator[str]:
         yield f"held back from {_minute(each.at.wall_s)} on{until}: {withheld_because(each.entry, policy)}"
     if found.withheld and found.at is not None:
         yield f"let through at {_minute(found.at.wall_s)}"
+    elif found.withheld and found.goes_on:
+        yield "not let through by the end of what was replayed; the incident was not over"
     elif found.withheld:
         yield "never let through before the incident ended"
     if found.entry.assessment.observes:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from watchdog.core.findings import Assessment
-from watchdog.core.policy import Allowance, Declaration
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -22,8 +22,8 @@ class Usage:
 
     `held_s` has the time for which each amount was held by one pod, `unknown_s` the time in which an amount was not
     known, `idle_s` the time without any GPU process, `over_s` the time above what is allowed. `needed` is the least
-    declaration under which it never would have been over: on the fullest GPU where `per_gpu`. `last` is the latest
-    assessment.
+    declaration that allows the most that was used, and some headroom: on the fullest GPU where `per_gpu`; `contexts`
+    and `allowance` are what counted at that moment. `last` is the latest assessment.
     """
 
     last: Assessment
@@ -36,7 +36,14 @@ class Usage:
     peak: int = 0
     peak_per_gpu: int = 0
     needed: int = 0
+    contexts: int = 0
+    allowance: Allowance = NO_ALLOWANCE
     per_gpu: bool = False
+
+    @property
+    def seen_s(self) -> float:
+        """The time in which it held GPU memory, known how much or not."""
+        return self.known_s + self.unknown_s
 
     @property
     def known_s(self) -> float:
@@ -51,6 +58,12 @@ class Usage:
             if left_s <= 1e-6:
                 return amount
         return None
+
+
+def with_headroom(used: int, most: int | None) -> int:
+    """What was used and a tenth of it, but not beyond the most that its GPUs have (None: not known)."""
+    wanted = -(-used * 11 // 10)
+    return wanted if most is None else max(min(wanted, most), used)
 
 
 def needed(used: int, contexts: int, allowance: Allowance) -> int:

@@ -1,0 +1,39 @@
+"""Why nothing is done where a step is due: its rule only observes, the policy does, or enforcement is suspended."""
+
+from typing import Final
+
+from watchdog.core.findings import Assessment
+from watchdog.core.policy import Policy
+from watchdog.export.phrases import LONGEST_NAME, inert
+
+# In short; the remedies stand beside the reasons themselves (watchdog.enforcement).
+_SUSPENDED: Final = {
+    "pid_namespace": "it does not run in the host's PID namespace",
+    "procfs": "its /proc is of another PID namespace",
+    "pidfd": "the pidfd calls are missing",
+    "lock": "another watchdog holds the lock",
+    "journal": "the journal can't be opened",
+    "stop_file": "the stop file",
+    "policy_not_followed": "the policy has settings that this version can't follow",
+}
+
+
+def observing_because(
+    assessment: Assessment, limit: int = LONGEST_NAME, policy: Policy | None = None, suspended: tuple[str, ...] = ()
+) -> str:
+    """Why nothing is done; `suspended` are the reasons why a daemon that was told to enforce does not."""
+    rule = assessment.rule
+    if assessment.observes and rule is not None:
+        if rule.mode == "observe" or rule.active is None:
+            return "this rule only observes"
+        return f"this rule only observes outside its hours ({inert(rule.active.text, limit)})"
+    if suspended:
+        return f"enforcement is suspended ({'; '.join(_SUSPENDED.get(each, inert(each)) for each in suspended)})"
+    if policy is not None and policy.mode == "enforce":
+        return "enforcement was suspended"
+    return "observe mode"
+
+
+def is_idle(assessment: Assessment, policy: Policy | None, suspended: tuple[str, ...]) -> bool:
+    """Whether nothing is done, as far as that is known; without the policy it is not known of the mode."""
+    return assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")
