@@ -51,7 +51,7 @@ tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
 
 soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
-	$(BIN)/python -m tests.soak --faults 5
+	$(BIN)/python -m tests.soak --faults 40
 
 bench: setup-dev tools ## speed, memory and driver calls, as ratios against the bare driver calls in the same run
 	$(BIN)/python -m bench

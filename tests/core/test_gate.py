@@ -231,6 +231,14 @@ def test_a_whole_pod_under_way_holds_its_containers() -> None:
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
 
 
+def test_a_container_of_which_no_byte_is_known_is_no_victim() -> None:
+    """Point 21 and law 3: what an unknown container uses is not laid at the door of one that may use nothing."""
+    one = pod("a", container("main", "1Gi"))
+    seen = snapshot([use(5, 3 * Gi), use(6, None)], [process(5, "a/new"), process(6, "a/main")])
+    (entry,) = planned(seen, [one], AT_ONCE).entries
+    assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
+
+
 def _two(step_: Step, ledger: Ledger | None = None) -> list[tuple[str, Brake | None]]:
     """Two containers of one pod, both over in accounts of their own; who is taken, and what holds the others."""
     both = pod("a", container("main", "1Gi"), container("side", "1Gi"))

@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000, help="how many in all (default: %(default)s)")
     parser.add_argument("--seed", default="1", help="another one, another history (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="side by side (default: %(default)s)")
-    parser.add_argument("--faults", type=int, default=0, help="look for each planted fault with so many seeds")
+    parser.add_argument("--faults", type=int, default=0, help="look for each planted fault with up to so many seeds")
     parser.add_argument("--episode", help="run the one episode with this seed, as a failure names it")
     chosen = parser.parse_args()
     if chosen.episode is not None:
@@ -52,9 +52,9 @@ def _prove(seeds: int, processes: int) -> int:
     print("\nplanted faults:")
     status = 0
     with ThreadPoolExecutor(processes) as pool:
-        for fault, found in zip(FAULTS, pool.map(partial(prove, seeds=seeds), FAULTS), strict=True):
+        for fault, (tried, found) in zip(FAULTS, pool.map(partial(prove, seeds=seeds), FAULTS), strict=True):
             soonest = f" (soonest: {found[0][1]}, step {found[0][0]})" if found else ""
-            print(f"{len(found):>4} of {seeds}  {fault.name}{soonest}", flush=True)
+            print(f"{len(found):>4} of {tried:<3} {fault.name}{soonest}", flush=True)
             status = status if found else 1
     return status
 

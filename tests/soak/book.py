@@ -153,10 +153,7 @@ class Book:
 
     def _victim(self, fact: Fact, named: str) -> str:
         victim = victim_container(fact)
-        if victim == "" and named in {box.name for box in fact.tenant.boxes if box.known}:
-            # All that is known is used by a container that the list does not know: any other that is listed will do.
-            self.seen["victim of unknown use"] += 1
-        elif victim != named:
+        if victim != named:
             fail(LAW4, f"{fact.key}: {named!r} instead of {victim!r}")
         return named
 

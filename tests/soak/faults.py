@@ -13,6 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 _FAILURE: Final = re.compile(r"seed '[^']+', step ([0-9]+): (.*)")
 _STEPS: Final = 4000  # of an episode in which a fault is looked for
+_ENOUGH: Final = 3  # episodes that find a fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,17 @@ def is_found(fault: Fault, said: str) -> bool:
     return match is not None and re.match(rf"{fault.law}\b", match[2]) is not None
 
 
-def prove(fault: Fault, seeds: int) -> list[tuple[int, str]]:
-    """The episodes that find the fault, of so many: after how many steps, and the seed; soonest first."""
+def prove(fault: Fault, seeds: int) -> tuple[int, list[tuple[int, str]]]:
+    """Try seeds until enough episodes have found the fault: how many were tried, and after how many steps by which."""
     found: list[tuple[int, str]] = []
+    tried = 0
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         plant(fault, Path(folder))
-        for seed in (f"fault/{number}" for number in range(seeds)):
+        while tried < seeds and len(found) < _ENOUGH:
+            seed = f"fault/{tried}"
             said = hunt(Path(folder), seed, _STEPS)
+            tried += 1
             match = _FAILURE.match(said)
             if match is not None and is_found(fault, said):
                 found.append((int(match[1]), seed))
-    return sorted(found)
+    return tried, sorted(found)

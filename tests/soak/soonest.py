@@ -26,7 +26,7 @@ SOONEST: Final = {
     "a stale list acted on": ("fault/22", 379),
     "SIGKILL before the grace is over": ("fault/1", 29),
     "no second look": ("fault/0", 162),
-    "a recovery that resets nothing": ("fault/5", 2680),
+    "a recovery that resets nothing": ("fault/37", 3060),
     "enforcement that goes on with the ladders of observing": ("fault/2", 274),
     "a deed that does not wait for the last one": ("fault/1", 77),
     "memory taken for free while it is listed": ("fault/0", 219),

@@ -27,4 +27,4 @@ def test_a_planted_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     while not is_found(fault, said):
         seed = next(others, None)
         assert seed is not None, said or "nothing was found"
-        said = hunt(tmp_path, seed, 3000)
+        said = hunt(tmp_path, seed, 4000)

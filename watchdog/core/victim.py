@@ -15,7 +15,9 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
     if assessment.account.container is not None:
         return assessment.account.container
     listed = {use.container for use in assessment.uses if card in (None, use.gpu)}
-    candidates = [share for share in assessment.shares if share.container and share.container in listed]
+    # One of which no byte is known may use nothing: it is not the one to end for what others use.
+    known = (share for share in assessment.shares if share.container and share.used_at_least > 0)
+    candidates = [share for share in known if share.container in listed]
     if not candidates:
         return ""
     return min(candidates, key=lambda s: (s.declared - s.used_at_least, -s.used_at_least, s.container)).container
