@@ -63,6 +63,7 @@ def check_all(numbers: range, path: Path) -> Counter[tuple[str, bool]]:
     return counts
 
 
+@pytest.mark.slow
 def test_a_few_hundred_changed_policies(tmp_path: Path) -> None:
     """A policy with one mistake is refused for that mistake, and one without any is accepted."""
     counts = check_all(FEW, tmp_path / "policy.toml")

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ POLICIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(POLICIES)
 def test_a_policy_that_is_written_reads_back_the_same(policy: Policy) -> None:
     """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,6 +200,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
     assert others <= {each.account for each in plan.actions}
 
 
+@pytest.mark.slow
 def test_the_generated_nodes_reach_what_they_are_for() -> None:
     """A generator that never makes an offender proves nothing: over a few hundred nodes every kind of end occurs."""
     verdicts: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from watchdog.core.units import format_percent
 from watchdog.export.brake_words import withheld_because
 from watchdog.export.breaker_words import breaker_times
 from watchdog.export.phrases import elapsed_s, inert, rfc3339
-from watchdog.export.status_account import account_row
+from watchdog.export.status_account import account_row, json_seconds
 from watchdog.export.sums import all_gaps, residual_by_gpu
 from watchdog.export.words import forecast
 
@@ -32,7 +32,7 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "plan": [_entry(entry, report) for entry in report.plan.entries],
         "contact": inert(report.policy.contact, 600),
         "free_below": format_percent(report.policy.free_below),
-        "release_timeout_s": _seconds(report.policy.release_timeout_s),
+        "release_timeout_s": json_seconds(report.policy.release_timeout_s),
         "pods_synced_at": rfc3339(synced.wall_s) if synced is not None else None,
         "pods_stale": synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s,
         "breaker": _breaker(report),
@@ -78,20 +78,15 @@ def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
         "pids": [key.pid for key in entry.targets],
         "rule": entry.rule.name,
         "step": entry.step,
-        "due_in_s": _seconds(entry.due_in_s),
+        "due_in_s": json_seconds(entry.due_in_s),
         "withheld_by": entry.withheld_by.value if entry.withheld_by is not None else None,
         "account": {"container": account.container, "gpu": account.gpu},
         "above": str(step.above),
         "height": entry.height,
-        "for_s": _seconds(step.for_s),
+        "for_s": json_seconds(step.for_s),
         "card": entry.card,
         "observes": entry.assessment.observes,
-        "lets_go_in_s": _seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
+        "lets_go_in_s": json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         "held_because": withheld_because(entry, report.policy) if held else None,
         "sentence": forecast(entry, report.at, report.policy, report.suspended),
     }
-
-
-def _seconds(seconds: float) -> float | int:
-    rounded = round(seconds, 3)
-    return int(rounded) if rounded == int(rounded) else rounded

@@ -123,7 +123,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         "step": number,
         "do": step.do.value if step is not None else None,
         "container": under_way.victim or None,
-        "grace_s": _seconds(step.grace_s) if step is not None else None,
+        "grace_s": json_seconds(step.grace_s) if step is not None else None,
         "sigkill_at": _sigkill_at(under_way, step, report),
     }
 
@@ -152,16 +152,17 @@ def _step(number: int, step: Step, rung: Rung | None, state: AccountState | None
         "scope": step.scope if is_kill else None,
         "above": str(step.above),
         "height": rung.height if rung is not None else None,
-        "for_s": _seconds(step.for_s),
-        "grace_s": _seconds(step.grace_s) if step.do.is_force else None,
-        "repeat_s": _seconds(step.repeat_s) if not step.do.is_force else None,
+        "for_s": json_seconds(step.for_s),
+        "grace_s": json_seconds(step.grace_s) if step.do.is_force else None,
+        "repeat_s": json_seconds(step.repeat_s) if not step.do.is_force else None,
         "under_pressure": step.under_pressure,
         "state": _STATES[rung.reading] if rung is not None else "unknown",
-        "counted_s": _seconds(timer.counted_s) if timer is not None else 0,
+        "counted_s": json_seconds(timer.counted_s) if timer is not None else 0,
         "since": rfc3339(timer.since.wall_s) if timer is not None else None,
     }
 
 
-def _seconds(seconds: float) -> float | int:
+def json_seconds(seconds: float) -> float | int:
+    """A span as JSON has it: in seconds, to the millisecond, whole where it is."""
     rounded = round(seconds, 3)
     return int(rounded) if rounded == int(rounded) else rounded
