@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test tools soak bench gpu fmt docs lock clean
+.PHONY: help setup setup-dev demo check quick test tools programs soak bench gpu fmt docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,13 +42,16 @@ check: setup-dev
 	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
 
 quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
-	$(BIN)/pytest -q -m "not slow and not node and not gpu"
+	$(BIN)/pytest -q -m "not slow and not node and not gpu and not cluster"
 
-test: setup-dev tools check ## every check and every test; needs root, cgroups and a C compiler for all of them
+test: setup-dev tools programs check ## every check and every test; needs root, cgroups, a C compiler and Go for all of them
 	HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
+
+programs: setup-dev
+	@$(BIN)/python -m tests.cluster.programs
 
 soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
 	$(BIN)/python -m tests.soak --faults 40

@@ -7,6 +7,7 @@ from bench.beside import beside_nvitop
 from bench.life import calls, cpu, memory
 from bench.node import BenchNode, sleepers
 from bench.past import past
+from bench.pods import pods
 from bench.steady import moving_passes, steady_passes
 from bench.steps import steps_of_a_pass
 from tests.stub import preload
@@ -29,6 +30,7 @@ def main() -> None:
         cpu(nodes)
         memory(nodes[1:])
     past()
+    pods()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tests.worlds import at, policy
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import Policy, Safety
+from watchdog.core.switches import Switches
 from watchdog.enforcement import REMEDIES, Footing, judge, remedies, stop_file
 from watchdog.leftovers import Leftover, Leftovers
 from watchdog.options import Options
@@ -38,7 +39,7 @@ def test_enforcing_is_refused_with_its_reasons(
     tmp_path: Path, under: Policy, footing: Footing, has: tuple[bool, bool], suspended: tuple[str, ...]
 ) -> None:
     """Point 37: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
-    found = judge(under, footing, tmp_path / "journal.db", has_lock=has[0], has_journal=has[1])
+    found = judge(under, footing, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
     assert found.suspended == suspended
     assert found.enforcing is (under.mode == "enforce" and not suspended)
     assert set(found.suspended) <= set(REMEDIES)
@@ -48,19 +49,36 @@ def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> 
     """Point 33: a file `stop` beside the journal can only lower."""
     journal = tmp_path / "journal.db"
     stop_file(journal).touch()
-    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
     stop_file(journal).unlink()
-    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).enforcing
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).enforcing
 
 
 def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
     """A dangling link of that name, or a place that can't be looked at, is no reason to go on killing."""
     journal = tmp_path / "journal.db"
     stop_file(journal).symlink_to(tmp_path / "nowhere")
-    assert judge(policy(), FIRM, journal, has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
     too_long = tmp_path / ("x" * 300) / "journal.db"
-    assert judge(policy(), FIRM, too_long, has_lock=True, has_journal=True).suspended == ("stop_file",)
-    assert judge(policy(), FIRM, tmp_path / "no" / "journal.db", has_lock=True, has_journal=True).enforcing
+    assert judge(policy(), FIRM, too_long, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert judge(policy(), FIRM, tmp_path / "no" / "journal.db", Switches(), has_lock=True, has_journal=True).enforcing
+
+
+@pytest.mark.parametrize(
+    ("found", "suspended"),
+    [
+        (Switches(observes=True), ("node_annotation",)),
+        (Switches(unseen=True), ("node_unknown",)),
+        (Switches(ignored="enforce"), ()),
+        (Switches(maintenance="the node's label x is y"), ()),
+    ],
+)
+def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches, suspended: tuple[str, ...]) -> None:
+    """Point 33: it can only lower; what withholds force otherwise is a brake, and no reason of this kind."""
+    journal = tmp_path / "journal.db"
+    assert judge(policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended == suspended
+    observing = judge(policy(mode="observe"), FIRM, journal, found, has_lock=True, has_journal=True)
+    assert (observing.enforcing, observing.suspended) == (False, ())
 
 
 def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
@@ -113,8 +131,9 @@ def test_two_deeds_of_one_account_are_both_waited_for() -> None:
 
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """Whoever is to remove a file must know which, and ask first who put it there."""
-    told = remedies(tmp_path / "journal.db")
+    told = remedies(tmp_path / "journal.db", "gpu-7")
     assert told["stop_file"].startswith(
         f"the file {tmp_path / 'stop'} says so: remove it to enforce again, when you know"
     )
+    assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()

@@ -1,6 +1,10 @@
 """What the daemon knows besides the GPUs: from files, or not at all."""
 
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
 from watchdog.options import Options
-from watchdog.sources import missing_sources, namespace_source, node_source, with_rule_gaps
+from watchdog.sources import missing_sources, namespace_source, node_source, uses_api, with_rule_gaps
 
 FILE = Path("/nowhere/objects.json")
 BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
@@ -57,6 +61,15 @@ def test_a_source_that_a_rule_needs_is_missed(
         assert "has no rule and is left alone" in warning
 
 
+def test_evictions_without_an_api_are_warned_of() -> None:
+    """Whoever gives --pods with a policy that evicts is told at the start that each of these will fail."""
+    evicts = policy(rule(step(do="evict")))
+    (warning,) = missing_sources(Options(node="n1", pods=FILE), evicts)
+    assert "each eviction fails with the reason `no API`" in warning
+    assert missing_sources(Options(node="n1", pods=FILE), replace(evicts, mode="observe")) == ()
+    assert missing_sources(Options(node="n1", kubeconfig=FILE), evicts) == ()
+
+
 def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     """Two pods of one namespace whose labels are not known make one gap, after those that were there already."""
     tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
@@ -73,3 +86,35 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     known = Setting(policy=under, node=NODE, namespaces={"ns": {}})
     assert with_rule_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
     assert not planned(seen, tenants, under).entries
+
+
+def test_what_the_api_takes_is_not_loaded_without_it() -> None:
+    """A daemon with --pods pays nothing for the client of the API: 20 MiB on every node."""
+    code = (
+        "import sys; import watchdog.daemon; from watchdog.sources import open_cluster; "
+        "from watchdog.bell import Bell; from watchdog.options import Options; from pathlib import Path; "
+        "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
+        "print(sorted({'kubernetes', 'urllib3', 'tenacity', 'yaml'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "192.0.2.1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({}, {}, False),
+        ({}, {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}, True),
+        ({"kubeconfig": Path("k")}, {}, True),
+        ({"kubeconfig": Path("k"), "pods": Path("p")}, {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}, False),
+    ],
+)
+def test_when_the_api_is_asked(
+    options: dict[str, Path], environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of pods means no call at all; otherwise a kubeconfig, or a pod to run in, is the way to the API."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert uses_api(Options(node="n1", **options)) is expected  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.deed import Deed, Record, Warrant
+from watchdog.deed import Deed, Record, Warrant, reaction_s
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20
@@ -103,12 +103,11 @@ class Deeds:
         if deed is not None:
             deed.hasten(now)
 
-    def advance(self, now: Now, is_permitted: Callable[[PlanEntry], bool]) -> tuple[Outcome, ...]:
-        """Let each go on. One that is still in its grace and is not permitted any more gets no further signal."""
+    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> tuple[Outcome, ...]:
+        """Let each go on. One that is still in its grace and that something speaks against gets no further signal."""
         outcomes: list[Outcome] = []
         for key, deed in list(self._under_way.items()):
-            if deed.is_in_grace and not is_permitted(deed.entry):
-                reason = "enforcement was withdrawn in the grace period"
+            if deed.is_in_grace and (reason := objection(deed.entry)) is not None:
                 outcomes.append(deed.stop(Result.INTERRUPTED, reason, now))
                 del self._under_way[key]
             elif deed.next_wake_s <= now.boottime_s:
@@ -150,13 +149,6 @@ class Deeds:
         outcomes = tuple(deed.stop(Result.INTERRUPTED, reason, now, is_final=False) for deed in under_way)
         self._under_way.clear()
         return outcomes
-
-
-def reaction_s(entry: PlanEntry, now: Now) -> float | None:
-    """Seconds from the last conclusive reading not above the mark, plus `for`, until now; None: there was none."""
-    if entry.not_above is None:
-        return None
-    return max(now.boottime_s - entry.not_above.boottime_s - entry.definition.for_s, 0.0)
 
 
 def _container_ids(entry: PlanEntry) -> frozenset[str]:

@@ -203,3 +203,10 @@ class Deed:
             deed=self.warrant.number,
             release_s=release_s,
         )
+
+
+def reaction_s(entry: PlanEntry, now: Now) -> float | None:
+    """Seconds from the last conclusive reading not above the mark, plus `for`, until now; None: there was none."""
+    if entry.not_above is None:
+        return None
+    return max(now.boottime_s - entry.not_above.boottime_s - entry.definition.for_s, 0.0)

@@ -6,6 +6,15 @@ from typing import Final
 
 from watchdog.core.model import Place
 from watchdog.core.policy import Policy
+from watchdog.core.switches import MODE, Switches
+
+
+def _annotated(node: str) -> str:
+    return (
+        f"the node's annotation {MODE} says so: `kubectl annotate node {node} {MODE}-` takes it away, when you know "
+        "who set it and why"
+    )
+
 
 REMEDIES: Final = {
     "pid_namespace": "it does not run in the host's PID namespace: set hostPID: true, "
@@ -18,6 +27,9 @@ REMEDIES: Final = {
     "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
     "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
     "another place): remove it to enforce again, when you know who put it there and why",
+    "node_annotation": _annotated("NAME"),
+    "node_unknown": "the node's own object was asked for and is not known, and its annotation may say not to enforce: "
+    "the gap `node` has the cause",
     "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
 }
 
@@ -41,8 +53,10 @@ class Enforcement:
     suspended: tuple[str, ...]
 
 
-def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, has_journal: bool) -> Enforcement:
-    """Judge by the policy, the footing, and what lies beside the journal."""
+def judge(
+    policy: Policy, footing: Footing, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
+) -> Enforcement:
+    """Judge by the policy, the footing, what lies beside the journal, and what the node's own object says."""
     if policy.mode != "enforce":
         return Enforcement(enforcing=False, suspended=())
     suspended = [
@@ -53,15 +67,22 @@ def judge(policy: Policy, footing: Footing, journal: Path, *, has_lock: bool, ha
         # Without the lock the journal is not even opened: the lock is what is missing.
         *([] if has_journal or not has_lock else ["journal"]),
         *(["stop_file"] if _is_there(stop_file(journal)) else []),
+        *(["node_annotation"] if switches.observes else []),
+        *(["node_unknown"] if switches.unseen else []),
         *(["policy_not_followed"] if policy.later else []),
     ]
     return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
 
 
-def remedies(journal: Path) -> dict[str, str]:
-    """The remedies for a daemon with this journal: the stop file has a place then."""
+def remedies(journal: Path, node: str) -> dict[str, str]:
+    """The remedies for a daemon of this node with this journal: the stop file has a place then, the node a name."""
     stop = f"the file {stop_file(journal)} says so: remove it to enforce again, when you know who put it there and why"
-    return {**REMEDIES, "stop_file": stop}
+    return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}
+
+
+def ignored_mode(value: str) -> str:
+    """Say that the node's annotation has a value which means nothing."""
+    return f"the node's annotation {MODE} is ignored: it is {value[:100]!r}, and can only say observe, never more force"
 
 
 def stop_file(journal: Path) -> Path:

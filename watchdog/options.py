@@ -13,7 +13,8 @@ DEFAULT_LISTEN = "127.0.0.1:9837"
 class Options:
     """Where the daemon finds things.
 
-    `pods`, `node_object` and `namespaces` are files with what `kubectl get -o json` prints.
+    `pods`, `node_object` and `namespaces` are files with what `kubectl get -o json` prints. Without `pods` the API is
+    asked, by `kubeconfig` or as the pod that it runs in.
     """
 
     node: str
@@ -21,6 +22,7 @@ class Options:
     procfs: Path = DEFAULT_PROCFS
     listen: str = DEFAULT_LISTEN
     journal: Path = DEFAULT_JOURNAL
+    kubeconfig: Path | None = None
     pods: Path | None = None
     node_object: Path | None = None
     namespaces: Path | None = None

@@ -62,7 +62,7 @@ def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
 def _record(journal: Path, since_s: float) -> Record:
     rows = [row for row in history(journal, None, since_s) if row.do in _FORCE]
     return Record(
-        begun=sum(row.event in ("intended", Event.EVICT_BEGUN) for row in rows),
+        begun=sum(row.event == "intended" for row in rows),
         observed=sum(row.event == Event.WOULD_ACT for row in rows),
         withheld=sum(row.event == Event.WITHHELD for row in rows),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from watchdog import __version__
 from watchdog.config.problems import PolicyError
@@ -10,7 +11,6 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.core.units import format_duration
 from watchdog.enforcement import remedies
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
@@ -22,7 +22,11 @@ from watchdog.export.metrics import Metrics
 from watchdog.export.news import Event
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
-from watchdog.sources import missing_sources
+from watchdog.sources import NO_PODS, missing_sources, uses_api
+from watchdog.unready import unready
+
+if TYPE_CHECKING:
+    from watchdog.announcer import Announcer
 
 _PRUNE_EVERY_S = 60.0
 
@@ -71,17 +75,19 @@ class DeedRecord:
 class Reporter:
     """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
 
-    def __init__(self, options: Options, policy: Policy, now: Now) -> None:
+    def __init__(self, options: Options, policy: Policy, now: Now, announcer: "Announcer | None" = None) -> None:
         """Open what can be opened; ListenError where the address can't be had."""
         configure()
         self.record = DeedRecord()
         self._options = options
         self._limits = policy.journal
         self._lock = NodeLock(options.journal)
-        self._metrics = Metrics()
+        self._announcer = announcer
+        self._metrics = Metrics(announcer.counts if announcer is not None else None)
         self._board = Board(self._metrics, policy.interval_s)
         self._server = HttpServer(options.listen, self._board)
-        self._log = Log(remedies(options.journal))
+        self._remedies = remedies(options.journal, options.node)
+        self._log = Log(self._remedies)
         self._past = Recorder()
         self._said = ""
         self._noticed = 0
@@ -112,8 +118,8 @@ class Reporter:
         self._server.start()
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
         self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
-        if self._options.pods is None:
-            self._log.warn("no pod list is named, so every process of a pod counts as unknown_pod; give --pods FILE")
+        if self._options.pods is None and not uses_api(self._options):
+            self._log.warn(NO_PODS)
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
             self._log.warn(warning)
 
@@ -152,11 +158,10 @@ class Reporter:
         if self.record.journal is not None:
             self._past.record(report, self.record.journal)
             self.record.journal.record(report)
-        self._unready = (
-            *(["NVML does not answer"] if report.snapshot.blind else []),
-            *([_stale(report)] if is_stale else []),
-        )
+        self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._refresh()
+        if self._announcer is not None and self._lock.held:  # a second daemon would tell everything twice
+            self._announcer.announce(report, self._log.warn)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Say what hangs at the moment; nothing: the loop turns."""
@@ -181,6 +186,10 @@ class Reporter:
         if self.record.journal is not None:
             self.record.journal.note(Event.POLICY_REFUSED.value, message, now)
 
+    def warn(self, warning: str) -> None:
+        """Say that something is odd."""
+        self._log.warn(warning)
+
     def say_failure(self, error: Exception) -> None:
         """A pass has failed in a way that nobody foresaw."""
         self._log.crash(error)
@@ -192,6 +201,8 @@ class Reporter:
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; deeds that were interrupted stand in the journal already."""
         self._log.log_outcomes(outcomes)
+        if self._announcer is not None:
+            self._announcer.announce_end(outcomes, self._log.warn)
         self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
         if self.record.journal is not None:
             self._past.end(self.record.journal)
@@ -201,7 +212,7 @@ class Reporter:
         self._lock.release()
 
     def _open_journal(self, now: Now) -> Inheritance:
-        journal = Journal.open(self._options.journal, self._limits, self._options.node, remedies(self._options.journal))
+        journal = Journal.open(self._options.journal, self._limits, self._options.node, self._remedies)
         try:
             inheritance = Inheritance(unfinished=journal.unfinished(), brakes=journal.brakes(now))
         except JournalError:
@@ -226,12 +237,3 @@ class Reporter:
     def _refresh(self) -> None:
         lock = [] if self._lock.held else [self._lock.problem or "the lock is not held"]
         self._board.set_unready((*lock, *self._silence, *self._unready))
-
-
-def _stale(report: CycleReport) -> str:
-    synced = report.pods.synced
-    if synced is None:
-        return "there is no pod list: give --pods FILE"
-    age_s = report.at.boottime_s - synced.boottime_s
-    limit = format_duration(report.policy.stale_after_s)
-    return f"the pod list is {age_s:.0f} s old (stale_after {limit}): is whatever writes it still running?"

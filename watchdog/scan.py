@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from watchdog import clock
+from watchdog.bell import Bell
 from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.assess import assess
@@ -20,9 +21,10 @@ from watchdog.export.status import status_document
 from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
 from watchdog.glance import read_once
+from watchdog.node.driver import let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
-from watchdog.sources import missing_sources, with_rule_gaps
+from watchdog.sources import NO_PODS, missing_sources, open_cluster, uses_api, with_rule_gaps
 from watchdog.start import open_processes
 from watchdog.surroundings import Surroundings
 
@@ -35,8 +37,8 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> Non
     report = look(options, policy)
     for warning in missing_sources(options, policy):
         click.echo(f"Warning: {warning}.", err=True)
-    if options.pods is None:
-        click.echo("No pod list is named, so every process of a pod counts as unknown_pod; give --pods FILE.", err=True)
+    if options.pods is None and not uses_api(options):
+        click.echo(f"Warning: {NO_PODS}.", err=True)
     if as_json:
         click.echo(json.dumps(status_document(report), indent=1))
     else:
@@ -47,11 +49,17 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> Non
 def look(options: Options, policy: Policy) -> CycleReport:
     """One pass over this node, as far as the plan."""
     asked = clock.now()
-    reading = read_once(NvmlDriver(), _PATIENCE_S)
-    now = clock.now()
     footing, scanner = open_processes(options)
+    cluster = open_cluster(options, Bell())
+    if cluster is not None:
+        cluster.fetch(policy)
+    surroundings = Surroundings(options, footing.own, cluster)
+    # Under maintenance of the GPUs nobody should open the driver, however briefly.
+    maintenance = surroundings.switches(asked).maintenance
+    reading = read_once(NvmlDriver(), _PATIENCE_S) if maintenance is None else let_go(maintenance)
+    now = clock.now()
     snapshot = scanner.snapshot(reading, now)
-    view = Surroundings(options, footing.own).view(policy, now)
+    view = surroundings.view(policy, now)
     attribution = attribute(snapshot, view.pods.pods)
     assessments = assess(attribution, snapshot, view.pods.pods, view.setting)
     plan = decide(assessments, policy, Ledger(), now, view.conditions)
@@ -67,6 +75,7 @@ def look(options: Options, policy: Policy) -> CycleReport:
         attribution=attribution,
         assessments=assessments,
         plan=plan,
+        maintenance=maintenance,
         scan_s=now.boottime_s - asked.boottime_s,
     )
 

@@ -1,17 +1,37 @@
 """What the daemon knows besides the GPUs: the pods of its node, the node's own object and the labels of namespaces."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from watchdog.bell import Bell
 from watchdog.core.findings import Assessment
 from watchdog.core.model import Gap, Node, Now, PodList
+from watchdog.core.needs import needs as needs_of
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
 from watchdog.kube.namespacefile import NamespaceFile
 from watchdog.kube.nodefile import NodeFile
 from watchdog.kube.podfile import PodFile
 from watchdog.options import Options
+
+if TYPE_CHECKING:
+    from watchdog.cluster import Cluster
+
+_IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"  # the kubelet sets it in every container
+NO_PODS: Final = (
+    "there is no source of pods, so every process of a pod counts as unknown_pod; "
+    "give --kubeconfig FILE, run in a pod of the cluster, or give --pods FILE"
+)
+_NO_EVICTION: Final = (
+    "the policy evicts, and there is no API to ask: each eviction fails with the reason `no API`; give --kubeconfig "
+    "FILE or run in a pod of the cluster, without --pods, or use `kill`"
+)
+_NO_CAPACITY: Final = (
+    "[capacity] needs the Kubernetes API, which is not asked, so nothing is advertised on the node; "
+    "give --kubeconfig FILE or run in a pod of the cluster, without --pods"
+)
 
 
 class PodSource(Protocol):
@@ -30,12 +50,18 @@ class NodeSource(Protocol):
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
         """The node as it is known now, and what could not be learned of it."""
 
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
+
 
 class NamespaceSource(Protocol):
     """Where the labels of namespaces come from."""
 
     def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
         """The labels by namespace as they are known now, and what could not be learned of them."""
+
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
 
 
 class NoPods:
@@ -60,6 +86,10 @@ class NamedNode:
         """The node without labels."""
         return self._node, ()
 
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
+
 
 class NoNamespaces:
     """Stands where no source of namespaces was named: none is known."""
@@ -68,34 +98,62 @@ class NoNamespaces:
         """No namespaces."""
         return {}, ()
 
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
 
-def pod_source(options: Options) -> PodSource:
+
+def uses_api(options: Options) -> bool:
+    """Whether the Kubernetes API is asked: where no file of pods is named, and there is a way to it."""
+    return options.pods is None and (options.kubeconfig is not None or _IN_CLUSTER in os.environ)
+
+
+def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
+    """The cluster behind the API, where it is asked; otherwise its client is not even loaded (20 MiB)."""
+    if not uses_api(options):
+        return None
+    from watchdog.cluster import Cluster
+
+    return Cluster(options, bell)
+
+
+def pod_source(options: Options, cluster: "Cluster | None" = None) -> PodSource:
     """The source of pods that the options name."""
-    return NoPods() if options.pods is None else PodFile(options.pods, options.node)
+    if options.pods is not None:
+        return PodFile(options.pods, options.node)
+    return NoPods() if cluster is None else cluster.pods
 
 
-def node_source(options: Options) -> NodeSource:
+def node_source(options: Options, cluster: "Cluster | None" = None) -> NodeSource:
     """The source of the node's object that the options name."""
-    return NamedNode(options.node) if options.node_object is None else NodeFile(options.node_object, options.node)
+    if options.node_object is not None:
+        return NodeFile(options.node_object, options.node)
+    return NamedNode(options.node) if cluster is None else cluster.node
 
 
-def namespace_source(options: Options) -> NamespaceSource:
+def namespace_source(options: Options, cluster: "Cluster | None" = None) -> NamespaceSource:
     """The source of namespaces that the options name."""
-    return NoNamespaces() if options.namespaces is None else NamespaceFile(options.namespaces)
+    if options.namespaces is not None:
+        return NamespaceFile(options.namespaces)
+    return NoNamespaces() if cluster is None else cluster.namespaces
 
 
 def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
-    """Warnings of files that the rules of a policy need and the options do not name, each in a sentence."""
+    """Warnings of what the rules of a policy need and nothing gives, each in a sentence."""
+    if uses_api(options):
+        return ()
     needs = (
         ("--node-object", options.node_object, [rule.name for rule in policy.rules if rule.match.node_labels]),
         ("--namespaces", options.namespaces, [rule.name for rule in policy.rules if rule.match.namespace_labels]),
     )
-    return tuple(
+    unmatched = (
         f"no {option} FILE, and rules match by its labels ({', '.join(names)}): a pod that one of them may be for has "
         "no rule and is left alone"
         for option, file, names in needs
         if names and file is None
     )
+    evicts = needs_of(policy).evict
+    return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
 
 
 def with_rule_gaps(pods: PodList, assessments: Iterable[Assessment]) -> PodList:

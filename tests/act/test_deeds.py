@@ -8,10 +8,11 @@ import pytest
 
 from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import at, step
-from watchdog.act import Deeds, reaction_s
+from watchdog.act import Deeds
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.deed import reaction_s
 from watchdog.node.pidfd import Handle
 
 ALL_FREE = lambda _key: False  # noqa: E731
@@ -52,7 +53,7 @@ def begun(made: Deeds, entry: PlanEntry) -> Outcome:
 def advance(made: Deeds, clock: Clock, second: float) -> tuple[Outcome, ...]:
     """Go on at a second; signals need a moment of real time to arrive."""
     clock.second = second
-    outcomes = made.advance(clock(), lambda _: True)
+    outcomes = made.advance(clock(), lambda _: None)
     time.sleep(0.05)
     return outcomes
 
@@ -222,12 +223,13 @@ def test_withdrawn_permission_stops_the_grace(group: Group) -> None:
     record = MemoryRecord()
     made, _ = deeds(group, record)
     begun(made, due(step(grace_s=2.0), group.key(process)))
-    (outcome,) = made.advance(at(1.0), lambda _: False)
-    assert (outcome.result, record.lines[-2:]) == (
+    (outcome,) = made.advance(at(1.0), lambda _: "it was called off")
+    assert (outcome.result, outcome.reason, record.lines[-2:]) == (
         Result.INTERRUPTED,
+        "it was called off",
         [("end", "interrupted"), ("released", "None")],
     )
-    assert made.advance(at(5.0), lambda _: True) == ()
+    assert made.advance(at(5.0), lambda _: None) == ()
     time.sleep(0.1)
     assert process.poll() is None
 
@@ -239,7 +241,7 @@ def test_a_kill_begun_is_completed_after_the_grace(group: Group) -> None:
     begun(made, due(step(grace_s=0.0), group.key(process)))
     assert process.wait(5) == -signal.SIGKILL
     clock.second = 0.1
-    assert made.advance(clock(), lambda _: False) == ()
+    assert made.advance(clock(), lambda _: "it was called off") == ()
 
 
 def test_a_victim_that_does_not_die_fails_in_time(group: Group) -> None:

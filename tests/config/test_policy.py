@@ -15,6 +15,7 @@ from watchdog.config.load import built_in_policy, load_policy, parse_policy
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
+    Capacity,
     Declaration,
     Do,
     JournalLimits,
@@ -66,7 +67,8 @@ def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
     policy = parse(
         "\n".join(line[2:] if line.startswith("# ") and line[2:].startswith(marks) else line for line in lines)
     )
-    assert policy.later == ("capacity",)
+    assert policy.later == ()
+    assert policy.capacity == Capacity(resource="veriff.com/gpu-memory", reserve=GI)
     assert (policy.rules[0].mode, policy.rules[1].steps[1].under_pressure) == ("observe", True)
     assert policy.rules[0].active is not None
 
@@ -132,7 +134,8 @@ def test_every_key_is_compiled() -> None:
     )
     assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * MI)
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
-    assert policy.contact == "GPU team"
+    assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
+    assert (policy.events_in_observe, policy.contact) == (True, "GPU team")
 
 
 def test_every_key_of_a_rule_is_compiled() -> None:

@@ -39,27 +39,15 @@ def rule(name: str, match: str) -> str:
     return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ('[capacity]\nresource = "a.b/gpu"\n', "capacity"),
-        ("[events]\nobserve = true\n", "events.observe"),
-    ],
-)
-def test_settings_of_later_versions_are_named(text: str, path: str) -> None:
-    """A setting that is read and not followed is in `later`, with a warning, so that `run` only observes."""
-    policy = parse(text)
-    assert policy.later == (path,)
-    assert f"{path}: {WARNING}" in policy.warnings
-
-
 def test_every_row_of_the_later_table_is_a_key_of_the_schema() -> None:
     """No row of the table is misspelt: it would let `run` enforce what it does not follow."""
     tables = {tuple(part for part in location if isinstance(part, str)): table for location, table in walk()}
     for setting in LATER:
         names = tuple(part for part in setting.place if part != "*")
         assert names[-1] in fields_of(tables[names[:-1]]), setting
-    assert len(load_policy(WHOLE).later) == len(LATER)
+    policy = load_policy(WHOLE)
+    assert len(policy.later) == len(LATER)
+    assert sum(WARNING in warning for warning in policy.warnings) == len(LATER)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +100,19 @@ def test_settings_that_say_nothing_are_not_of_a_later_version(text: str) -> None
             "rule[0].mode: is enforce, but the policy observes, and so does the rule",
         ),
         (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: nothing bounds how many pods are killed"),
+        ('[capacity]\nresource = "a.b/c"\n', "capacity.resource: is read by no [[declaration]]"),
+        (
+            f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\namount = "4Gi"\nreserve = "1Gi"\n',
+            "capacity.reserve: says nothing where amount is a quantity",
+        ),
+        (
+            '[[declaration]]\nresource = "a.b/c*"\nunit = "percent"\n[capacity]\nresource = "a.b/c"\n',
+            'capacity.amount: is advertised in bytes, and declarations of the resource count in "percent"',
+        ),
+        (
+            '[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n',
+            "capacity.resource: is what NVIDIA's device plugin offers",
+        ),
         (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: nothing bounds how many pods are killed"),
     ],
 )

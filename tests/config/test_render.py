@@ -20,6 +20,7 @@ from watchdog.config.load import built_in_policy, load_policy, parse_policy
 from watchdog.config.render import policy_document, render_policy
 from watchdog.core.policy import (
     Allowance,
+    Capacity,
     Declaration,
     Do,
     JournalLimits,
@@ -114,6 +115,12 @@ DECLARATIONS = st.builds(
     unless=st.none() | st.builds(Unless, resource=st.just("example.com/cores"), at_least=st.integers(1, 10**15)),
     allowance=st.none() | ALLOWANCES,
 )
+CAPACITIES = st.builds(
+    Capacity,
+    resource=st.just("example.org/advertised"),  # no declaration that is made here reads it
+    amount=st.none() | st.integers(2**20, 2**50),
+    reserve=st.integers(0, 2**40),
+)
 POLICIES = st.builds(
     Policy,
     sha256=st.just(""),
@@ -128,6 +135,8 @@ POLICIES = st.builds(
     protect=st.builds(Protect, namespaces=NAMES, pods=NAMES, priority_at_least=st.integers(-(2**31), 2**31 - 1)),
     journal=st.builds(JournalLimits, max_age_s=seconds(1000, 10**11), max_size=st.integers(2**18, 2**40)),
     safety=st.builds(Safety, foreign_pid_namespace=st.booleans(), signal_without_pidfd=st.booleans()),
+    capacity=st.none() | CAPACITIES,
+    events_in_observe=st.booleans(),
     contact=st.sampled_from(["", "GPU team", 'A "quoted" \\ name', "\U0001f600"]),
 )
 
@@ -181,7 +190,7 @@ def test_the_ladder_stands_in_the_text_as_the_policy_has_it(policy: Policy) -> N
 
 
 def test_the_text_of_a_whole_policy_names_every_value() -> None:
-    """An operator who reads what `check` prints finds each effective value, and what is not followed."""
+    """An operator who reads what `check` prints finds each effective value."""
     text = render_policy(load_policy(WHOLE))
     for words in (
         "Mode enforce: acts",
@@ -202,7 +211,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
         "Less safe, allowed all the same: foreign_pid_namespace, signal_without_pidfd",
-        "Not followed by this version, so that `run` only observes: ",
+        "Advertised on the node: 40Gi as example.com/gpu-memory, in units of 1Mi\n",
     ):
         assert words in text, (words, text)
 

@@ -279,6 +279,48 @@ def test_without_a_journal_force_is_withheld() -> None:
     ]
 
 
+UNDER_WAY = UnderWay(step=step().signature, victim="main", until_s=1030.0)
+
+
+@pytest.mark.parametrize(
+    ("declares", "conditions", "ledger", "brake"),
+    [
+        (pod("a", container(declared="1Gi")), Conditions(), Ledger(), Brake.MAINTENANCE),
+        (pod("a", container(declared="1Gi")), Conditions(pods_stale=True), Ledger(), Brake.MAINTENANCE),
+        (pod("a", container(declared="1Gi")), Conditions(journal_writable=False), Ledger(), Brake.MAINTENANCE),
+        (
+            pod("a", container(declared="1Gi")),
+            Conditions(),
+            Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, UNDER_WAY),
+            Brake.MAINTENANCE,
+        ),
+        (pod("a", container(declared="1Gi"), namespace="kube-system"), Conditions(), Ledger(), Brake.PROTECTED),
+    ],
+    ids=["free", "stale", "journal", "pending", "protected"],
+)
+def test_maintenance_is_named_before_what_may_let_go_sooner(
+    declares: Pod, conditions: Conditions, ledger: Ledger, brake: Brake
+) -> None:
+    """Point 34: while it lasts none of the others lets anybody through; only what never does comes first."""
+    under = policy(rule(step("100%", 0, "warn"), step()))
+    plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(conditions, maintenance=True))
+    assert [(e.withheld_by, e.lets_go_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
+    assert [e.taken for e in plan.entries if e.do is Do.WARN] == ([] if conditions.pods_stale else [True])
+    assert not [e for e in plan.actions if e.do.is_force]
+
+
+def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
+    """Points 24 and 34: what would only hasten a deed is force too."""
+    weak, strong = step("100%", 0, grace_s=60.0), step("150%", 0, grace_s=0.0)
+    under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
+    ledger = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
+    seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
+    for maintenance, hastens in ((False, True), (True, False)):
+        conditions = Conditions(maintenance=maintenance)
+        plan = planned(seen, pods, policy(rule(weak, strong)), ledger, conditions)
+        assert [e.hastens for e in plan.entries if e.step == 1] == [hastens]
+
+
 def test_a_withholding_is_news_once_an_incident_and_brake() -> None:
     """Point 29: it stays due while the account is above the mark, and is reported once."""
     declares = pod("a", container(declared="1Gi"), namespace="kube-system")

@@ -194,6 +194,13 @@ def test_what_is_nearly_a_percentage_is_refused(text: str) -> None:
         parse_percent(text)
 
 
+def test_what_is_refused_is_not_quoted_at_length() -> None:
+    """An annotation takes 256 KiB, and the sentence about it is kept and shown in many places."""
+    with pytest.raises(ValueError, match=r"'x+\.\.\.' is not a quantity") as caught:
+        parse_quantity("x" * 200_000)
+    assert len(str(caught.value)) < 200
+
+
 @given(st.integers(0, 2**80))
 def test_a_quantity_that_is_written_reads_back(amount: int) -> None:
     """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""

@@ -1,19 +1,23 @@
 """The DaemonSet as it ships: what it may do, and that it fits the program."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 import yaml
 
-from tests.deploy.manifest import MANIFEST, POLICY, ROOT, with_policy
+from tests.deploy.manifest import ACCOUNT, EVERYTHING, MANIFEST, PIECES, POLICY, ROOT, manifest, pieces
 from watchdog import __version__
 from watchdog.cli import main
 from watchdog.config.load import load_policy
+from watchdog.kube.manifests import render
+from watchdog.kube.rights import rights_of
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
 
 _TEXT: Final = MANIFEST.read_text(encoding="utf-8")
 _IMAGE: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-_OBJECTS: Final[dict[str, Any]] = {each["kind"]: each for each in yaml.safe_load_all(_TEXT)}
+_ALL: Final[list[dict[str, Any]]] = list(yaml.safe_load_all(_TEXT))
+_OBJECTS: Final[dict[str, Any]] = {each["kind"]: each for each in _ALL if "rules" not in each and "roleRef" not in each}
 _SPEC: Final = _OBJECTS["DaemonSet"]["spec"]["template"]["spec"]
 _CONTAINER: Final = _SPEC["containers"][0]
 _ENV: Final = {each["name"]: each.get("value") for each in _CONTAINER["env"]}
@@ -22,7 +26,7 @@ _ENV: Final = {each["name"]: each.get("value") for each in _CONTAINER["env"]}
 def test_the_policy_is_the_one_that_ships() -> None:
     """The ConfigMap holds config/policy.toml word for word, and nobody enforces by applying the manifest as it is."""
     assert _OBJECTS["ConfigMap"]["data"] == {"policy.toml": POLICY.read_text(encoding="utf-8")}
-    assert with_policy(_TEXT, POLICY.read_text(encoding="utf-8")) == _TEXT
+    assert manifest() == _TEXT
     assert load_policy(POLICY).mode == "observe"
 
 
@@ -43,11 +47,9 @@ def test_objects_belong_together() -> None:
 
 
 def test_it_has_the_rights_it_needs_and_no_others() -> None:
-    """The host's PIDs, root and CAP_KILL; no token, no privilege, nothing of the host to write to but one folder."""
+    """The host's PIDs, root and CAP_KILL; no privilege, nothing of the host to write to but one folder."""
     assert _SPEC["hostPID"] is True
     assert not {"hostNetwork", "hostIPC"} & _SPEC.keys()
-    assert _SPEC["automountServiceAccountToken"] is False
-    assert _OBJECTS["ServiceAccount"]["automountServiceAccountToken"] is False
     assert _CONTAINER["securityContext"] == {
         "runAsUser": 0,
         "runAsGroup": 0,
@@ -57,6 +59,37 @@ def test_it_has_the_rights_it_needs_and_no_others() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert [each["hostPath"]["path"] for each in _SPEC["volumes"] if "hostPath" in each] == ["/var/lib/gpu-watchdog"]
+
+
+def test_its_token_has_the_rights_of_the_policy_and_no_others() -> None:
+    """One file installs it: the account, its roles and their bindings; what it may do is what the policy uses."""
+    assert _SPEC["automountServiceAccountToken"] is True
+    assert _OBJECTS["ServiceAccount"]["automountServiceAccountToken"] is False  # other pods must ask for it
+    assert ACCOUNT.name == _SPEC["serviceAccountName"]
+    roles = {each["metadata"]["name"]: each["rules"] for each in _ALL if each["kind"] == "ClusterRole"}
+    rules = [rule for each in roles.values() for rule in each]
+    given = {(target, verb) for rule in rules for target in rule["resources"] for verb in rule["verbs"]}
+    needed = rights_of(replace(load_policy(POLICY), mode="enforce"))
+    assert given == {(right.target, verb) for right in needed for verb in right.verbs}
+    assert {("pods", "list"), ("nodes", "watch"), ("events", "create")} <= given
+    assert not {"pods/eviction", "nodes/status", "namespaces"} & {target for target, _ in given}
+    bindings = [each for each in _ALL if each["kind"] == "ClusterRoleBinding"]
+    assert {each["roleRef"]["name"] for each in bindings} == roles.keys()
+    account = {"kind": "ServiceAccount", "namespace": "gpu-memory-watchdog", "name": "gpu-watchdog"}
+    assert all(each["subjects"] == [account] for each in bindings)
+
+
+def test_the_pieces_are_what_the_command_prints() -> None:
+    """The files of deploy/rbac/ are written from the same source, and together they are all there is."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in PIECES.iterdir()}
+    assert files == pieces()
+    together = [each for text in files.values() for each in yaml.safe_load_all(text) if each is not None]
+    whole = list(yaml.safe_load_all(render(EVERYTHING, ACCOUNT)))
+
+    def named(objects: list[Any]) -> dict[tuple[str, str], Any]:
+        return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+    assert named(together) == named(whole)
 
 
 def test_never_two_on_a_node() -> None:
@@ -87,7 +120,7 @@ def test_arguments_are_options_of_the_program() -> None:
     run = main.commands[command]
     options = {name for option in run.params for name in option.opts}
     assert {each.partition("=")[0] for each in arguments} <= options
-    assert _ENV["GPU_WATCHDOG_PODS"].startswith("/var/lib/gpu-watchdog/")
+    assert "GPU_WATCHDOG_PODS" not in _ENV  # with a file of pods the API would not be asked
     read: set[str] = set()
     for option in run.params:
         assert isinstance(option, click.Option)

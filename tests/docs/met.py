@@ -30,7 +30,7 @@ from watchdog.kube.nodefile import NodeFile
 from watchdog.kube.podfile import PodFile
 from watchdog.kube.pods import parse_pods
 from watchdog.late import outdated
-from watchdog.node.driver import DriverReading
+from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml_errors import NvmlCallError
 from watchdog.node.troubles import HIDDEN, NO_DESCRIPTOR, Troubles, describe_error
 
@@ -102,6 +102,7 @@ def gaps(folder: Path) -> Iterator[Gap]:
     yield from PodFile(folder / "other.json", "n1").read(at_first).gaps
     yield from _process_gaps()
     yield from outdated(DriverReading(driver=None), 40.0).gaps
+    yield from let_go("the node's label nvidia.com/mig.config.state is pending").gaps
     for match in (Match(node_labels={"a": "b"}), Match(namespace_labels={"a": "b"})):
         under = policy(replace(NOTEBOOKS, match=match))
         found = rule_of(trainer(), under, replace(NODE, known=False), {})

@@ -9,6 +9,7 @@ from typing import Final
 from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, trainer, trainer_node
 from tests.worlds import at, container, rule, step
 from watchdog.core.brakes import Begun, Brake
+from watchdog.core.ledger import Trying
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Declaration, JournalLimits, Protect, Window
@@ -68,6 +69,9 @@ def _reports() -> Iterator[CycleReport]:
         claiming = container("main", None, of="u1", resources={"a.b/gpu": text})
         under = policy(declarations=(declaration,))
         yield Story(under=under, pods=(trainer(uid=f"u{uid}", containers=(claiming,)),)).see(trainer_node(4.0, 62))
+    for refused in ("the API server is away", "it is away still"):
+        trying = Trying(step=evicting.definition.signature, tries=2, until_s=at(600).boottime_s, refused=refused)
+        yield replace(quiet(69), plan=replace(quiet(69).plan, entries=(replace(evicting, trying=trying),)))
     base = quiet(70)
     yield from (replace(base, plan=replace(base.plan, entries=(each,))) for each in withheld())
 

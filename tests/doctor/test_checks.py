@@ -7,7 +7,9 @@ from typing import Final
 
 import pytest
 
+from tests.doctor.api_rows import API, GOOD_API
 from tests.doctor.build import GOOD, gap, read, spoilt
+from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import container, gpu, pod, policy, process, rule, use
 from watchdog.config.problems import Problem
 from watchdog.core.findings import Attribution, Reason, Unattributed
@@ -16,7 +18,7 @@ from watchdog.core.policy import Declaration, Match, Safety
 from watchdog.doctor.checks import TOPICS, diagnose
 from watchdog.doctor.facts import Facts
 from watchdog.doctor.finding import Purpose, State
-from watchdog.node.driver import DriverReading
+from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml_errors import NvmlCallError
 from watchdog.node.nvml_library import Library
 
@@ -91,6 +93,7 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
         ("answers", GOOD),
         ("answers", read(driver=None)),
         ("hangs", spoilt("driver", library=None, reading=BLIND)),
+        ("let_go", spoilt("driver", library=None, reading=let_go("why"), maintenance="why")),
         ("fails", _failed(9)),
         ("fails", spoilt("driver", reading=BLIND)),
     ),
@@ -277,8 +280,8 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("unusable", spoilt("listen", state="unusable", problem="can't listen on X: no such address: choose another")),
     ),
 }
-TABLES: Final = {**DRIVER, **SYSTEM, **POLICY, **JOURNAL}
-ROWS: Final = [(name, case, facts) for name, rows in TABLES.items() for case, facts in rows]
+TABLES: Final = (DRIVER, SYSTEM, POLICY, JOURNAL, API, SWITCHES)
+ROWS: Final = [(name, case, facts) for table in TABLES for name, rows in table.items() for case, facts in rows]
 
 
 @pytest.mark.parametrize(("name", "case", "facts"), [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in ROWS])
@@ -299,9 +302,10 @@ def test_the_tables_have_every_case() -> None:
     assert len({topic.name for topic in TOPICS}) == len(TOPICS)
 
 
-def test_a_good_node_has_nothing_to_mend() -> None:
+@pytest.mark.parametrize("facts", [pytest.param(GOOD, id="files"), pytest.param(GOOD_API, id="api")])
+def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
     """Where all is well every finding is ok, and both is possible."""
-    diagnosis = diagnose(GOOD)
+    diagnosis = diagnose(facts)
     assert [finding for finding in diagnosis.findings if finding.state is not State.OK] == []
     assert (diagnosis.observe, diagnosis.enforce, diagnosis.suffices) == (True, True, True)
 

@@ -12,8 +12,10 @@ import pytest
 import structlog
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
+from tests.export.occurrences import misdeclaring
 from tests.worlds import at, process, snapshot, use
 from watchdog.core.brakes import Begun, Brake
+from watchdog.core.findings import MOST_MISDECLARED
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
@@ -114,6 +116,15 @@ def test_a_gap_that_flaps_is_one_gap() -> None:
     assert news(*flapping, *calm) == ["policy_loaded", "gap_began", "gap_ended"]
 
 
+def test_a_gap_is_told_again_when_its_remedy_is_known() -> None:
+    """That something has not come yet is told at once, why it does not come as soon as that is known; each once."""
+    early, known = replace(GAP, why="it has not come yet"), replace(GAP, why="Connection refused; look at it")
+    assert news(with_gaps(0, early), with_gaps(1, early)) == ["policy_loaded", "gap_began"]
+    flapping = [with_gaps(second, early if second % 3 else known) for second in range(1, 20)]
+    assert news(*flapping) == ["policy_loaded", "gap_began", "gap_began"]
+    assert news(with_gaps(0, known), with_gaps(1, early), with_gaps(2, known)) == ["policy_loaded", "gap_began"]
+
+
 def test_many_gaps_of_one_kind_do_not_flood_the_log() -> None:
     """Gaps that carry PIDs can be new at every pass; of one kind only so many are told at a time."""
     storm = [
@@ -130,6 +141,13 @@ def test_a_misdeclaration_is_told_once_a_pod() -> None:
     first = Story(pods=(trainer(containers=(spoiled,)),)).see(seen)
     other = Story(pods=(trainer(uid="u2", containers=(spoiled,)),)).see(seen)
     assert news(first, first, other, other) == ["policy_loaded", "misdeclared", "misdeclared"]
+
+
+def test_misdeclarations_without_end_do_not_flood_the_log() -> None:
+    """Whoever may annotate a pod could write another mistake each second; of one pod only so many are told."""
+    assert news(*(misdeclaring(f"{number} GB") for number in range(MOST_MISDECLARED + 8))).count("misdeclared") == (
+        MOST_MISDECLARED
+    )
 
 
 def test_suspension_and_its_end(stream: io.StringIO) -> None:

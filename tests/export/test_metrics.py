@@ -454,3 +454,14 @@ def test_rules_without_steps_have_no_actions() -> None:
     """A rule that only measures presets nothing; a step for eviction presets its own action."""
     found = after(quiet(policy=policy(rule(name="measure"), rule(step("100%", 0, "evict"), name="evicting"))))
     assert {labels["action"] for labels in series(found, "actions_total")} == {"evict"}
+
+
+def test_events_are_counted_as_the_writer_counts_them() -> None:
+    """The counts are asked for at each scrape: Events are written between passes. Without a writer there are none."""
+    counts = {"written": 0, "dropped": 0}
+    metrics = Metrics(lambda: counts)
+    metrics.update(quiet(1))
+    assert value(read(metrics), "events_total", result="written") == 0
+    counts["written"] = 3
+    assert value(read(metrics), "events_total", result="written") == 3
+    assert series(after(quiet(1)), "events_total") == []

@@ -53,16 +53,17 @@ EXPECTED = """
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": "main", "do": "kill", "scope": "container",
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
-   "observes": false, "lets_go_in_s": null, "held_because": null,
+   "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
    "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."},
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "do": "warn", "scope": null, "pids": [],
    "rule": "notebooks", "step": 0, "due_in_s": 21, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "100%", "height": 10909216931, "for_s": 30, "card": null,
-   "observes": false, "lets_go_in_s": null, "held_because": null,
+   "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
    "sentence": "Pod a/trainer, in 21s: warn. Rule notebooks: above 100% of the 10.2Gi allowed for 30s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false,
- "breaker": {"open": false, "since": null, "until": null}}
+ "breaker": {"open": false, "since": null, "until": null},
+ "maintenance": null}
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 
@@ -277,6 +278,14 @@ def test_the_breaker_is_told_with_its_moments() -> None:
     since = "2027-01-15T08:00:10.000Z"
     assert breaker(70) == {"open": True, "since": since, "until": "2027-01-15T08:10:10.000Z"}
     assert breaker(700) == {"open": True, "since": since, "until": None}
+
+
+def test_maintenance_is_told_with_its_reason() -> None:
+    """Whoever asks why nothing is known reads it beside the gaps; what a label holds is escaped."""
+    report = replace(quiet(9), maintenance="the node's label nvidia.com/mig.config.state is pend\x1bing")
+    told = status_document(report)["maintenance"]
+    assert told == "the node's label nvidia.com/mig.config.state is pend\\x1bing"
+    assert status_document(quiet(9))["maintenance"] is None
 
 
 def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:

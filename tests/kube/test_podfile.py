@@ -211,16 +211,20 @@ def node_object(name: str, **labels: object) -> dict[str, object]:
     return {"kind": "Node", "metadata": {"name": name, "labels": labels or None}, "status": {"capacity": {"cpu": "2"}}}
 
 
+def _node(name: str, labels: dict[str, str]) -> Node:
+    return Node(name=name, labels=labels, capacity={"cpu": "2"})
+
+
 def test_node_of_a_file(tmp_path: Path) -> None:
-    """The node's labels come from its object, of a file that holds it alone or in a list."""
+    """Labels and capacity come from the node's object, of a file that holds it alone or in a list."""
     path = tmp_path / "node.json"
     path.write_text(json.dumps(node_object("n1", zone="a")), encoding="utf-8")
     file = NodeFile(path, "n1")
-    assert file.read(now()) == (Node(name="n1", labels={"zone": "a"}), ())
-    assert NodeFile(path).read(now()) == (Node(name="n1", labels={"zone": "a"}), ())
+    assert file.read(now()) == (_node("n1", {"zone": "a"}), ())
+    assert NodeFile(path).read(now()) == (_node("n1", {"zone": "a"}), ())
     path.write_bytes(list_of(node_object("n0"), node_object("n1", zone="b")))
-    assert file.read(now()) == (Node(name="n1", labels={"zone": "b"}), ())
-    assert file.read(now()) == (Node(name="n1", labels={"zone": "b"}), ())
+    assert file.read(now()) == (_node("n1", {"zone": "b"}), ())
+    assert file.read(now()) == (_node("n1", {"zone": "b"}), ())
 
 
 @pytest.mark.parametrize(
@@ -250,4 +254,4 @@ def test_broken_node(tmp_path: Path, text: bytes, name: str, words: str) -> None
         kept, (gap,) = file.read(replace(now(), wall_s=time.time() + later_s))
         assert (kept, gap.reason, "kubectl get node" in gap.why) == (good, GapReason.NODE, True)
     path.write_bytes(list_of(node_object("n1", zone="b")))
-    assert file.read(now()) == (Node(name="n1", labels={"zone": "b"}), ())
+    assert file.read(now()) == (_node("n1", {"zone": "b"}), ())

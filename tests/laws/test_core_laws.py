@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.laws.nodes import GeneratedNode, build, nodes
 from tests.worlds import MEMORY, assessed, at
 from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.findings import AccountKey, Assessment, Verdict
-from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Do, Step
 
@@ -86,6 +87,17 @@ def test_unknown_or_stale_never_leads_to_force(node: GeneratedNode, stale: bool)
 
 
 @given(nodes())
+def test_maintenance_never_leads_to_force(node: GeneratedNode) -> None:
+    """Point 34: whatever would be let through is withheld by `maintenance`, and warnings go on."""
+    free, held = plan_of(node), plan_of(node, conditions=Conditions(maintenance=True))
+    forced = {(each.account, each.step) for each in free.actions if each.do.is_force}
+    withheld = {(each.account, each.step) for each in held.entries if each.withheld_by is Brake.MAINTENANCE}
+    assert forced <= withheld
+    assert not [each for each in held.actions if each.do.is_force]
+    assert {each.account for each in free.actions if not each.do.is_force} <= {each.account for each in held.actions}
+
+
+@given(nodes())
 def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -> None:
     """Law 4, "Only processes of an account over its allowed amount, unprotected, are ever signalled".
 
@@ -106,6 +118,8 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
         for target in entry.targets:
             uid, name = whose[target]
             assert uid == entry.account.uid
+            if entry.do is Do.EVICT:
+                continue  # nobody is signalled, and the whole pod goes
             assert name in {container.name for container in pod.containers}
             assert entry.definition.scope == "pod" or name == entry.victim
 
@@ -198,6 +212,32 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
     plan = plan_of(node, ledger)
     others = {each.account for each in kills if each.account.uid != busy.account.uid}
     assert others <= {each.account for each in plan.actions}
+
+
+@given(nodes(), st.data(), st.sampled_from([None, -1.0, 30.0]))
+def test_one_eviction_that_does_not_come_about_holds_up_nobody(
+    node: GeneratedNode, data: st.DataObject, next_in_s: float | None
+) -> None:
+    """Law 10 for an eviction whose answer is awaited, whose next try has come, or lies ahead.
+
+    Other pods do not notice, its own step is not begun a second time, and a higher one is let through.
+    """
+    free = plan_of(node)
+    kills = [each for each in free.actions if each.do.is_force]
+    evictions = [each for each in kills if each.do is Do.EVICT]
+    if not evictions:
+        return
+    tried = data.draw(st.sampled_from(evictions))
+    now_s = node.seen.at.boottime_s
+    next_s = None if next_in_s is None else now_s + next_in_s
+    trying = Trying(step=tried.definition.signature, tries=1, until_s=now_s + 600.0, next_s=next_s)
+    plan = plan_of(node, free.ledger.note_tried({tried.account: trying}))
+    taken = {(each.account, each.step): each for each in plan.actions}
+    others = {(each.account, each.step) for each in kills if each.account.uid != tried.account.uid}
+    assert others <= taken.keys()
+    again = taken.get((tried.account, tried.step))
+    assert (again is not None) is (next_in_s == -1.0)
+    assert again is None or again.trying == trying
 
 
 @pytest.mark.slow

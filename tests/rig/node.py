@@ -153,6 +153,18 @@ class Node:
         return self.root / "pods.json"
 
     @property
+    def node_file(self) -> Path:
+        """The node's own object."""
+        return self.root / "node.json"
+
+    def mark(self, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> None:
+        """Let the node's own object have these labels and annotations from now on, and no others."""
+        metadata = {"name": "n1", "labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        scratch = self.root / ".node.json"
+        scratch.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": metadata}), encoding="utf-8")
+        scratch.replace(self.node_file)
+
+    @property
     def journal(self) -> Path:
         """The journal of a daemon of this node."""
         return self.root / "state" / "journal.db"

@@ -16,6 +16,7 @@ from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.cycle import Cycle, Pass
+from watchdog.evictions import Evictions
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 from watchdog.reporter import DeedRecord
@@ -103,7 +104,8 @@ _MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
 def _under(opened: Pass, before: Ledger, asked: Now, mode: Mode) -> Pass:
     setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
     frozen = _Frozen(opened.snapshot)
-    cycle = Cycle(frozen, Deeds(frozen, DeedRecord(), lambda: asked))
+    record = DeedRecord()
+    cycle = Cycle(frozen, Deeds(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
     cycle.ledger = before
     view = replace(opened.view, setting=setting, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None), view, asked, asked)

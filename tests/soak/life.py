@@ -19,6 +19,7 @@ from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.cycle import Cycle, Finish, Pass, View
 from watchdog.enforcement import Enforcement, Footing, judge, stop_file
+from watchdog.evictions import Evictions
 from watchdog.export.journal import Journal, JournalError
 from watchdog.late import outdated, without_second_look
 from watchdog.leftovers import left_over
@@ -42,7 +43,8 @@ class Life:
         self._record = Record(around)
         self._deeds = Deeds(self._scanner, self._record, around.clock.now)
         self._sources = Sources(around)
-        self.cycle = Cycle(self._scanner, self._deeds)
+        # It has no API: an eviction fails at once.
+        self.cycle = Cycle(self._scanner, self._deeds, Evictions(None, self._record, around.clock.now))
         self._enforcement = Enforcement(enforcing=False, suspended=())
         self._book.standing.plan = self._plan
         self._book.standing.answers = self._table.answers
@@ -92,7 +94,10 @@ class Life:
         before = self._enforcement
         has_journal = self._record.journal is not None
         stop = stop_file(self._around.journal)
-        self._enforcement = judge(self._policy, _FOOTING, self._around.journal, has_lock=True, has_journal=has_journal)
+        switches = self._sources.switches(self._around.clock.now())
+        self._enforcement = judge(
+            self._policy, _FOOTING, self._around.journal, switches, has_lock=True, has_journal=has_journal
+        )
         if self._enforcement.enforcing and not before.enforcing:
             self.cycle.ledger = self.cycle.ledger.begun_anew()
         self._book.enforcement(enforcing=self._plan.mode == "enforce" and has_journal and not stop.exists())
@@ -101,7 +106,7 @@ class Life:
         """Let the deeds under way go on."""
         now = self._around.clock.now()
         with full_disk(self._around.disk_full):
-            self.cycle.advance(now, self._is_permitted)
+            self.cycle.advance(now, self._objection)
         self._book.deeds.advanced(now)
 
     def look(self, dice: random.Random) -> None:
@@ -218,8 +223,10 @@ class Life:
         enforcing = self._enforcement.enforcing
         return self._sources.view(self._policy, now, journal_writable=self._is_writable, enforcing=enforcing)
 
-    def _is_permitted(self, entry: PlanEntry) -> bool:
-        return self._enforcement.enforcing and self._sources.permit(entry, self._policy, self._around.clock.now())
+    def _objection(self, entry: PlanEntry) -> str | None:
+        if not self._enforcement.enforcing:
+            return "enforcement was withdrawn in the grace period"
+        return self._sources.objection(entry, self._policy, self._around.clock.now())
 
     def end(self) -> None:
         """SIGTERM to the daemon."""

@@ -33,7 +33,7 @@ FAULTS: Final = (
     Fault(
         "a protection looked up after the act",
         "law 4",
-        (Edit("cycle.py", "assessment.rule is not entry.rule or assessment.protected is not None or", ""),),
+        (Edit("second_look.py", "assessment.rule is not entry.rule or assessment.protected is not None or", ""),),
     ),
     Fault(
         "observe and enforce differing",
@@ -63,9 +63,9 @@ FAULTS: Final = (
         "a rule that observes and acts",
         "law 7",
         (
-            Edit("cycle.py", "return view.enforcing and not entry.assessment.observes", "return view.enforcing"),
+            Edit("passes.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
             Edit(
-                "cycle.py",
+                "second_look.py",
                 "assessment.protected is not None or assessment.observes",
                 "assessment.protected is not None",
             ),
@@ -74,7 +74,12 @@ FAULTS: Final = (
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
-        (Edit("act.py", "if deed.is_in_grace and not is_permitted(deed.entry):", "if False:"),),
+        (Edit("act.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
+    ),
+    Fault(
+        "a grace that goes on although its pod has gone from the list",
+        "point 20",
+        (Edit("surroundings.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
     ),
     Fault(
         "a half-open breaker that lets two through",
@@ -135,7 +140,7 @@ FAULTS: Final = (
     Fault(
         "no second look",
         "law 4",
-        (Edit("cycle.py", "again = _renew(entry, renewed.get(entry.account), now)", "again = entry"),),
+        (Edit("cycle.py", "again = renew(entry, renewed.get(entry.account), now)", "again = entry"),),
     ),
     Fault(
         "a recovery that resets nothing",
@@ -159,10 +164,10 @@ FAULTS: Final = (
         (
             Edit(
                 "core/ledger.py",
-                "key: AccountState(rule=state.rule, declared=state.declared, under_way=state.under_way)\n",
-                "key: replace(state, observed=False)\n",
+                "key: AccountState(\n                    rule=state.rule, declared=state.declared,",
+                "key: replace(\n                    state, observed=False,",
             ),
-            Edit("core/ledger.py", "                if state.under_way is not None\n", ""),
+            Edit("core/ledger.py", "                if state.has_deed\n", ""),
         ),
     ),
     Fault(

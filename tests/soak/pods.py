@@ -85,11 +85,19 @@ def _vanish(world: World, tenant: Tenant) -> None:
 
 
 def delete(world: World) -> None:
-    """A pod is gone, and all its processes."""
+    """A pod is gone, and all its processes; or its object alone, by force, and they end when the next one goes."""
+    for task in world.kernel.living():
+        if task.pod is not None and task.pod not in world.cluster.tenants:
+            world.kernel.die(task)
     tenant = _any(world)
-    if tenant is not None:
-        _vanish(world, tenant)
-        world.say(f"pod went: {tenant.uid}")
+    if tenant is None:
+        return
+    if world.dice.random() < 0.3:
+        world.cluster.remove(tenant.uid)
+        world.say(f"pod went by force: {tenant.uid}")
+        return
+    _vanish(world, tenant)
+    world.say(f"pod went: {tenant.uid}")
 
 
 def crash_loop(world: World) -> None:

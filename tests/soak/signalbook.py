@@ -81,7 +81,8 @@ class SignalBook:
         if deed.is_grace_over:
             return  # it was over before anything could be withdrawn: what is left is completed
         tenant = here.tenants.get(deed.key[0])
-        if not here.enforcing or (tenant is not None and protected(tenant, here.plan, now.wall_s)):
+        # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
+        if not here.enforcing or tenant is None or protected(tenant, here.plan, now.wall_s):
             fail(WITHDRAWN, f"{deed.key}: enforcing {here.enforcing}, {tenant}")
         if deed.step.scope == "process" and not ended:
             self._demand_need(deed)

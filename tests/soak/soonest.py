@@ -16,6 +16,7 @@ SOONEST: Final = {
     "a gap that counts in full": ("fault/1", 87),
     "a rule that observes and acts": ("fault/10", 240),
     "a grace that goes on although force was withdrawn": ("fault/20", 1219),
+    "a grace that goes on although its pod has gone from the list": ("fault/1", 41),
     "a half-open breaker that lets two through": ("fault/23", 815),
     "a breaker that never opens": ("fault/5", 6),
     "a window off by one": ("fault/1", 334),

@@ -114,7 +114,9 @@ class Stub:
 
     `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `grow_by`: every list is so much longer at
     each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its memory used
-    for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid.
+    for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid. `device` is a file
+    that a session opens and its end closes, as the real library does with /dev/nvidiactl; `keep`: it stays open or
+    mapped.
     """
 
     gpus: tuple[StubGpu, ...] = ()
@@ -126,6 +128,8 @@ class Stub:
     grow_calls: int = 1
     free_delay_ms: float = 0.0
     handle_epoch: int = 0
+    device: Path | None = None
+    keep: Literal["no", "open", "mapped"] = "no"
 
     def write(self, path: Path) -> Path:
         """Put it into a file at once (by renaming), and give the path."""
@@ -149,6 +153,8 @@ class Stub:
             yield _line("grow", by=self.grow_by, calls=self.grow_calls)
         yield _line("free_delay", ms=self.free_delay_ms)
         yield _line("handles", epoch=self.handle_epoch)
+        if self.device is not None:
+            yield _line("device", keep=self.keep, name=self.device)
 
 
 def _gpu_lines(gpu: StubGpu) -> Iterator[str]:

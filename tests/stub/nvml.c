@@ -12,6 +12,10 @@
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
  *   size_query_succeeds    grow by= calls=    free_delay ms=    handles epoch=
+ *   device keep=no|open|mapped name=PATH
+ *
+ * `device` is a file that is opened with the first session, as the real library opens /dev/nvidiactl, and closed with
+ * the last one; or kept, or mapped and kept so. It is not closed by an exec either. Its path is taken at nvmlInit.
  *
  * A process that is no ghost is listed while it lives, and for free_delay after its death was noticed: dead means that
  * its pidfd polls readable, so a zombie is dead. Symbols cannot be taken away at run time, so what depends on a symbol
@@ -25,6 +29,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +37,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -123,6 +129,8 @@ static struct rule rules[MAX_RULES];
 static int rule_count, size_query_succeeds, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
 static unsigned epoch;
 static double free_delay_ms;
+static char device_path[4096], device_kept[8];
+static int device_fd = -1;
 static struct life *lives;
 static int life_count;
 static struct pollfd *poll_set;
@@ -307,6 +315,10 @@ static void read_line(const char *line) {
     else if (IS("grow")) grow_by = (int)number(line, "by", 0), grow_calls = (int)number(line, "calls", 1);
     else if (IS("free_delay")) free_delay_ms = decimal(line, "ms");
     else if (IS("handles")) epoch = (unsigned)number(line, "epoch", 0);
+    else if (IS("device")) {
+        word(line, "keep", device_kept, sizeof device_kept);
+        word(line, "name", device_path, sizeof device_path);
+    }
     else complain("unknown statement", line);
 #undef IS
 }
@@ -368,6 +380,7 @@ static void load(void) {
     size_query_succeeds = grow_by = grow_calls = 0;
     free_delay_ms = 0;
     epoch = 0;
+    device_path[0] = device_kept[0] = '\0';
     memset(grown, 0, sizeof grown);
     snprintf(driver_version, sizeof driver_version, "550.54.15");
     forget_unwanted();
@@ -483,6 +496,21 @@ static int begin_device(int call, void *handle, struct device **device) {
 
 /* ---- the session ---- */
 
+static void open_device(void) {
+    if (device_path[0] == '\0' || device_fd >= 0) return;
+    device_fd = open(device_path, O_RDWR);
+    if (device_fd < 0) complain(strerror(errno), device_path);
+    if (strcmp(device_kept, "mapped") == 0 &&
+        mmap(NULL, 1, PROT_READ, MAP_SHARED, device_fd, 0) == MAP_FAILED)
+        complain(strerror(errno), device_path);
+}
+
+static void close_device(void) {
+    if (device_fd < 0 || strcmp(device_kept, "open") == 0) return;
+    close(device_fd);
+    device_fd = -1;
+}
+
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     const char *file = getenv("NVML_STUB_FILE"), *fixed = getenv("NVML_STUB_STATIC");
@@ -499,8 +527,12 @@ int nvmlInitWithFlags(unsigned flags) {
     memset(&seen, 0, sizeof seen);
     look_again();
     is_static = fixed != NULL && strcmp(fixed, "1") == 0;
+    open_device();
     int code = proceed(CALL_nvmlInitWithFlags, NULL);
-    if (code != OK) return code;
+    if (code != OK) {
+        if (!initialized) close_device();
+        return code;
+    }
     initialized++;
     return finish(OK);
 }
@@ -510,7 +542,7 @@ int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) {
     BEGIN(nvmlShutdown);
     if (in_flight > 1) shutdowns_during_call++;
-    initialized--;
+    if (--initialized == 0) close_device();
     return finish(OK);
 }
 

@@ -132,8 +132,7 @@ class _Walker:
             return
         if name == "Topic":
             yield from self._topic(node)
-        elif name == "Kind":
-            words = next(keyword.value for keyword in node.keywords if keyword.arg == "words")
+        elif name == "Kind" and (words := _keyword(node, "words")) is not None:
             self.reader.spent.add(id(words))
             text = self.reader.read(words, scope)
             text = Hole("the words that may stand there") if isinstance(text, Hole) else text
@@ -218,6 +217,10 @@ def _is_text(node: ast.expr) -> bool:
 def _made_gap(function: Function) -> ast.Call | None:
     made = (each for each in results(function) if isinstance(each, ast.Call) and called_name(each) == "Gap")
     return next(made, None)
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
 
 
 def _constant(node: ast.expr) -> str:

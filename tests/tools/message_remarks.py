@@ -11,6 +11,8 @@ _DRIVER: Final = "it is not believed; if it stays, report it with the driver's v
 _ASKED: Final = "`--url` names another address, `--journal FILE` asks the journal alone"
 _PAST: Final = "the past in the journal is damaged there, as the message around it says"
 _NOTHING: Final = "nothing to do"
+_MAINTENANCE: Final = "as meant, until it is over: [maintenance](operations.md#maintenance-of-a-nodes-gpus)"
+_EVICTION: Final = "[one does not come about](evictions.md#one-does-not-come-about)"
 
 # What a message means or what to do, where it does not say so itself.
 REMARKS: Final[Mapping[str, str]] = {
@@ -41,10 +43,67 @@ REMARKS: Final[Mapping[str, str]] = {
     "enforcement was withdrawn in the grace period": (
         "as meant, by the file `stop`, a new policy or a lost lock: no SIGKILL was sent"
     ),
+    "the GPUs came under maintenance in the grace period": _MAINTENANCE,
+    "the pod had gone from the list of this node's pods by then": f"{_NOTHING}: a pod that is deleted is left alone",
+    "its rule did not allow force any more in the grace period": f"{_NOTHING}: the policy, the pod or the hour changed",
     "use fell to the mark after SIGTERM": f"{_NOTHING}: what is left is within the mark, and lives",
     "its use was at or below the mark again": f"{_NOTHING}: the second look found less, and nobody was signalled",
     "its card had room again": f"{_NOTHING}: the second look found room, and nobody was signalled",
-    "no API": "evicting takes the Kubernetes API, which this version does not ask: use `kill` in the policy",
+    "no API": "with --pods, or without a way to the API, nobody can be evicted: leave --pods away, or use `kill`",
+    # What came of an eviction.
+    **dict.fromkeys(
+        (
+            "the pod is gone",
+            "the pod is being deleted",
+            "the pod is being deleted already",
+            "another pod has its name now",
+            "the pod has ended: its phase is <phase>",
+        ),
+        f"{_NOTHING}: it was seen right before, and nobody was evicted",
+    ),
+    **dict.fromkeys(
+        (
+            "it is a static pod: the kubelet would go on running it",
+            "the rule that is for the pod now has no step that evicts",
+            "rule <rule> only observes now",
+            "enforcement was withdrawn before it came about",
+            "the GPUs came under maintenance before it came about",
+            "force was not permitted on it any more while the API server was asked",
+        ),
+        "as meant, by whoever changed that: nobody was evicted",
+    ),
+    **dict.fromkeys(
+        ("rule <rule> has begun to evict by another step meanwhile", "rule <rule> has begun to kill meanwhile"),
+        f"{_NOTHING}: the stronger step takes the place of the eviction",
+    ),
+    "the API server had accepted it before it was given up: <given up>": (
+        f"{_NOTHING}: the pod was evicted, and the other deed hit the same pod"
+    ),
+    "given up, tried «once|<tries> times» in <took>: <reply>«; whether one of these was carried out is not known»": (
+        "[one does not come about](evictions.md#one-does-not-come-about)"
+    ),
+    "given up: it could not be tried again in time": (
+        "the plan of that time has the brake or the gap that kept it from being tried"
+    ),
+    "the watchdog was stopped before it came about": f"{_NOTHING}: the next one begins the ladder anew",
+    "the watchdog was stopped before its memory was seen free": f"{_NOTHING}: the next one waits for that memory",
+    "it was not evicted": f"{_NOTHING}: no memory has to be waited for",
+    "whether it was evicted is not known": "`kubectl get pod` tells; the watchdog looks again with every pass",
+    "the driver still lists its memory after the grace and release_timeout": (
+        "see whether the processes have ended (`ps`), and look for NVRM in the kernel log"
+    ),
+    "<said>; the Eviction API can't tell which one counts: let only one of them select it": _EVICTION,
+    "<said>; more healthy pods, or a looser budget, let it through": _EVICTION,
+    "<what>: an admission webhook of the cluster refuses it: <message>": "ask whoever runs that webhook",
+    **dict.fromkeys(
+        (
+            "evicting the pod: <cause>",
+            "looking at the pod before evicting it: <cause>",
+            "looking at the pod before evicting it: «<value>|the answer holds no pod»",
+            "looking at the pod before evicting it: it can't be read: <cause>",
+        ),
+        f"[the way to the API server](kubernetes.md); {_EVICTION}",
+    ),
     "the driver still lists its memory after release_timeout": (
         "see whether the processes have ended (`ps`), and look for NVRM in the kernel log"
     ),
@@ -60,6 +119,12 @@ REMARKS: Final[Mapping[str, str]] = {
     "the watchdog was stopped in the grace period": f"{_NOTHING}: no SIGKILL was sent, and the ladder begins anew",
     "the watchdog ended in the middle of it": f"{_NOTHING}: the daemon was killed or crashed; the ladder begins anew",
     "the watchdog had ended before its memory was seen free": f"{_NOTHING}: `gpu-watchdog scan` shows what is used now",
+    # Maintenance, and the switches of the node's own object.
+    "NVML: <why>: its GPUs are under maintenance, and NVML is let go; it is opened again when that is over": (
+        _MAINTENANCE
+    ),
+    "the node's annotation gpu-memory-watchdog/mode is ignored: it is <value>, and can only say observe, never more "
+    "force": "`kubectl annotate node NAME gpu-memory-watchdog/mode-`; more force is for the policy to allow",
     # The log.
     "NVML has not answered for <silent> s": "[a driver that hangs](operations.md#a-driver-that-hangs)",
     "NVML does not answer": "the gap `nvml_unavailable` says why; `gpu-watchdog doctor` looks for the cause",
@@ -91,6 +156,19 @@ REMARKS: Final[Mapping[str, str]] = {
 # Parts of other messages, which are written out there.
 FRAGMENTS: Final = frozenset(
     {
+        # Parts of a feed's sentence, which ends with the remedy; and what surrounds one that has it.
+        *("<noun>: «nothing is known|what is known is kept, and ages»: <problem>", "pods of node <node>"),
+        "<sentence> (<number> times since this was last said)",
+        "it has the UID <uid> of <first>, which came before it, so it is left out",
+        "an event can't be read, and does not say which object it is about",
+        "a deletion does not say which object it is about",
+        *("<url>: the connection was cut here", "a line is longer than <number> MiB"),
+        *("a line is no event of a watch: <cause>", "a bookmark has no resourceVersion"),
+        *("the answer is no list: <cause>", "the answer is no <kind>, but «<kind>|nameless»"),
+        "the <kind> has no resourceVersion to go on from",
+        *("looking at the pod before evicting it", "evicting the pod", "more than one PodDisruptionBudget"),
+        *("UID in the precondition", "UID in precondition", "pdb disruptions allowed is negative"),
+        "DisruptedPods map too big",
         *("the pod", "the top of the file", "built-in policy", "owned by", "namespace labels", "node labels"),
         *("true", "false", "a list", "a table", "a date or time", "a huge number", "the number <value>"),
         *("the text <value>", "true or false", "a whole number", "a number of seconds", "a list of texts"),

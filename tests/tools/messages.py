@@ -33,9 +33,21 @@ SECTIONS: Final[Mapping[str, str]] = {
     "watchdog.sources": "log",
     "watchdog.start": "log",
     "watchdog.export": "log",
+    "watchdog.kube.event": "log",
+    "watchdog.kube.events": "log",
     "watchdog.surroundings": "gaps",
     "watchdog.node": "gaps",
     "watchdog.kube": "gaps",
+    "watchdog.kube.admission": "cli",
+    "watchdog.kube.answers": "api",
+    "watchdog.kube.capacity": "log",
+    "watchdog.kube.client": "api",
+    "watchdog.kube.clocks": "api",
+    "watchdog.kube.manifests": "cli",
+    "watchdog.kube.no_way": "api",
+    "watchdog.kube.rights": "cli",
+    "watchdog.kube.unreachable": "api",
+    "watchdog.kube.way": "api",
     "watchdog.late": "gaps",
     "watchdog.glance": "gaps",
     "watchdog.core.rules": "gaps",
@@ -45,14 +57,23 @@ SECTIONS: Final[Mapping[str, str]] = {
     "watchdog.export.words": "due",
     "watchdog.export.clauses": "due",
     "watchdog.export.brake_words": "due",
+    "watchdog.export.eviction_words": "due",
     "watchdog.export.phrases": "due",
     "watchdog.core": "declarations",
     "watchdog.core.protect": "protected",
     "watchdog.act": "deeds",
+    "watchdog.core.eviction": "deeds",
+    "watchdog.core.objection": "deeds",
     "watchdog.cycle": "deeds",
     "watchdog.deed": "deeds",
+    "watchdog.eviction": "deeds",
+    "watchdog.evictions": "deeds",
+    "watchdog.kube.evict": "deeds",
+    "watchdog.kube.evictor": "deeds",
     "watchdog.leftovers": "deeds",
+    "watchdog.second_look": "deeds",
     "watchdog.export.explanation": "owner",
+    "watchdog.export.tiding": "owner",
     "watchdog.export.advice": "owner",
     "watchdog.history": "history",
     "watchdog.export.journal": "history",
@@ -71,11 +92,15 @@ SECTIONS: Final[Mapping[str, str]] = {
     "watchdog.recommend": "past",
     "watchdog.cli": "cli",
     "watchdog.options": "cli",
+    "watchdog.rights": "cli",
+    "watchdog.withdraw": "cli",
     "watchdog.demo": "demo",
     "watchdog.sim": "demo",
 }
 # What other pages list, and what speaks to nobody but browsers and collectors.
-ELSEWHERE: Final = re.compile(r"watchdog\.(?:doctor\.topics\w*|export\.(?:families|metrics|exposition))")
+ELSEWHERE: Final = re.compile(
+    r"watchdog\.(?:doctor\.topics\w*|export\.(?:families|metrics|exposition)|kube\.(?:admission|manifests|rights))"
+)
 
 
 @cache
@@ -115,7 +140,8 @@ def _own_section(name: str, modules: Mapping[str, Module], found: list[Found], p
 
 def _section(section: str, found: list[Found], pieces: list[Piece]) -> list[str]:
     own = [each for each in found if section_of(each.module) == section]
-    return list(_lines(own, [piece for piece in pieces if section_of(piece.module) == section])) or ["(None.)"]
+    here = [each for each in pieces if section_of(each.module) == section and not ELSEWHERE.fullmatch(each.module)]
+    return list(_lines(own, here)) or ["(None.)"]
 
 
 def _lines(found: Iterable[Found], pieces: Iterable[Piece]) -> Iterator[str]:

@@ -58,11 +58,13 @@ def policy_reference() -> str:
     """The whole text of docs/policy.md."""
     text = TEMPLATE.read_text(encoding="utf-8")
     text = text.replace("{example}", EXAMPLE)
-    text = text.replace("{later}", "\n".join(_later()))
+    text = text.replace("{later}", "\n".join([*_later(), ""]) if LATER else "")
     return text.replace("{reference}", "\n".join(_tables()).rstrip())
 
 
 def _later() -> Iterator[str]:
+    yield "## Not yet followed\n"
+    yield "While one of these is set, `run` only observes, and both `check` and `run` say so:\n"
     for setting in LATER:
         *names, key = [part for part in setting.place if part != "*"]
         place = f"`{key}` of {_heading(_location(names))}" if names else f"`[{key}]`"

@@ -111,7 +111,7 @@ def test_on_a_terminal_what_is_fine_is_counted(world_v1: Node, monkeypatch: pyte
     text = on_a_terminal("doctor", *options, columns=100, NO_COLOR="1")
     assert " checks are fine (--all shows them)\n" in text
     assert "\nok " not in text
-    assert "lacks    pods: no pod list is named" in text
+    assert "lacks    pods: there is no way to the pods of this node" in text
     assert "\nok " in on_a_terminal("doctor", "--all", *options, columns=100, NO_COLOR="1")
 
 

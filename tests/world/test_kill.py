@@ -21,9 +21,11 @@ from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def run(world: Node, policy: Path, prefix: tuple[str, ...] = ()) -> AbstractContextManager[Daemon]:
+def run(
+    world: Node, policy: Path, prefix: tuple[str, ...] = (), more: tuple[str | Path, ...] = ()
+) -> AbstractContextManager[Daemon]:
     """The daemon on this node."""
-    arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
+    arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal, *more)
     return daemon(world.root, world.stub_file, *arguments, prefix=prefix)
 
 

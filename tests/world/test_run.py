@@ -214,17 +214,15 @@ def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> Non
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
-def test_settings_of_a_later_version_make_it_observe(world_v1: Node) -> None:
-    """While a setting is there that this version can't follow, enforcing would break the operator's word."""
+def test_capacity_without_the_api_is_said_and_keeps_nobody_from_enforcing(world_v1: Node) -> None:
+    """Where the API is not asked nothing can be advertised; the log says so, and force has nothing to do with it."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB)
     world_v1.write()
     policy = write_policy(world_v1.root, KILL_AT_ONCE, more='\n[capacity]\nresource = "example.com/gpu-memory"\n')
     with run(world_v1, policy) as running:
-        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
-        assert running.metric("enforcement_suspended", reason="policy_not_followed") == 1
-        assert any("capacity" in line["message"] for line in running.events("warning"))
-        assert (tenant.is_alive, tenant.terms) == (True, [])
+        running.wait(lambda _: not tenant.is_alive)
+        assert any("[capacity] needs the Kubernetes API" in line["message"] for line in running.events("warning"))
 
 
 def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,22 @@ def ruled(world: Node, *rules: tuple[str, str], mode: str = "enforce", grace: st
 
 
 def here(world: Node, policy: Path) -> AbstractContextManager[Daemon]:
-    """The daemon on this node, with time zones of the test's own."""
-    return run(world, policy, prefix=("env", f"PYTHONTZPATH={world.root / 'zones'}"))
+    """The daemon on this node, which follows the node's own object; with time zones of the test's own."""
+    zones = ("env", f"PYTHONTZPATH={world.root / 'zones'}")
+    return run(world, policy, prefix=zones, more=("--node-object", world.node_file))
+
+
+def switch(world: Node, how: str, *, off: bool) -> None:
+    """Turn enforcement off by one of the operator's switches, or take that back."""
+    if how == "annotation":
+        world.mark(annotations={"gpu-memory-watchdog/mode": "observe"} if off else {})
+        return
+    stop = world.journal.parent / "stop"
+    stop.parent.mkdir(exist_ok=True)
+    if off:
+        stop.touch()
+    else:
+        stop.unlink()
 
 
 def hours(world: Node, name: str, span: str, noon_s: float) -> str:
@@ -57,18 +72,22 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@pytest.mark.parametrize("how", ["policy", "stop file"])
+@pytest.fixture(autouse=True)
+def _unmarked(world_v1: Node) -> None:
+    """The node's own object has nothing to tell at first."""
+    world_v1.mark()
+
+
+@pytest.mark.parametrize("how", ["policy", "stop file", "annotation"])
 def test_nobody_dies_before_the_ladder_has_run_anew(world_v1: Node, how: str) -> None:
-    """Points 20 and 37: accounts long over when enforcement begins, by the policy or without `stop`, get all of it.
+    """Points 20 and 37: accounts long over when enforcement begins, by whatever switch, get all of it.
 
     What was only planned until then does not count for the brakes: the three that the node allows are killed.
     """
     brakes = '\n[brakes]\nnode = "3 per 10m"\n'
     tenants = over(world_v1, "a", "a", "a")
-    stop = world_v1.journal.parent / "stop"
-    if how == "stop file":
-        stop.parent.mkdir()
-        stop.touch()
+    if how != "policy":
+        switch(world_v1, how, off=True)
     policy = ruled(world_v1, ("a", ""), mode="observe" if how == "policy" else "enforce", more=brakes)
     with here(world_v1, policy) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 3)
@@ -78,7 +97,7 @@ def test_nobody_dies_before_the_ladder_has_run_anew(world_v1: Node, how: str) ->
         if how == "policy":
             ruled(world_v1, ("a", ""), more=brakes)
         else:
-            stop.unlink()
+            switch(world_v1, how, off=False)
         running.wait(lambda _: not any(each.is_alive for each in tenants))
     begun_s = [each.began_s - switched_s for each in deeds(world_v1.journal)]
     assert len(begun_s) == 3
@@ -109,8 +128,8 @@ def _would_kill(running: Daemon, rule: str) -> float | None:
 
 
 def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) -> None:
-    """Points 20 and 33: a rule that turns to observe, hours that end, a pod that becomes protected: no SIGKILL."""
-    names = ("mode", "hours", "spared", "rest")
+    """Points 20, 27, 28, 33: a rule that turns to observe, hours that end, a pod protected or deleted: no SIGKILL."""
+    names = ("mode", "hours", "spared", "ending", "gone", "rest")
     tenants = dict(zip(names, over(world_v1, *names, behaviour="stubborn"), strict=True))
     protect = '\n[protect]\nannotation = "example.com/spare"\n'
     policy = ruled(world_v1, *((name, "") for name in names), grace="5s", more=protect)
@@ -120,31 +139,44 @@ def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) 
         rules = {"mode": 'mode = "observe"', "hours": hours(world_v1, "Soon", "06:00-12:00", noon_s)}
         ruled(world_v1, *((name, rules.get(name, "")) for name in names), grace="5s", more=protect)
         world_v1.pods[names.index("spared")].metadata = {"annotations": {"example.com/spare": "yes"}}
+        soon = datetime.now(UTC) + timedelta(seconds=60)
+        deletion = {"deletionTimestamp": soon.strftime("%Y-%m-%dT%H:%M:%SZ"), "deletionGracePeriodSeconds": 60}
+        world_v1.pods[names.index("ending")].metadata = deletion
+        del world_v1.pods[names.index("gone")]
         world_v1.write()
         running.wait(lambda _: not tenants["rest"].is_alive)
         running.wait_passes(2)
     assert {name: (each.is_alive, len(each.terms)) for name, each in tenants.items()} == {
-        **dict.fromkeys(names[:3], (True, 1)),
+        **dict.fromkeys(names[:-1], (True, 1)),
         "rest": (False, 1),
     }
     results = {each.namespace: each.result for each in deeds(world_v1.journal)}
-    assert results == {**dict.fromkeys(names[:3], "interrupted"), "rest": "done"}
-    assert len(deeds(world_v1.journal)) == 4
+    assert results == {**dict.fromkeys(names[:-1], "interrupted"), "rest": "done"}
+    assert len(deeds(world_v1.journal)) == len(names)
+    told = {line["namespace"]: line["message"] for line in running.events("kill_ended")}
+    assert "the pod had gone from the list" in told["gone"]
+    assert "the pod was protected by then: it is terminating" in told["ending"]
+    assert "its rule did not allow force any more" in told["mode"]
 
 
-def test_the_stop_file_in_a_grace_and_its_removal(world_v1: Node) -> None:
-    """Point 33: no SIGKILL while it is there, and once it is gone the ladder begins anew, down to another SIGTERM."""
+@pytest.mark.parametrize("how", ["stop file", "annotation"])
+def test_less_force_at_once_in_a_grace_and_its_end(world_v1: Node, how: str) -> None:
+    """Point 33: within 2 s, and no SIGKILL while it lasts; afterwards the whole ladder, down to another SIGTERM."""
     (tenant,) = over(world_v1, "a", behaviour="stubborn")
-    stop = world_v1.journal.parent / "stop"
     with here(world_v1, ruled(world_v1, ("a", ""), grace="2s")) as running:
         running.wait(lambda _: tenant.terms)
-        stop.touch()
+        switched_s = boottime_s()
+        switch(world_v1, how, off=True)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        assert boottime_s() - switched_s < 2
+        reason = how.replace(" ", "_") if how == "stop file" else "node_annotation"
+        assert f"not enforcing: {reason}" in running.get("/readyz")[1]
+        assert running.metric("enforcement_suspended", reason=reason) == 1
         _sleep_until(lambda: boottime_s() > tenant.terms[0] + 3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         assert [each.result for each in deeds(world_v1.journal)] == ["interrupted"]
         removed_s = boottime_s()
-        stop.unlink()
+        switch(world_v1, how, off=False)
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
     first, second = tenant.terms
@@ -153,6 +185,34 @@ def test_the_stop_file_in_a_grace_and_its_removal(world_v1: Node) -> None:
     assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
     told = [name for name, _, deed in events(world_v1.journal, "intended", "signalled", "kill_ended") if deed == 1]
     assert told == ["intended", "signalled", "kill_ended"]
+
+
+def test_the_annotation_never_raises_force(world_v1: Node) -> None:
+    """Point 33: another value is ignored, with one warning that names it; and what observes goes on observing."""
+    (tenant,) = over(world_v1, "a")
+    world_v1.mark(annotations={"gpu-memory-watchdog/mode": "enforce"})
+    with here(world_v1, ruled(world_v1, ("a", ""), mode="observe")) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
+        running.wait_passes(3)
+        assert (tenant.is_alive, running.metric("enforcing")) == (True, 0)
+        ruled(world_v1, ("a", ""))
+        running.wait(lambda _: not tenant.is_alive)
+        told = [line["message"] for line in running.log() if "gpu-memory-watchdog/mode" in line["message"]]
+    (warning,) = told
+    assert "gpu-memory-watchdog/mode is ignored: it is 'enforce'" in warning
+
+
+def test_a_node_that_cannot_be_read_may_say_stop(world_v1: Node) -> None:
+    """Point 33: as with a stop file that can't be seen nobody is hit; once read, what was read last holds."""
+    (tenant,) = over(world_v1, "a")
+    world_v1.node_file.unlink()
+    with here(world_v1, ruled(world_v1, ("a", ""))) as running:
+        running.wait_passes(4)
+        assert (tenant.is_alive, running.status()["suspended"]) == (True, ["node_unknown"])
+        world_v1.mark()
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        world_v1.node_file.unlink()
+        running.wait(lambda _: not tenant.is_alive)
 
 
 def _sleep_until(true: Callable[[], bool]) -> None:

@@ -1,17 +1,19 @@
 """Warnings: what a policy may say, but what is hardly meant."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.config.amounts import format_mark
 from watchdog.config.declaration_schema import DeclarationTable
 from watchdog.config.problems import Location, Mistake
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import BrakesTable, PolicyTable
-from watchdog.core.cards import profile_of
+from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable
+from watchdog.core.cards import GPU_RESOURCE, profile_of
 from watchdog.core.policy import Protect
 from watchdog.core.units import format_duration, format_quantity
 
+_PLUGIN_DOMAIN: Final = "nvidia.com/"
 _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
 
 
@@ -30,6 +32,8 @@ def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
         yield Mistake(("allowance", "per_context"), _say_small(table.allowance.per_context))
     for index, declaration in enumerate(table.declaration):
         yield from _look_at_declaration(declaration, ("declaration", index))
+    if table.capacity is not None:
+        yield from _look_at_capacity(table.capacity, table.declaration)
 
 
 def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterator[Mistake]:
@@ -42,6 +46,22 @@ def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterato
         yield Mistake((*at, "unit"), what)
     if declaration.limit_annotation:
         yield Mistake((*at, "limit_annotation"), 'says nothing with unit = "mig": an instance is its own limit')
+
+
+def _look_at_capacity(capacity: CapacityTable, declarations: list[DeclarationTable]) -> Iterator[Mistake]:
+    name = capacity.resource
+    readers = [each for each in declarations if fnmatchcase(name, each.resource or "")]
+    if capacity.amount != "cards" and capacity.reserve:
+        yield Mistake(("capacity", "reserve"), 'says nothing where amount is a quantity, only with amount = "cards"')
+    if not readers:
+        yield Mistake(("capacity", "resource"), "is read by no [[declaration]]: what pods ask of it binds nobody")
+    elif not isinstance(readers[0].unit, int):
+        what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'
+        yield Mistake(("capacity", "amount"), what)
+    if name.startswith(_PLUGIN_DOMAIN) and (name == GPU_RESOURCE or name.endswith(".shared") or profile_of(name)):
+        yield Mistake(
+            ("capacity", "resource"), "is what NVIDIA's device plugin offers: its number is put over this one"
+        )
 
 
 def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
@@ -87,10 +107,6 @@ def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mi
     if 0 < step.for_s < interval:
         yield Mistake(
             (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval)}"
-        )
-    if step.do == "evict":
-        yield Mistake(
-            (*at, "do"), "evict needs the Kubernetes API, which this version does not ask: it fails each time"
         )
     amount = step.above.plus or step.above.amount
     if amount and amount < _SMALL:

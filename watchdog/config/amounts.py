@@ -174,7 +174,9 @@ def shares() -> Kind[str | int]:
 
 def cards_or_quantity() -> Kind[int | Literal["cards"]]:
     """An amount of memory, or the word for what NVML reports."""
-    amount = quantity("1Mi")
+    # The API server takes no number whose thousandfold exceeds 64 bits (ValidateResourceQuantityValue in
+    # k8s.io/kubernetes/pkg/apis/core/validation).
+    amount = quantity("1Mi", "1Pi")
 
     def read(value: object) -> int | Literal["cards"]:
         return "cards" if value == "cards" else amount.read(value)

@@ -9,7 +9,7 @@ from watchdog.config.fields import quote
 from watchdog.config.names import CONTAINER
 from watchdog.config.problems import Location, Mistake, format_path
 from watchdog.config.rule_schema import RuleTable, StepTable
-from watchdog.config.schema import BrakesTable, PolicyTable
+from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable
 from watchdog.core.policy import Mark
 
 _KINDS: Final = ("resource", "annotation", "label")
@@ -50,6 +50,8 @@ def find_mistakes(table: PolicyTable, spoilt: frozenset[Location]) -> Iterator[M
         yield from _check_rule(rule, ground)
     if table.brakes is not None:
         yield from _check_brakes(table.brakes, Ground(("brakes",), spoilt))
+    if table.capacity is not None:
+        yield from _check_capacity(table.capacity, Ground(("capacity",), spoilt))
 
 
 def _check_declaration(declaration: DeclarationTable, ground: Ground) -> Iterator[Mistake]:
@@ -165,3 +167,10 @@ def _check_brakes(brakes: BrakesTable, ground: Ground) -> Iterator[Mistake]:
         and brakes.owner_backoff.max < brakes.owner_backoff.first
     ):
         yield backoff.mistake("max", "must be at least as long as first")
+
+
+def _check_capacity(capacity: CapacityTable, ground: Ground) -> Iterator[Mistake]:
+    # IsExtendedResourceName in k8s.io/kubernetes/pkg/apis/core/v1/helper: others can't be requested from a node.
+    domain = capacity.resource.partition("/")[0]
+    if ground.trusts("resource") and (domain == "kubernetes.io" or domain.endswith(".kubernetes.io")):
+        yield ground.mistake("resource", f"{quote(capacity.resource)} is of Kubernetes' own domain; name one of yours")

@@ -1,16 +1,18 @@
 """From the tables of a valid file to the compiled policy."""
 
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, OwnAllowanceTable
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import BrakesTable, PolicyTable, PressureTable
+from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable, PressureTable
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
     Backoff,
     Brakes,
     Breaker,
+    Capacity,
     Declaration,
     Do,
     JournalLimits,
@@ -52,6 +54,8 @@ def compile_policy(
         safety=Safety(
             foreign_pid_namespace=safety.foreign_pid_namespace, signal_without_pidfd=safety.signal_without_pidfd
         ),
+        capacity=_compile_capacity(table.capacity, table.declaration) if table.capacity is not None else None,
+        events_in_observe=table.events.observe,
         contact=table.events.contact,
         later=later,
         warnings=warnings,
@@ -129,6 +133,18 @@ def _compile_brakes(table: BrakesTable) -> Brakes:
         breaker=Breaker(offenders=breaker.offenders, of_at_least=breaker.of_at_least, hold_s=breaker.hold)
         if breaker
         else None,
+    )
+
+
+def _compile_capacity(table: CapacityTable, declarations: list[DeclarationTable]) -> Capacity:
+    """What is advertised counts as the declaration counts that reads it: pods ask for both with one number."""
+    units = (each.unit for each in declarations if fnmatchcase(table.resource, each.resource or ""))
+    unit = next(units, 1)
+    return Capacity(
+        resource=table.resource,
+        amount=None if table.amount == "cards" else table.amount,
+        reserve=table.reserve,
+        unit=unit if isinstance(unit, int) else 1,
     )
 
 

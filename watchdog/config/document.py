@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from watchdog.config.amounts import format_mark, format_window
-from watchdog.core.policy import Allowance, Brakes, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.policy import Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 
@@ -27,7 +27,8 @@ def policy_document(policy: Policy) -> dict[str, Any]:
         },
         **_given("brakes", _brakes(policy.brakes)),
         "pressure": {"free_below": format_percent(policy.free_below)},
-        "events": {"contact": policy.contact},
+        **_given("capacity", policy.capacity and _capacity(policy.capacity)),
+        "events": {"observe": policy.events_in_observe, "contact": policy.contact},
         "journal": {
             "max_age": format_duration(policy.journal.max_age_s),
             "max_size": format_quantity(policy.journal.max_size),
@@ -36,6 +37,14 @@ def policy_document(policy: Policy) -> dict[str, Any]:
             "foreign_pid_namespace": policy.safety.foreign_pid_namespace,
             "signal_without_pidfd": policy.safety.signal_without_pidfd,
         },
+    }
+
+
+def _capacity(capacity: Capacity) -> dict[str, Any]:
+    return {
+        "resource": capacity.resource,
+        "amount": "cards" if capacity.amount is None else format_quantity(capacity.amount),
+        "reserve": format_quantity(capacity.reserve),
     }
 
 

@@ -17,10 +17,7 @@ class Later(NamedTuple):
     values: str = ""
 
 
-LATER: Final = (
-    Later(("capacity",)),
-    Later(("events", "observe")),
-)
+LATER: Final[tuple[Later, ...]] = ()
 WARNING: Final = "is read but not followed by this version; while it is set, `run` only observes"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from watchdog.config.amounts import format_mark, format_window
 from watchdog.config.document import policy_document
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 __all__ = ["policy_document", "render_policy"]
@@ -120,8 +120,11 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield from _brakes(policy.brakes)
     if any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield f"A card is short of memory while less than {format_percent(policy.free_below)} of it is free"
+    yield _capacity(policy.capacity)
     journal = policy.journal
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
+    if policy.events_in_observe:
+        yield "Events on pods in observe mode too"
     yield f"Contact named in Events: {policy.contact or 'none'}"
     safety = policy.safety
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
@@ -129,6 +132,16 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
     if policy.later:
         yield f"Not followed by this version, so that `run` only observes: {', '.join(policy.later)}"
+
+
+def _capacity(capacity: Capacity | None) -> str:
+    if capacity is None:
+        return "Advertised on the node: nothing"
+    less = f", less {format_quantity(capacity.reserve)} each" if capacity.reserve else ""
+    unit = f", in units of {format_quantity(capacity.unit)}" if capacity.unit != 1 else ""
+    if capacity.amount is not None:
+        return f"Advertised on the node: {format_quantity(capacity.amount)} as {capacity.resource}{unit}"
+    return f"Advertised on the node: what its cards have{less}, as {capacity.resource}{unit}"
 
 
 def _brakes(brakes: Brakes) -> Iterator[str]:

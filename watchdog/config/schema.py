@@ -74,8 +74,14 @@ class CapacityTable(Table):
     """`[capacity]`: advertises GPU memory as a resource of the node; off where the table is missing."""
 
     resource: Annotated[str, names.resource()] = Field(description="The resource to advertise.")
-    amount: Annotated[int | Literal["cards"], amounts.cards_or_quantity()] = Field("cards", description="How much.")
-    reserve: Annotated[int, amounts.quantity()] = Field(0, description="Kept back on each card.")
+    amount: Annotated[int | Literal["cards"], amounts.cards_or_quantity()] = Field(
+        "cards",
+        description="How much: the memory of all cards and MIG instances that are up, or a quantity; advertised in the "
+        "unit in which the declaration of the resource counts.",
+    )
+    reserve: Annotated[int, amounts.quantity()] = Field(
+        0, description="Bytes that are kept back on each card or MIG instance."
+    )
 
 
 class EventsTable(Table):

@@ -22,10 +22,10 @@ _Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above th
 def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, now: Now, conditions: Conditions) -> Plan:
     """Plan one pass. Neither the mode nor the order of the input has a part in it: only what is handed in."""
     assessments = tuple(assessments)
-    is_whole = not conditions.pods_stale and all(assessment.used is not None for assessment in assessments)
+    is_whole = not conditions.are_dark and all(assessment.used is not None for assessment in assessments)
     states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
-    # A deed under way is remembered although its account may not be seen any more.
-    states |= {key: state for key, state in ledger.accounts.items() if state.under_way is not None}
+    # A deed that has not ended is remembered although its account may not be seen any more.
+    states |= {key: state for key, state in ledger.accounts.items() if state.has_deed}
     candidates: list[_Candidate] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
@@ -40,7 +40,7 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
         if shown:
             candidates.append(tuple(_entry(assessment, rule, rung, state, now) for rung in shown))
     ledger = replace(ledger, accounts=states, last_pass=now if is_whole else ledger.last_pass)
-    ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.pods_stale)
+    ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.are_dark)
     gate = Gate(conditions, policy, ledger, now)
     observed = (entry for account in candidates for entry in account if ledger.accounts[entry.account].observed)
     gate.reserve(entry.card for entry in observed if entry.card is not None)
@@ -105,14 +105,14 @@ def _shows(rung: Rung, assessment: Assessment, conditions: Conditions) -> bool:
 def _entry(assessment: Assessment, rule: Rule, rung: Rung, state: AccountState, now: Now) -> PlanEntry:
     step = rung.step
     card = card_of(assessment) if step.under_pressure else None
-    victim = victim_of(assessment, card) if step.do.is_force else (assessment.account.container or "")
+    victim = victim_of(assessment, card) if step.do is Do.KILL else (assessment.account.container or "")
     timer = state.timers.get(step.signature)
     return PlanEntry(
         assessment=assessment,
         rule=rule,
         step=rung.index,
         victim=victim,
-        targets=targets_of(assessment, victim, step.scope, card) if step.do is not Do.WARN else (),
+        targets=targets_of(assessment, victim, step, card),
         height=rung.height,
         due_in_s=_due_in_s(rung, state, now),
         card=card,

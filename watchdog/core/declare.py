@@ -11,11 +11,12 @@ from watchdog.core.cards import GPU_RESOURCE, Cards, is_cut, profile_of, shares_
 from watchdog.core.findings import Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
-from watchdog.core.units import parse_number
+from watchdog.core.units import brief, parse_number
 
 # Where schedulers are told on how many GPUs an amount per GPU holds.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
 _COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
+_LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,8 @@ class _Reader:
             if size is not None:
                 check_plausible(size, declaration.per, self.cards)
         except ValueError as error:
-            self.skipped.append(Misdeclaration(source=f"{', '.join(written)} of {where}", why=str(error)))
+            source = brief(", ".join(written), _LONGEST_SOURCE)
+            self.skipped.append(Misdeclaration(source=f"{source} of {where}", why=str(error)))
             return None
         if size is None:
             return None

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from watchdog.core.brakes import Begun, Brake, owner_of
 from watchdog.core.breaker import breaker_wait_s
-from watchdog.core.findings import Assessment
-from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.eviction import against_evicting
+from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Do, Policy
@@ -38,6 +39,9 @@ class Gate:
         # whole pod. Likewise a card that is to get room; None: a deed whose cards are not known.
         self._busy: dict[tuple[str, str | None], float] = {}
         self._busy_cards: dict[str | None, float] = {}
+        # Evictions that the API server has not carried out: they keep no other step waiting, but a card that is to get
+        # room gets it from one pod, as long as an answer is awaited.
+        self._tried = {key: state.trying for key, state in self.states.items() if state.trying is not None}
         for key, state in self.states.items():
             if state.under_way is not None:
                 self._occupy(key.uid, state.under_way)
@@ -50,20 +54,28 @@ class Gate:
         """Give an account's entries as they go into the plan: of the due ones the last, and what comes later.
 
         Where force is held back, the last due warning is given all the same: a pod that is protected, say, is still
-        told of. A step under pressure that is held back holds back no other.
+        told of. A step under pressure that is held back holds back no other, nor does an eviction that has begun and
+        has not come about; that goes on whatever is held back above it.
         """
-        yield from (self._foresee(entry) for entry in entries if entry.due_in_s > 0)
+        yield from (self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0)
         due = [entry for entry in entries if entry.due_in_s <= 0]
-        warnings = [entry for entry in due if entry.do is Do.WARN]
-        while due and due[-1].do.is_force:
-            judged = self._judge(due.pop())
+        is_held = False
+        for entry in (self._with_trying(each) for each in reversed(due) if each.do.is_force):
+            if is_held and entry.trying is None:
+                continue
+            judged = self._judge(entry)
             yield judged
             if judged.taken:
                 return
-            if not judged.definition.under_pressure:
-                break
+            is_held = is_held or not (judged.definition.under_pressure or judged.trying is not None)
+        warnings = [entry for entry in due if entry.do is Do.WARN]
         if warnings:
             yield self._warn(warnings[-1])
+
+    def _with_trying(self, entry: PlanEntry) -> PlanEntry:
+        trying = self._tried.get(entry.account)
+        is_own = trying is not None and trying.step == entry.definition.signature
+        return replace(entry, trying=trying) if is_own else entry
 
     def _warn(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
@@ -78,30 +90,38 @@ class Gate:
             return entry  # this incident has had its deed
         under_way = state.under_way
         rung = under_way.rung(entry.rule) if under_way is not None else None
-        # A stronger step that has come due on the very victim of the deed under way ends its grace.
+        # A stronger step that has come due on the very victim of the kill under way ends its grace. The grace of an
+        # eviction is the kubelet's: such a pod is left alone until it is over.
         is_stronger = rung is not None and entry.step > rung
-        hastens = is_stronger and entry.do is Do.KILL and under_way is not None and entry.victim == under_way.victim
+        is_kill = rung is not None and entry.do is entry.rule.steps[rung].do is Do.KILL
+        hastens = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         held = (standing, None) if standing is not None else self._held(entry, hastens=hastens)
         if held is None:
             self._let_through(entry, hastens=hastens)
             return replace(entry, taken=True, hastens=hastens)
         brake, lets_go_in_s = held
-        # That a kill is not begun again while it is under way is no news.
-        own = brake is Brake.PENDING and under_way is not None and not is_stronger
+        # That a deed is not begun again while it is under way, or being tried, is no news.
+        own = brake is Brake.PENDING and (entry.trying is not None or (under_way is not None and not is_stronger))
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_news = not own and brake.value not in state.reported
         return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, news=is_news)
 
     def _held(self, entry: PlanEntry, *, hastens: bool) -> _Held | None:
-        """The brake that holds back a due step which could be acted on; what is hastened has been counted already."""
+        """The brake that holds back a due step which could be acted on.
+
+        What is hastened, or tried again, has been counted already. Maintenance comes first: the others say when they
+        let go, and as long as it lasts that would be a promise that nobody keeps.
+        """
+        if self.conditions.maintenance:
+            return Brake.MAINTENANCE, None
         busy_until_s = None if hastens else self._busy_until_s(entry)
         if busy_until_s is not None:
             wait_s = busy_until_s - self._now.boottime_s
             return Brake.PENDING, max(wait_s, 0.0) if math.isfinite(wait_s) else None
         if self.conditions.pods_stale:
             return Brake.STALE, None
-        counted = None if hastens else self._counted(entry)
+        counted = None if hastens or entry.trying is not None else self._counted(entry)
         if counted is not None:
             return counted
         return None if self.conditions.journal_writable else (Brake.JOURNAL, None)
@@ -129,10 +149,8 @@ class Gate:
 
     def _standing_brake(self, entry: PlanEntry) -> Brake | None:
         """The brakes that time does not lift."""
-        owner = entry.assessment.pod.owner
-        # The DaemonSet controller puts an evicted pod back on the same node at once.
-        is_daemon = entry.do is Do.EVICT and owner is not None and owner.kind == "DaemonSet"
-        if entry.assessment.protected is not None or is_daemon:
+        is_spared = entry.do is Do.EVICT and against_evicting(entry.assessment.pod) is not None
+        if entry.assessment.protected is not None or is_spared:
             return Brake.PROTECTED
         needs_victim = entry.do is Do.KILL and not entry.victim
         return Brake.UNKNOWN_CONTAINER if needs_victim else None
@@ -141,12 +159,16 @@ class Gate:
         if hastens:
             return  # neither a new victim nor a new deed
         step, now_s = entry.definition, self._now.boottime_s
-        until_s = now_s + step.grace_s + self._release_timeout_s
-        whole_pod = step.scope == "pod"
         under_way = UnderWay(
-            step=step.signature, victim=entry.victim, whole_pod=whole_pod, cards=entry.cards, until_s=until_s
+            step=step.signature,
+            victim=entry.victim,
+            whole_pod=entry.hits_whole_pod,
+            cards=entry.cards,
+            until_s=now_s + step.grace_s + self._release_timeout_s,
         )
         self._occupy(entry.account.uid, under_way)
+        if entry.trying is not None:
+            return
         observes = entry.assessment.observes
         self._memory[observes] = self._memory[observes].note(owner_of(entry.assessment.pod), Begun(now_s))
 
@@ -160,7 +182,7 @@ class Gate:
         """Until when an entry waits for deeds under way, at most; None: for none."""
         uid = entry.account.uid
         waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]
-        if entry.definition.scope == "pod" or entry.do is Do.EVICT:
+        if entry.hits_whole_pod:
             waits = [until_s for (busy, _), until_s in self._busy.items() if busy == uid]
         under_way = self.states[entry.account].under_way
         if under_way is not None:
@@ -168,4 +190,19 @@ class Gate:
         if entry.card is not None:
             # A card that is short gets room by one victim; whether it was enough shows once its memory is free.
             waits += [self._busy_cards.get(entry.card), self._busy_cards.get(None)]
+        waits += [math.inf for key, trying in self._tried.items() if _keeps_waiting(key, trying, entry)]
+        if entry.trying is not None:
+            next_s = math.inf if entry.trying.next_s is None else entry.trying.next_s
+            waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
+
+
+def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:
+    """Whether an entry waits for an eviction of another account that has not come about yet.
+
+    A pod is evicted once, whichever of its accounts wants it; and while an answer is awaited its card may get room.
+    """
+    if key == entry.account:
+        return False
+    is_same_pod = entry.do is Do.EVICT and key.uid == entry.account.uid
+    return is_same_pod or (trying.next_s is None and entry.card in trying.cards)

@@ -98,6 +98,7 @@ def climb(
         acted=state.acted and not ended and not fresh,
         observes=assessment.observes,
         under_way=state.under_way,
+        trying=state.trying,
         reported=frozenset() if ended or fresh else state.reported,
     )
 
@@ -121,6 +122,7 @@ def _settle(
         over_since=(over_since or now) if is_over else None,
         observes=assessment.observes,
         under_way=before.under_way if before is not None else None,
+        trying=before.trying if before is not None else None,
         calm=assessment,
     )
 

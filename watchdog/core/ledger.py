@@ -61,6 +61,24 @@ class UnderWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trying:
+    """An eviction that has begun and has not come about: it holds up no other step, and is not begun a second time.
+
+    `tries` are those made so far, `refused` says why the last one came to nothing, `is_blocked` that it was the pod's
+    disruption budget. `next_s` is the boot time of the next try (None: an answer is awaited), `until_s` that at which
+    it is given up. `cards` are the GPUs that the pod's memory is on.
+    """
+
+    step: Signature
+    tries: int
+    until_s: float
+    next_s: float | None = None
+    refused: str = ""
+    is_blocked: bool = False
+    cards: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountState:
     """What the ladder remembers of one account.
 
@@ -68,7 +86,7 @@ class AccountState:
     this incident; `observed` says that observe mode has planned this incident's one deed, `acted` that a deed has begun
     in it; `reported` are the brakes already told of; `observes` says that the rule only observed. `calm` is the
     assessment that was not above any mark: as long as whole passes give the very same one the state stays as it is, and
-    its last reading is that of the ledger's `last_pass`.
+    its last reading is that of the ledger's `last_pass`. `trying` is an eviction that has not come about yet.
     """
 
     rule: str
@@ -82,8 +100,14 @@ class AccountState:
     acted: bool = False
     observes: bool = False
     under_way: UnderWay | None = None
+    trying: Trying | None = None
     reported: frozenset[str] = frozenset()
     calm: Assessment | None = None
+
+    @property
+    def has_deed(self) -> bool:
+        """Whether a deed has begun and has not ended: it is remembered whether its account is seen or not."""
+        return self.under_way is not None or self.trying is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +127,11 @@ class Ledger:
         """The ledger when enforcement begins: all ladders at their foot, deeds under way still known."""
         return Ledger(
             accounts={
-                key: AccountState(rule=state.rule, declared=state.declared, under_way=state.under_way)
+                key: AccountState(
+                    rule=state.rule, declared=state.declared, under_way=state.under_way, trying=state.trying
+                )
                 for key, state in self.accounts.items()
-                if state.under_way is not None
+                if state.has_deed
             },
             brakes=self.brakes.without_observed(),
             trial=self.trial,
@@ -130,11 +156,21 @@ class Ledger:
             return state.below
         return {key: at if at.boottime_s > last.boottime_s else last for key, at in state.below.items()}
 
-    def note_begun(self, assessment: Assessment, rule: str, under_way: UnderWay, now: Now) -> "Ledger":
+    def note_begun(self, assessment: Assessment, rule: str, deed: UnderWay | Trying, now: Now) -> "Ledger":
         """The ledger after a deed on an account has begun: the brakes count it, whatever comes of it."""
         brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
-        ledger = self.note_under_way(assessment.account, rule, assessment.declared, under_way)
-        return replace(ledger, brakes=brakes)
+        key = assessment.account
+        if isinstance(deed, Trying):
+            return replace(self._note_tried(key, deed), brakes=brakes)
+        return replace(self.note_under_way(key, rule, assessment.declared, deed), brakes=brakes)
+
+    def note_tried(self, trying: Mapping[AccountKey, Trying]) -> "Ledger":
+        """The ledger with the evictions that have not come about yet, and no others."""
+        ledger = self
+        for key, state in self.accounts.items():
+            if state.trying is not trying.get(key):
+                ledger = ledger._note_tried(key, trying.get(key))
+        return ledger
 
     def note_under_way(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
         """The ledger with a deed under way that was counted when it began, by an earlier daemon say."""
@@ -159,10 +195,13 @@ class Ledger:
             return replace(ledger, trial=self.trial.note(owner, begun))
         return replace(ledger, brakes=self.brakes.note(owner, begun))
 
-    def note_ended(self, key: AccountKey) -> "Ledger":
-        """The ledger after a deed that had begun has ended: the timers of force begin anew."""
+    def note_ended(self, key: AccountKey, step: Signature | None = None) -> "Ledger":
+        """The ledger after a deed that had begun has ended: the timers of force begin anew.
+
+        With a step only if it is the deed of that step: another one may have begun meanwhile.
+        """
         state = self.accounts.get(key)
-        if state is None:
+        if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
             return self
         timers = {signature: timer for signature, timer in state.timers.items() if not signature[2].is_force}
         return self._with(key, replace(state, timers=timers, under_way=None))
@@ -183,6 +222,12 @@ class Ledger:
         if state is None or brake in state.reported:
             return self
         return self._with(key, replace(state, reported=state.reported | {brake}))
+
+    def _note_tried(self, key: AccountKey, trying: Trying | None) -> "Ledger":
+        state = self.accounts.get(key)
+        if state is None:
+            return self
+        return self._with(key, replace(state, trying=trying, acted=state.acted or trying is not None))
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
         return replace(self, accounts={**self.accounts, key: replace(state, calm=None)})

@@ -133,6 +133,7 @@ class GapReason(StrEnum):
     NODE = "node"  # the node's own object
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
+    MAINTENANCE = "maintenance"  # the driver is let go while its GPUs are under maintenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +227,16 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The node's own object, as far as the policy needs it; where it is not `known`, only the name is."""
+    """The node's own object, as far as it is needed; where it is not `known`, only the name is.
+
+    `capacity` is `status.capacity`, quantities as written; `uid` changes when the object is created anew.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
     known: bool = True
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from watchdog.core.brakes import Brake
 from watchdog.core.breaker import Crowd
 from watchdog.core.findings import AccountKey, Assessment, Attribution
-from watchdog.core.ledger import Ledger
+from watchdog.core.ledger import Ledger, Trying
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
 from watchdog.core.policy import Do, Policy, Rule, Step
 
@@ -21,7 +21,7 @@ class PlanEntry:
     `news` says that this withholding has not been reported in this incident yet; `lets_go_in_s` when the brake lets go,
     None where that is not a matter of time. `card` is the GPU that is short, for a step under pressure.
     `above_since` is when the account was first seen above the mark; `not_above` the last conclusive reading before
-    that, if there was one.
+    that, if there was one. `trying` is the eviction by this very step that has not come about yet: it is tried again.
     """
 
     assessment: Assessment
@@ -39,6 +39,7 @@ class PlanEntry:
     card: str | None = None
     above_since: Now
     not_above: Now | None = None
+    trying: Trying | None = None
 
     @property
     def do(self) -> Do:
@@ -56,10 +57,15 @@ class PlanEntry:
         return self.assessment.account
 
     @property
+    def hits_whole_pod(self) -> bool:
+        """Whether no container of the pod is left out."""
+        return self.definition.scope == "pod" or self.do is Do.EVICT
+
+    @property
     def cards(self) -> frozenset[str]:
         """The GPUs on which the victim's memory is."""
-        whole_pod = self.definition.scope == "pod" or self.do is Do.EVICT
-        return frozenset(use.gpu for use in self.assessment.uses if whole_pod or use.container == self.victim)
+        uses = self.assessment.uses
+        return frozenset(use.gpu for use in uses if self.hits_whole_pod or use.container == self.victim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,12 @@ class Conditions:
 
     pods_stale: bool = False
     journal_writable: bool = True
+    maintenance: bool = False
+
+    @property
+    def are_dark(self) -> bool:
+        """Whether a pass is good for no deadline, nor for saying that whoever is not seen uses nothing."""
+        return self.pods_stale or self.maintenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +136,7 @@ class CycleReport:
 
     `suspended` has the reasons why the daemon, told to enforce, does not. `began` are deeds whose first signal went
     out in this pass or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
+    `maintenance` is why the driver is let go or about to be; None: it is not.
     `duration_s` is the pass, `scan_s` its reading of the node.
     """
 
@@ -141,5 +154,6 @@ class CycleReport:
     began: tuple[Outcome, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    maintenance: str | None = None
     scan_s: float = 0.0
     duration_s: float = 0.0

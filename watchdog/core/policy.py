@@ -201,6 +201,16 @@ class JournalLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What to advertise on the node, in `unit` bytes; `amount` None: what the cards have, less `reserve` on each."""
+
+    resource: str
+    amount: int | None = None
+    reserve: int = 0
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
     """What the operator allows although it is less safe."""
 
@@ -226,6 +236,8 @@ class Policy:
     free_below: Fraction = Fraction(5, 100)
     journal: JournalLimits = field(default_factory=JournalLimits)
     safety: Safety = field(default_factory=Safety)
+    capacity: Capacity | None = None
+    events_in_observe: bool = False
     contact: str = ""
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -35,11 +35,17 @@ _SECONDS: Final = {
 _PERCENT: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?%")
 
 
+def brief(text: str, longest: int = 60) -> str:
+    """A text that anybody may have written, cut to a length that can be kept and shown: annotations take 256 KiB."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def parse_number(text: str) -> Fraction:
     """Read a Kubernetes quantity exactly, negative and fractional ones too; ValueError on anything else."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f'{text!r} is not a quantity; write a number with an optional suffix, like "500Mi" or "24Gi"')
+        said = brief(text)
+        raise ValueError(f'{said!r} is not a quantity; write a number with an optional suffix, like "500Mi" or "24Gi"')
     number = Fraction(Decimal(match["number"]))
     if match["exponent"]:
         return number * Fraction(10) ** int(match["exponent"])
@@ -51,7 +57,7 @@ def parse_quantity(text: str) -> int:
     """Read a Kubernetes quantity as whole units, rounded up as the API server does; ValueError if negative."""
     number = parse_number(text)
     if number < 0:
-        raise ValueError(f"{text!r} is negative; an amount is 0 or more")
+        raise ValueError(f"{brief(text)!r} is negative; an amount is 0 or more")
     return -(-number.numerator // number.denominator)
 
 
@@ -77,7 +83,7 @@ def parse_duration(text: str) -> float:
     """Read a duration ("250ms", "30s", "10m", "2h", "30d") as seconds; ValueError on anything else."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f'{text!r} is not a duration; write a number with ms, s, m, h or d, like "30s"')
+        raise ValueError(f'{brief(text)!r} is not a duration; write a number with ms, s, m, h or d, like "30s"')
     return float(Fraction(match["number"]) * _SECONDS[match["unit"]])
 
 
@@ -96,7 +102,7 @@ def format_duration(seconds: float) -> str:
 def parse_percent(text: str) -> Fraction:
     """Read a share of a whole ("110%") as an exact fraction; ValueError on anything else."""
     if _PERCENT.fullmatch(text) is None:
-        raise ValueError(f'{text!r} is not a percentage; write a number with a percent sign, like "110%"')
+        raise ValueError(f'{brief(text)!r} is not a percentage; write a number with a percent sign, like "110%"')
     return Fraction(text[:-1]) / 100
 
 

@@ -2,7 +2,7 @@
 
 from watchdog.core.findings import Assessment
 from watchdog.core.model import ProcessKey
-from watchdog.core.policy import Scope
+from watchdog.core.policy import Do, Step
 
 
 def victim_of(assessment: Assessment, card: str | None = None) -> str:
@@ -23,19 +23,21 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
     return min(candidates, key=lambda s: (s.declared - s.used_at_least, -s.used_at_least, s.container)).container
 
 
-def targets_of(assessment: Assessment, victim: str, scope: Scope, card: str | None = None) -> tuple[ProcessKey, ...]:
-    """The listed GPU processes that a scope names: the largest, the victim's, or those of all known containers.
+def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:
+    """The listed GPU processes that a step would end: the largest, the victim's, or those of all known containers.
 
-    The largest is that on the card, where one is short.
+    The largest is that on the card, where one is short. An eviction ends the whole pod, whatever its container.
     """
-    if not victim:
+    if step.do is Do.EVICT:
+        return tuple(sorted({use.key for use in assessment.uses}))
+    if step.do is Do.WARN or not victim:
         return ()
     used: dict[ProcessKey, int] = {}
     for use in assessment.uses:
-        if scope == "process" and card not in (None, use.gpu):
+        if step.scope == "process" and card not in (None, use.gpu):
             continue
-        if use.container == victim or (scope == "pod" and use.container):
+        if use.container == victim or (step.scope == "pod" and use.container):
             used[use.key] = used.get(use.key, 0) + (use.used or 0)
-    if scope == "process" and used:
+    if step.scope == "process" and used:
         return (min(used, key=lambda key: (-used[key], key)),)
     return tuple(sorted(used))

@@ -11,11 +11,13 @@ from watchdog.core.assess import Setting
 from watchdog.core.model import Node, Now
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.switches import Switches
 from watchdog.cycle import Cycle, Finish, Pass, View
 from watchdog.demo.chronicle import Chronicle
 from watchdog.demo.pace import StoryClock
 from watchdog.demo.scene import Moment, Scene
 from watchdog.enforcement import REMEDIES, Footing, judge
+from watchdog.evictions import Evictions
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
 from watchdog.kube.podfile import PodFile
@@ -63,7 +65,8 @@ class Stage:
             for member in party.members:
                 self._driver.allocate(member.key, member.task.curve)
         self._scanner = Scanner(ProcessTable(procfs, pidfds=missing is None))
-        self._cycle = Cycle(self._scanner, Deeds(self._scanner, self.chronicle, clock.now))
+        deeds = Deeds(self._scanner, self.chronicle, clock.now)
+        self._cycle = Cycle(self._scanner, deeds, Evictions(None, self.chronicle, clock.now))
         self._pace = Pace(_LOOK_EVERY_S)
         self._over_s = self._begin.boottime_s + _TOO_LONG_S
         self._is_ending = False
@@ -90,7 +93,7 @@ class Stage:
 
     def turn(self) -> None:
         """Let deeds go on; look, decide and act if it is time."""
-        self._cycle.advance(self._clock.now(), lambda _entry: True)
+        self._cycle.advance(self._clock.now(), lambda _entry: None)
         if self._clock.now().boottime_s >= self._pace.next_look_s:
             self._last = self._pass()
         self.chronicle.watch_grace(self._clock.now())
@@ -144,6 +147,7 @@ class Stage:
             self.policy,
             self._footing,
             self._journal_path,
+            Switches(),
             has_lock=self._lock.held,
             # Where SQLite is too old for the journal, the chronicle alone is the record of these processes of our own.
             has_journal=True,

@@ -15,6 +15,9 @@ _ENTRY: Final = 24
 def check_driver(facts: DriverFacts) -> Iterable[Finding]:
     """From the library to the numbers per process; what can't be seen because of what stands before is left out."""
     library, reading = facts.library, facts.reading
+    if facts.maintenance is not None:
+        yield topic.DRIVER.say("let_go", why=facts.maintenance)
+        return
     if library is None:
         yield topic.DRIVER.say("hangs", why=_problem(reading.gaps))
         return

@@ -3,26 +3,33 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from watchdog.config.problems import Problem
 from watchdog.core.findings import Attribution
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
+from watchdog.doctor.api_facts import ApiFacts
 from watchdog.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import Library
 
+DEFAULTS: Final = Policy(sha256="", source="")  # where there is no policy that can be followed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """One reading of the driver and the library that gave it; `library` is None where not even that came back."""
+    """One reading of the driver and the library that gave it; `library` is None where not even that came back.
+
+    `maintenance` is why neither was asked for, where the node's GPUs are under maintenance.
+    """
 
     library: Library | None
     reading: DriverReading
     searched: str
     kernel: str
+    maintenance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +74,11 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What stands in the files of Kubernetes' objects; a path is None where none was named.
+    """What stands in the files of Kubernetes' objects, or in the API; a path is None where none was named.
 
-    `age_s` is how long ago the pod list was written, None where that is not known.
+    `age_s` is how long ago the pod list was written, None where that is not known. `by_api` says that what no file was
+    named for was asked of the API, as far as the policy needs it; `unlisted` are the resources that this account may
+    not list.
     """
 
     node_name: str
@@ -82,6 +91,8 @@ class ClusterFacts:
     namespaces_path: Path | None = None
     namespaces: Namespaces = field(default_factory=dict)
     namespace_gaps: tuple[Gap, ...] = ()
+    by_api: bool = False
+    unlisted: frozenset[str] = frozenset()
 
 
 JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged", "folder", "unreadable", "unknown"]
@@ -131,7 +142,7 @@ class ListenFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that was read."""
+    """All that was read; `api` is None where the API is not used."""
 
     driver: DriverFacts
     system: SystemFacts
@@ -140,3 +151,4 @@ class Facts:
     cluster: ClusterFacts
     journal: JournalFacts
     listen: ListenFacts
+    api: ApiFacts | None = None

@@ -6,17 +6,21 @@ import sys
 import time
 import zoneinfo
 from pathlib import Path
+from typing import Final
 
 from watchdog import clock
 from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
+from watchdog.core.switches import maintenance_of
+from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.endpoint import look_at_listen
-from watchdog.doctor.facts import ClusterFacts, DriverFacts, Facts, PolicyFacts, ProcessFacts, SystemFacts
+from watchdog.doctor.facts import DEFAULTS, ClusterFacts, DriverFacts, Facts, PolicyFacts, ProcessFacts, SystemFacts
+from watchdog.doctor.gather_api import ApiLook, Feeds
 from watchdog.doctor.journal_place import look_at_journal
 from watchdog.glance import read_once
-from watchdog.node.driver import DriverReading
+from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_library import Library, look_at_library
 from watchdog.node.pidfd import raise_descriptor_limit
@@ -25,18 +29,29 @@ from watchdog.options import Options
 from watchdog.sources import namespace_source, node_source, pod_source
 from watchdog.start import open_processes
 
+_API_PATIENCE_S: Final = 20.0
+
 
 def gather(options: Options, patience_s: float) -> Facts:
-    """Read everything once; a driver that has not answered after `patience_s` seconds is left hanging."""
-    driver = _driver(patience_s)
+    """Read everything once; a driver that has not answered after `patience_s` seconds is left hanging.
+
+    The API server is asked first, and given less time: it may say that the GPUs are under maintenance, and then the
+    driver is not to be opened.
+    """
+    policy = _policy(options.policy)
+    look = ApiLook(options, policy.policy or DEFAULTS)
+    look.start()
+    api = look.facts(min(patience_s, _API_PATIENCE_S))
     now = clock.now()
-    cluster = _cluster(options, now)
+    cluster = _cluster(options, look.feeds, api, now)
+    driver = _driver(patience_s, maintenance_of(cluster.node))
     return Facts(
         driver=driver,
         system=_system(now),
         processes=_processes(options, driver.reading, cluster, now),
-        policy=_policy(options.policy),
+        policy=policy,
         cluster=cluster,
+        api=api,
         journal=look_at_journal(options.journal),
         listen=look_at_listen(options.listen),
     )
@@ -66,14 +81,15 @@ class _Witness:
         self._driver.close()
 
 
-def _driver(patience_s: float) -> DriverFacts:
+def _driver(patience_s: float, maintenance: str | None) -> DriverFacts:
     witness = _Witness()
-    reading = read_once(witness, patience_s)
+    reading = read_once(witness, patience_s) if maintenance is None else let_go(maintenance)
     return DriverFacts(
         library=witness.library,
         reading=reading,
         searched=os.environ.get("LD_LIBRARY_PATH", ""),
         kernel=os.uname().release,
+        maintenance=maintenance,
     )
 
 
@@ -167,13 +183,16 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _cluster(options: Options, now: Now) -> ClusterFacts:
-    node, node_gaps = node_source(options).read(now)
-    namespaces, namespace_gaps = namespace_source(options).read(now)
+def _cluster(options: Options, feeds: Feeds | None, api: ApiFacts | None, now: Now) -> ClusterFacts:
+    pods = pod_source(options) if feeds is None else feeds.pods
+    nodes = node_source(options) if feeds is None or options.node_object is not None else feeds.node
+    spaces = namespace_source(options) if feeds is None or options.namespaces is not None else feeds.namespaces
+    node, node_gaps = nodes.read(now)
+    namespaces, namespace_gaps = spaces.read(now)
     return ClusterFacts(
         node_name=options.node,
         pods_path=options.pods,
-        pods=pod_source(options).read(now),
+        pods=pods.read(now),
         age_s=_age_s(options.pods, now),
         node_path=options.node_object,
         node=node,
@@ -181,6 +200,8 @@ def _cluster(options: Options, now: Now) -> ClusterFacts:
         namespaces_path=options.namespaces,
         namespaces=namespaces,
         namespace_gaps=namespace_gaps,
+        by_api=feeds is not None,
+        unlisted=frozenset() if api is None else api.unlisted,
     )
 
 

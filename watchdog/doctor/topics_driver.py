@@ -31,6 +31,9 @@ DRIVER: Final = Topic(
     means="The driver answers through the library.",
     cases={
         "answers": ok("driver {version} answers"),
+        "let_go": warning(
+            "{why}: its GPUs are under maintenance, so the driver is not asked", "ask again when that is over"
+        ),
         "fails": missing("the driver does not answer: {said}", "{remedy}"),
         "hangs": missing(
             "{why}: a call into the driver hangs",

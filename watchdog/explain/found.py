@@ -131,6 +131,12 @@ def _of_node(status: Part) -> tuple[str, ...]:
         sentences.append(
             "The watchdog only observes on this node: it works everything out and records it, and does nothing."
         )
+    maintenance = status.text("maintenance")
+    if maintenance is not None:
+        sentences.append(
+            f"The GPUs of this node are under maintenance ({inert(maintenance, 600)}): until that is over nothing is "
+            "known of them, and nobody is killed or evicted."
+        )
     sentences += _of_breaker(status)
     synced, now = status.moment("pods_synced_at"), status.moment("at")
     if status.flag("pods_stale"):

@@ -1,10 +1,12 @@
 """Why a brake holds a step back and when it lets go: the ends of sentences, for people who never heard of a brake."""
 
 from watchdog.core.brakes import Brake
+from watchdog.core.eviction import DAEMON
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.core.units import format_duration, format_percent
+from watchdog.export.eviction_words import trying_because
 from watchdog.export.phrases import LONGEST_NAME, clock_time, count, inert, span
 
 
@@ -16,7 +18,9 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int 
         why = entry.assessment.protected
         if why:
             return f"the pod is protected: {inert(why, limit)}"
-        return "its DaemonSet would put the pod back on this node at once"
+        return DAEMON
+    if entry.withheld_by is Brake.PENDING and entry.trying is not None:
+        return trying_because(entry.trying)
     bound = _bound(entry, policy, limit) if policy is not None else ""
     return bound or _plain(entry, policy, limit)
 
@@ -30,7 +34,8 @@ def letting_go(entry: PlanEntry, now: Now) -> str:
         return ""
     if entry.due_in_s > 0:
         return until(entry.lets_go_in_s, now.wall_s)
-    return for_another(entry.lets_go_in_s, now.wall_s, most=entry.withheld_by is Brake.PENDING)
+    is_longest = entry.withheld_by is Brake.PENDING and entry.trying is None
+    return for_another(entry.lets_go_in_s, now.wall_s, most=is_longest)
 
 
 def for_another(seconds: float, wall_s: float, *, most: bool = False) -> str:

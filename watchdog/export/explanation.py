@@ -5,7 +5,7 @@ from typing import Final
 from watchdog.core.findings import Assessment
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
-from watchdog.core.units import format_bytes
+from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.advice import advice
 from watchdog.export.clauses import Terms, amount_used, holder, mark, signals, terms, victims
 from watchdog.export.idle_words import observing_because
@@ -77,6 +77,8 @@ def _rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
 
 def _how(outcome: Outcome) -> str:
     entry = outcome.entry
+    if entry.do is Do.EVICT and outcome.result is Result.DONE:
+        return _how_evicted(outcome)
     if entry.do is not Do.KILL or not outcome.signalled:
         return ""
     if outcome.result is Result.INTERRUPTED and entry.definition.grace_s:
@@ -84,3 +86,13 @@ def _how(outcome: Outcome) -> str:
     freed = f", and the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
     # The kubelet knows nothing of it: a SIGKILL of ours shows as Error with exit code 137, never as OOMKilled.
     return f"The processes got {signals(entry.definition)}{freed}; Kubernetes does not show this as OOMKilled."
+
+
+def _how_evicted(outcome: Outcome) -> str:
+    grace = format_duration(outcome.entry.definition.grace_s)
+    freed = f"; the memory was free {span(outcome.release_s)} after that" if outcome.release_s is not None else ""
+    owner = outcome.entry.assessment.pod.owner
+    after = "nothing owns the pod, so none takes its place"
+    if owner is not None:
+        after = f"it is for {inert(owner.kind)} {inert(owner.name)} to put another pod in its place"
+    return f"The Eviction API accepted that, and its containers had {grace} to end{freed}; {after}."

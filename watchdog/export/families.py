@@ -137,6 +137,11 @@ def tally_families(tally: Tally) -> Iterator[Metric]:
     yield histogram("cycle_duration_seconds", "A whole pass.", (), {(): tally.cycle})
 
 
+def event_families(counts: Mapping[str, int]) -> Metric:
+    """What became of the Events on pods; no series where none are written."""
+    return counter("events", "Events on pods, by what became of them.", ("result",), _keyed(counts))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
     """How the last loading of the policy went, and when the last good one was (Unix time)."""

@@ -14,6 +14,8 @@ _SUSPENDED: Final = {
     "lock": "another watchdog holds the lock",
     "journal": "the journal can't be opened",
     "stop_file": "the stop file",
+    "node_annotation": "the annotation of the node",
+    "node_unknown": "the node's own object is not known",
     "policy_not_followed": "the policy has settings that this version can't follow",
 }
 

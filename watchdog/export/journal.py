@@ -28,6 +28,7 @@ from watchdog.export.journal_rows import (
     bound,
     ended_sentence,
     entry_columns,
+    is_eviction,
     released_sentence,
     row_of,
     signalled_sentence,
@@ -40,7 +41,9 @@ __all__ = ["Journal", "JournalError", "UnfinishedDeed"]
 _MOST_WAITING: Final = 1000  # rows kept in memory while the disk takes none
 _MOST_CONTEXTS: Final = 1000
 # Deeds write these themselves, at the very moment, and not with the report that tells of them later.
-_WRITTEN_BY_DEEDS: Final = frozenset({Event.KILL_BEGUN, Event.KILL_ENDED, Event.RELEASED})
+_WRITTEN_BY_DEEDS: Final = frozenset(
+    {Event.KILL_BEGUN, Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED, Event.RELEASED}
+)
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE})
 Statement = tuple[str, Mapping[str, Any]]
 
@@ -114,9 +117,10 @@ class Journal:
         self._submit([(INSERT, bound({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"}))])
 
     def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
-        """Note what came of a deed: its processes are dead, or it failed or was interrupted."""
+        """Note what came of a deed: its processes are dead, its eviction was accepted, it failed or was interrupted."""
         context = self._contexts.get(deed, {})
-        row = base_row(Event.KILL_ENDED.value, self._node, now, ended_sentence(context, result, reason))
+        event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
+        row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
         row |= {"deed": deed, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
         values = {"result": result.value, "at": now.wall_s, "deed": deed}

@@ -6,6 +6,7 @@ from typing import Final
 from watchdog.core.findings import Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.policy import Do
 from watchdog.export.clauses import mark
 from watchdog.export.journal_schema import COLUMNS
 from watchdog.export.news import NewsItem
@@ -105,20 +106,29 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 
+def is_eviction(context: Row) -> bool:
+    """Whether the deed of these columns is an eviction."""
+    return context.get("do") == Do.EVICT.value
+
+
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
-    """Say what came of a kill."""
+    """Say what came of a kill or an eviction."""
+    doing, done = ("evicting", "evicted") if is_eviction(context) else ("killing", "killed")
     why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
-        return f"{_title(context)}: {_victim(context)} was killed{rule}{why}."
-    return f"{_title(context)}: killing {_victim(context)}{rule} {_ENDS[result]}{why}."
+        return f"{_title(context)}: {_victim(context)} was {done}{rule}{why}."
+    return f"{_title(context)}: {doing} {_victim(context)}{rule} {_ENDS[result]}{why}."
 
 
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
     """Say when the memory was seen free."""
     if release_s is not None:
-        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after the first signal."
+        begun = "the eviction was accepted" if is_eviction(context) else "the first signal"
+        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
     why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    if is_eviction(context):
+        return f"{_title(context)}: its memory is not waited for any more{why}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
 
 
@@ -129,4 +139,5 @@ def _title(context: Row) -> str:
 
 
 def _victim(context: Row) -> str:
-    return f"container {inert(str(context['container']))}" if context.get("container") else "the pod"
+    named = context.get("container") if not is_eviction(context) else None
+    return f"container {inert(str(named))}" if named else "the pod"

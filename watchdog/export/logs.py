@@ -19,6 +19,8 @@ _LEVELS: Final[Mapping[Event, int]] = {
     Event.WARNED: logging.WARNING,
     Event.KILL_BEGUN: logging.WARNING,
     Event.EVICT_BEGUN: logging.WARNING,
+    Event.EVICT_BLOCKED: logging.WARNING,
+    Event.EVICT_DELAYED: logging.WARNING,
     Event.WITHHELD: logging.WARNING,
     Event.BREAKER_OPENED: logging.WARNING,
     Event.MISDECLARED: logging.WARNING,

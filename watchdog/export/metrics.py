@@ -1,7 +1,7 @@
 """The metrics: a collector on a registry of its own, fed with one report a pass."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -13,6 +13,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.export.families import (
     Reload,
     account_families,
+    event_families,
     gpu_families,
     pod_families,
     reload_families,
@@ -35,10 +36,12 @@ class Metrics(Collector):
     """All metrics of the daemon, its process's own included.
 
     `update` and `policy_reload` come from one thread; a scrape may come from any other, and sees a whole pass.
+    `events` gives how many Events had which fate, and is asked at each scrape; None: none are written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, events: Callable[[], Mapping[str, int]] | None = None) -> None:
         self.registry = CollectorRegistry()
+        self._events = events
         self._news = News()
         self._state = _State()
         self.registry.register(self)
@@ -64,6 +67,7 @@ class Metrics(Collector):
         if state.reload is not None:
             yield from reload_families(state.reload)
         yield from tally_families(state.tally)
+        yield event_families(self._events() if self._events is not None else {})
         if state.report is not None:
             yield from state_families(state.report)
             yield from gpu_families(state.report)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from watchdog.core.findings import Assessment, Misdeclaration
+from watchdog.core.findings import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
@@ -13,7 +13,7 @@ from watchdog.export.breaker_words import breaker_note
 from watchdog.export.explanation import explanation
 from watchdog.export.phrases import count, elapsed_s, inert, span
 from watchdog.export.sums import all_gaps
-from watchdog.export.words import misdeclared_note, note, outcome_note, release_note
+from watchdog.export.words import delay_note, misdeclared_note, note, outcome_note, release_note
 
 # A gap that comes and goes with every pass is one gap: its end is told once it has stayed away this long.
 _GAP_GONE_S: Final = 10.0
@@ -30,6 +30,8 @@ class Event(StrEnum):
     EXPLAINED = "explained"
     RELEASED = "released"
     EVICT_BEGUN = "evict_begun"
+    EVICT_BLOCKED = "evict_blocked"
+    EVICT_DELAYED = "evict_delayed"
     EVICT_ENDED = "evict_ended"
     WOULD_ACT = "would_act"
     WITHHELD = "withheld"
@@ -75,6 +77,7 @@ class News:
         self._gaps: dict[tuple[GapReason, str], _Seen] = {}
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
         self._breaker_open = False
+        self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
 
     def since(self, report: CycleReport) -> tuple[NewsItem, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
@@ -84,6 +87,7 @@ class News:
             *self._gap_news(report),
             *self._misdeclaration_news(report),
             *self._breaker_news(report),
+            *self._delay_news(report),
             *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
             *(_begun(outcome) for outcome in report.began),
             *(item for outcome in report.outcomes for item in outcome_news(outcome, report)),
@@ -113,12 +117,14 @@ class News:
         for gap in all_gaps(report):
             key = (gap.reason, gap.what)
             seen = self._gaps.get(key)
-            if seen is None:
-                if sum(1 for reason, _ in self._gaps if reason is gap.reason) >= _MOST_GAPS:
+            is_explained = seen is not None and _has_remedy(gap) and not _has_remedy(seen.gap)
+            if seen is None or is_explained:
+                if seen is None and sum(1 for reason, _ in self._gaps if reason is gap.reason) >= _MOST_GAPS:
                     continue
                 sentence = f"{inert(gap.what)}: {inert(gap.why, 600)}"
                 yield NewsItem(event=Event.GAP_BEGAN, at=report.at, sentence=sentence, detail=gap.reason.value)
-            self._gaps[key] = _Seen(gap=gap, first=seen.first if seen else report.at, last=report.at)
+            told = seen.gap if seen is not None and not is_explained else gap
+            self._gaps[key] = _Seen(gap=told, first=seen.first if seen else report.at, last=report.at)
         for key, seen in list(self._gaps.items()):
             if elapsed_s(seen.last, report.at) >= _GAP_GONE_S:
                 del self._gaps[key]
@@ -134,13 +140,26 @@ class News:
         event = Event.BREAKER_OPENED if is_open else Event.BREAKER_CLOSED
         yield NewsItem(event=event, at=report.at, sentence=breaker_note(report))
 
+    def _delay_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        """Evictions that something else than a disruption budget keeps from coming about, each once."""
+        before, self._delayed = self._delayed, frozenset()
+        for entry in report.plan.entries:
+            if entry.trying is None:
+                continue
+            key = (entry.account, entry.trying.until_s)
+            is_delayed = entry.trying.refused and not entry.trying.is_blocked
+            if is_delayed and key not in before:
+                yield _delayed(entry, report)
+            if is_delayed or key in before:
+                self._delayed |= {key}
+
     def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
         listed = {pod.uid for pod in report.pods.pods}
         self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
         for assessment in report.assessments:
             told = self._misdeclared.get(assessment.account.uid, frozenset())
             for skipped in assessment.misdeclarations:
-                if skipped not in told:
+                if skipped not in told and len(told) < MOST_MISDECLARED:
                     told |= {skipped}
                     sentence = misdeclared_note(assessment, skipped)
                     item = NewsItem(event=Event.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
@@ -156,6 +175,11 @@ class _Seen:
     last: Now
 
 
+def _has_remedy(gap: Gap) -> bool:
+    """Whether it is known what helps; a first answer can be long in coming, and then it is told once more."""
+    return "; " in gap.why
+
+
 def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
     return NewsItem(
         event=Event.WITHHELD,
@@ -164,6 +188,16 @@ def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
         assessment=entry.assessment,
         entry=entry,
         detail=entry.withheld_by.value if entry.withheld_by is not None else "",
+    )
+
+
+def _delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
+    return NewsItem(
+        event=Event.EVICT_DELAYED,
+        at=report.at,
+        sentence=delay_note(entry),
+        assessment=entry.assessment,
+        entry=entry,
     )
 
 
@@ -181,15 +215,19 @@ def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterato
     elif entry.do is Do.WARN:
         yield _of(outcome, Event.WARNED, note(entry, outcome.at))
     else:
-        event = Event.KILL_ENDED if entry.do is Do.KILL else Event.EVICT_ENDED
+        event = Event.KILL_ENDED
+        if entry.do is Do.EVICT:
+            event = Event.EVICT_BLOCKED if outcome.result is Result.BLOCKED else Event.EVICT_ENDED
         yield _of(outcome, event, outcome_note(outcome))
         if outcome.release_s is not None:
             yield _of(outcome, Event.RELEASED, release_note(outcome))
 
 
 def _is_told_whole(outcome: Outcome) -> bool:
-    """Whether its owner should be told: a kill of which a signal may have been sent."""
-    return outcome.entry.do is Do.KILL and outcome.result is not Result.OBSERVED and outcome.deed is not None
+    """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
+    if outcome.deed is None or outcome.result is Result.OBSERVED:
+        return False
+    return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
 
 
 def _explained(outcome: Outcome, report: CycleReport) -> NewsItem:

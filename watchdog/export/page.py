@@ -35,7 +35,9 @@ def page(report: CycleReport | None) -> str:
         return _frame("gpu-watchdog", ["<p>No pass has finished yet.</p>"])
     parts = [
         f"<p>{_text(rfc3339(report.at.wall_s))} &middot; {_mode(report)}</p>",
-        _table(("GPU", "Name", "Used", "", "Total"), (_gpu(gpu) for gpu in report.snapshot.gpus), "No GPU seen."),
+        _table(
+            ("GPU", "Name", "Used", "", "Total"), (_gpu(gpu, report) for gpu in report.snapshot.gpus), "No GPU seen."
+        ),
         "<h2>Accounts</h2>",
         _table(
             ("Pod", "Container", "Used", "Declared", "Allowed", "Verdict", "Rule"),
@@ -61,6 +63,8 @@ def _frame(title: str, parts: Iterable[str]) -> str:
 
 
 def _mode(report: CycleReport) -> str:
+    if report.maintenance is not None:
+        return f"the GPUs are under maintenance, and nobody is acted on: {_text(report.maintenance, 600)}"
     if report.suspended:
         return f"told to enforce, but only observing: {_text(', '.join(report.suspended))}"
     return "enforcing" if report.enforcing else "observing: nothing is done"
@@ -72,8 +76,10 @@ def _table(titles: tuple[str, ...], rows: Iterable[list[str]], empty: str) -> st
     return f"<table><tr>{head}</tr>{body}</table>" if body else f"<p>{_text(empty)}</p>"
 
 
-def _gpu(gpu: Gpu) -> list[str]:
+def _gpu(gpu: Gpu, report: CycleReport) -> list[str]:
     name = f"{gpu.name} {gpu.profile or ''}".strip()
+    if not gpu.up and report.maintenance is not None:
+        return [_cell(str(gpu.index)), _cell(name), _cell("under maintenance"), _cell(""), _cell("")]
     if not gpu.up:
         return [_cell(str(gpu.index)), _cell(name), '<td class="over">does not answer</td><td></td><td></td>']
     meter = ""

@@ -36,6 +36,7 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "pods_synced_at": rfc3339(synced.wall_s) if synced is not None else None,
         "pods_stale": synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s,
         "breaker": _breaker(report),
+        "maintenance": inert(report.maintenance, 600) if report.maintenance is not None else None,
     }
 
 
@@ -65,6 +66,20 @@ def _unattributed(use: Unattributed) -> dict[str, Any]:
     return {"pid": use.pid, "gpu": use.gpu, "used": use.used, "reason": use.reason.value}
 
 
+def _trying(entry: PlanEntry, report: CycleReport) -> dict[str, Any] | None:
+    """An eviction that has not come about yet."""
+    trying, now_s = entry.trying, report.at.boottime_s
+    if trying is None:
+        return None
+    return {
+        "tries": trying.tries,
+        "blocked": trying.is_blocked,
+        "refused": inert(trying.refused, 600) or None,
+        "next_in_s": json_seconds(max(trying.next_s - now_s, 0.0)) if trying.next_s is not None else None,
+        "gives_up_in_s": json_seconds(max(trying.until_s - now_s, 0.0)),
+    }
+
+
 def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     held = entry.withheld_by is not None
@@ -88,5 +103,6 @@ def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
         "observes": entry.assessment.observes,
         "lets_go_in_s": json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         "held_because": withheld_because(entry, report.policy) if held else None,
+        "trying": _trying(entry, report),
         "sentence": forecast(entry, report.at, report.policy, report.suspended),
     }

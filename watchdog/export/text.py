@@ -66,13 +66,19 @@ def _head(report: CycleReport, width: int) -> list[str]:
     text += ", nothing is done." if policy.mode == "observe" else "."
     if report.suspended:
         text += f" Enforcement is suspended: {', '.join(inert(reason) for reason in report.suspended)}."
+    if report.maintenance is not None:
+        text += f" The GPUs are under maintenance: {inert(report.maintenance, 600)}."
     return _wrap(text, width)
+
+
+def _blind(report: CycleReport) -> str:
+    return "NVML did not answer" if report.maintenance is None else "NVML is let go while that lasts"
 
 
 def _gpus(report: CycleReport, width: int, *, colour: bool) -> list[str]:
     gpus = report.snapshot.gpus
     if not gpus:
-        return ["Not known: NVML did not answer." if report.snapshot.blind else "None seen."]
+        return [f"Not known: {_blind(report)}." if report.snapshot.blind else "None seen."]
     residual = residual_by_gpu(report)
     columns = (
         Column(title="GPU"),
@@ -109,7 +115,7 @@ def _labels(report: CycleReport) -> dict[str, str]:
 def _cannot_say(report: CycleReport) -> list[str]:
     """Why nothing can be said of any account, rather than that there is none; nothing where it can."""
     if report.snapshot.blind:
-        return ["Can't say: NVML did not answer."]
+        return [f"Can't say: {_blind(report)}."]
     if report.pods.synced is None:
         return ["Can't say: no pod list is known (--pods)."]
     return []

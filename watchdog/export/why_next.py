@@ -75,7 +75,7 @@ def _acts(account: Part, status: Part) -> bool:
 def _under_way(under_way: Part, status: Part) -> str:
     container, grace_s = under_way.text("container"), under_way.number("grace_s") or 0
     if under_way.text("do") == "evict":
-        return "An eviction of this pod is under way."
+        return _eviction(grace_s, status)
     whose = f"container {inert(container)}" if container is not None else "this pod"
     killed, now = under_way.moment("sigkill_at"), status.moment("at")
     got = "SIGKILL"
@@ -86,6 +86,15 @@ def _under_way(under_way: Part, status: Part) -> str:
     timeout_s = status.number("release_timeout_s")
     waits = f", at most {format_duration(timeout_s)}" if timeout_s else ""
     return f"A kill of {whose} is under way: its processes got {got}, and then their memory is waited for{waits}."
+
+
+def _eviction(grace_s: float, status: Part) -> str:
+    timeout_s = status.number("release_timeout_s")
+    waits = f", at most {format_duration(timeout_s)} longer than that" if timeout_s else ""
+    return (
+        f"An eviction of this pod is under way: the API server has accepted it, its containers have "
+        f"{format_duration(grace_s)} to end, and then its memory is waited for{waits}."
+    )
 
 
 def _signals_at(killed: float, grace_s: float, now: float) -> str:
@@ -142,7 +151,8 @@ def _held(entry: Part, whom: str, due_s: float, now: float | None) -> str:
     when = f"would be due in {span(due_s)}" if due_s > 0 else "is due"
     held = "held back then" if due_s > 0 else "held back"
     if lets_go_s is not None and now is not None:
-        held += until(lets_go_s, now) if due_s > 0 else for_another(lets_go_s, now, most=brake == "pending")
+        is_longest = brake == "pending" and entry.part("trying") is None
+        held += until(lets_go_s, now) if due_s > 0 else for_another(lets_go_s, now, most=is_longest)
     because = inert(entry.text("held_because") or f"the brake {brake} holds", 1000)
     stays = (
         ""

@@ -13,11 +13,11 @@ from watchdog.export.phrases import clock_time, inert
 _TOLD: Final = frozenset(
     {
         *(Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, Event.EXPLAINED, Event.RELEASED),
-        *(Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED),
+        *(Event.KILL_ENDED, Event.EVICT_BLOCKED, Event.EVICT_DELAYED, Event.EVICT_ENDED),
     }
 )
-# An explanation says in full what these two say in short.
-_EXPLAINED: Final = frozenset({Event.KILL_ENDED, Event.RELEASED})
+# An explanation says in full what these say in short.
+_EXPLAINED: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.RELEASED})
 _DECIDED: Final = frozenset({Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, "intended"})
 
 

@@ -24,6 +24,7 @@ from watchdog.export.clauses import (
     usage,
     victims,
 )
+from watchdog.export.eviction_words import AGAIN, refusal
 from watchdog.export.idle_words import is_idle, observing_because
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
 
@@ -45,6 +46,19 @@ def note(
     `observing` says that nothing will be done, `suspended` why, where the policy says enforce; `processes` is how many
     will be signalled (default: those listed). With the policy the sentence has the numbers of what holds a step back.
     """
+    return fit(note_writer(entry, now, observing=observing, processes=processes, policy=policy, suspended=suspended))
+
+
+def note_writer(
+    entry: PlanEntry,
+    now: Now,
+    *,
+    observing: bool = False,
+    processes: int | None = None,
+    policy: Policy | None = None,
+    suspended: tuple[str, ...] = (),
+) -> Callable[[int], str]:
+    """What `note` says, as a function of the longest name that is written out; for `fit`."""
 
     def write(limit: int) -> str:
         why = f"{usage(entry, now, limit)} {because(entry, limit, policy)}"
@@ -53,17 +67,28 @@ def note(
         idle = observing_because(entry.assessment, limit, policy, suspended) if observing else ""
         return f"{why} {_follow(entry, limit, idle=idle, processes=processes)}"
 
-    return _fit(write)
+    return write
 
 
-def outcome_note(outcome: Outcome) -> str:
-    """Say what came of a step, in at most 1 kB of UTF-8."""
+def outcome_note(outcome: Outcome, size: int = LONGEST_NOTE) -> str:
+    """Say what came of a step, in at most `size` bytes of UTF-8 (1 kB)."""
 
     def write(limit: int) -> str:
         what = _OUTCOMES[outcome.result](outcome, limit)
         return f"{capital(holder(outcome.entry.assessment, limit))}: {what}{_by(outcome.entry, limit)}."
 
-    return _fit(write)
+    return fit(write, size)
+
+
+def delay_note(entry: PlanEntry) -> str:
+    """Say that an eviction has not come about yet, and why, in at most 1 kB of UTF-8."""
+
+    def write(limit: int) -> str:
+        why = refusal(entry.trying.refused, max(limit, 120)) if entry.trying is not None else ""
+        what = f"{_deed(_VERBS[entry.do].doing, entry, None, limit)} has not come about yet {AGAIN}: {why}"
+        return f"{capital(holder(entry.assessment, limit))}: {what}{_by(entry, limit)}."
+
+    return fit(write)
 
 
 def release_note(outcome: Outcome) -> str:
@@ -72,14 +97,14 @@ def release_note(outcome: Outcome) -> str:
     def write(limit: int) -> str:
         title = capital(holder(outcome.entry.assessment, limit))
         if outcome.release_s is not None:
-            return f"{title}: its memory was free again {span(outcome.release_s)} after the first signal."
+            return f"{title}: its memory was free again {span(outcome.release_s)} after {_beginning(outcome.entry)}."
         return f"{title}: its memory has not been seen free again{_reason(outcome, limit)}."
 
-    return _fit(write)
+    return fit(write)
 
 
-def misdeclared_note(assessment: Assessment, skipped: Misdeclaration) -> str:
-    """Say which declaration of a pod was skipped, why, and what holds instead, in at most 1 kB of UTF-8."""
+def misdeclared_note(assessment: Assessment, skipped: Misdeclaration, size: int = LONGEST_NOTE) -> str:
+    """Say which declaration of a pod was skipped, why, and what holds instead, in at most `size` bytes of UTF-8."""
     pod = inert(assessment.pod.title)
     if assessment.verdict is Verdict.MISDECLARED:
         instead = "No other declaration holds, so the pod is measured and left alone."
@@ -87,7 +112,9 @@ def misdeclared_note(assessment: Assessment, skipped: Misdeclaration) -> str:
         instead = "Nothing is declared instead, so the pod is measured and left alone."
     else:
         instead = f"{format_bytes(assessment.declared)} {source(assessment)} holds instead."
-    return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {inert(skipped.why, 400)}. {instead}", LONGEST_NOTE)
+    why = inert(skipped.why, 400)
+    end = "" if why.endswith(("?", ".")) else "."
+    return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {why}{end} {instead}", size)
 
 
 def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = ()) -> str:
@@ -110,7 +137,7 @@ def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None, suspended
         why = because(entry, limit, policy, in_bytes=True)
         return f"{who}, {_when(entry)}: {'would ' if idle else ''}{deed}{how}. {why}{nothing}"
 
-    return _fit(write)
+    return fit(write)
 
 
 def what_follows(entries: Iterable[PlanEntry]) -> list[PlanEntry]:
@@ -187,9 +214,14 @@ def _tried(outcome: Outcome, limit: int) -> str:
 
 
 def _done(outcome: Outcome, limit: int) -> str:
-    freed = f"; the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
+    begun = _beginning(outcome.entry)
+    freed = f"; the memory was free {span(outcome.release_s)} after {begun}" if outcome.release_s else ""
     done = _deed(_VERBS[outcome.entry.do].done, outcome.entry, len(outcome.signalled) or None, limit)
     return f"{done}{_reason(outcome, limit)}{freed}"
+
+
+def _beginning(entry: PlanEntry) -> str:
+    return "the eviction was accepted" if entry.do is Do.EVICT else "the first signal"
 
 
 def _observed(outcome: Outcome, limit: int) -> str:
@@ -202,17 +234,17 @@ def _observed(outcome: Outcome, limit: int) -> str:
 _OUTCOMES: Final[dict[Result, Callable[[Outcome, int], str]]] = {
     Result.DONE: _done,
     Result.FAILED: lambda outcome, limit: f"{_tried(outcome, limit)} failed{_reason(outcome, limit)}",
-    Result.BLOCKED: lambda outcome, limit: f"{_tried(outcome, limit)} was blocked{_reason(outcome, limit)}",
+    Result.BLOCKED: lambda outcome, limit: f"{_tried(outcome, limit)} is blocked {AGAIN}{_reason(outcome, limit)}",
     Result.GONE: lambda outcome, limit: f"{_tried(outcome, limit)} was not needed any more{_reason(outcome, limit)}",
     Result.INTERRUPTED: lambda outcome, limit: f"{_tried(outcome, limit)} was interrupted{_reason(outcome, limit)}",
     Result.OBSERVED: _observed,
 }
 
 
-def _fit(write: Callable[[int], str]) -> str:
-    """Write with names as long as they are, or shorter where the whole would not fit an Event's note."""
+def fit(write: Callable[[int], str], size: int = LONGEST_NOTE) -> str:
+    """Write with names as long as they are, or shorter where it would not fit the note of an Event, or `size` bytes."""
     for limit in (LONGEST_NAME, 63):
         text = write(limit)
-        if len(text.encode("utf-8", errors="replace")) <= LONGEST_NOTE:
+        if len(text.encode("utf-8", errors="replace")) <= size:
             return text
-    return clip(write(24), LONGEST_NOTE)
+    return clip(write(24), size)

@@ -58,6 +58,10 @@ class NamespaceFile:
             self._problem = str(error)
         return self._last, self._gaps if self._problem is None else (*self._gaps, self._unread(self._problem))
 
+    def has_changed(self) -> bool:
+        """Whether `read` may find something new."""
+        return self._file.has_changed()
+
     def _unread(self, problem: str) -> Gap:
         return _gap(f"namespaces file {self._file.path}", f"{problem}; what was read before is kept; {_REMEDY}")
 

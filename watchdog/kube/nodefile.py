@@ -5,7 +5,8 @@ from typing import Final
 
 from watchdog.core.model import Gap, GapReason, Node, Now
 from watchdog.kube.followed import FollowedFile
-from watchdog.kube.wire import DECODE_ERRORS, NODE_DECODER, split_items
+from watchdog.kube.nodes import decode_node
+from watchdog.kube.wire import DECODE_ERRORS, split_items
 
 _REMEDY: Final = "write `kubectl get node NAME -o json` to it, to another name first and then renamed"
 
@@ -15,10 +16,9 @@ def parse_node(text: bytes, name: str) -> Node:
     nodes = []
     for item in split_items(text, "Node"):
         try:
-            metadata = NODE_DECODER.decode(item).metadata
+            nodes.append(decode_node(item))
         except DECODE_ERRORS as error:
             raise ValueError(f"a node in it can't be read: {error}") from error
-        nodes.append(Node(name=metadata.name, labels=metadata.labels or {}))
     matching = [node for node in nodes if name in ("", node.name)]
     if len(matching) != 1:
         names = ", ".join(node.name for node in nodes[:5]) or "none"
@@ -48,6 +48,10 @@ class NodeFile:
         except ValueError as error:
             self._problem = str(error)
         return self._last, () if self._problem is None else (self._gap(self._problem),)
+
+    def has_changed(self) -> bool:
+        """Whether `read` may find something new."""
+        return self._file.has_changed()
 
     def _gap(self, problem: str) -> Gap:
         what = f"node file {self._file.path}"

@@ -40,7 +40,7 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
             continue
         if node and raw.spec.node_name and raw.spec.node_name != node:
             continue
-        pod = _pod(raw)
+        pod = pod_of(raw)
         first = pods.setdefault(pod.uid, pod)
         if first is not pod:
             why = f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out; {_LOOK}"
@@ -48,7 +48,8 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
     return tuple(pods.values()), tuple(gaps)
 
 
-def _pod(raw: RawPod) -> Pod:
+def pod_of(raw: RawPod) -> Pod:
+    """The pod that one decoded object says."""
     metadata, spec, status = raw.metadata, raw.spec, raw.status or RawStatus()
     annotations = metadata.annotations or {}
     deadline = metadata.deletion_timestamp

@@ -101,10 +101,24 @@ class RawLabelled(msgspec.Struct, gc=False):
     labels: dict[str, str] | None = None
 
 
+class RawNodeMetadata(RawLabelled, gc=False):
+    """`metadata` of a node."""
+
+    annotations: dict[str, str] | None = None
+    uid: str = ""
+
+
+class RawNodeStatus(msgspec.Struct, gc=False):
+    """`status` of a node."""
+
+    capacity: dict[str, str | int | float] | None = None
+
+
 class RawNode(msgspec.Struct, gc=False):
     """A node."""
 
-    metadata: RawLabelled
+    metadata: RawNodeMetadata
+    status: RawNodeStatus | None = None
 
 
 class RawNamespace(msgspec.Struct, gc=False):

@@ -1,9 +1,9 @@
 """What a GPU driver is asked for, and what it gives: the place where NVML and the simulated node meet the scan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from watchdog.core.model import Gap, Gpu, MigParent, Use
+from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,27 @@ class DriverReading:
     gaps: tuple[Gap, ...] = ()
     blind: bool = False
     unseen: frozenset[str] = frozenset()
+
+
+def let_go(why: str, last: DriverReading | None = None) -> DriverReading:
+    """Stand in for a reading while the driver is let go for maintenance: what the last one saw, without any number.
+
+    Not even the sizes are kept: an instance of MIG may be gone by now.
+    """
+    said = f"{why}: its GPUs are under maintenance, and NVML is let go; it is opened again when that is over"
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", why=said)
+    if last is None:
+        return DriverReading(driver=None, gaps=(gap,), blind=True)
+    gpus = (replace(gpu, up=False, listed=False, total=None, used=None, reserved=None) for gpu in last.gpus)
+    return DriverReading(
+        driver=None,
+        gpus=tuple(gpus),
+        parents=last.parents,
+        uses=tuple(replace(use, used=None) for use in last.uses),
+        gaps=(gap,),
+        blind=True,
+        unseen=last.unseen,
+    )
 
 
 class Driver(Protocol):

@@ -5,8 +5,16 @@ import queue
 import signal
 import threading
 import time
+from contextlib import suppress
+from enum import Enum, auto
 
 from watchdog.node.driver import Driver, DriverReading
+
+
+class _Order(Enum):
+    """What the thread is to do besides reading."""
+
+    LET_GO = auto()
 
 
 class DriverBusyError(RuntimeError):
@@ -22,7 +30,7 @@ class DriverThread:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._lock = threading.Lock()
-        self._requests: queue.SimpleQueue[frozenset[str] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[frozenset[str] | _Order | None] = queue.SimpleQueue()
         self._reading: DriverReading | None = None
         self._busy_since: float | None = None
         self._closing = False
@@ -32,12 +40,12 @@ class DriverThread:
 
     @property
     def busy(self) -> bool:
-        """Whether a reading is under way."""
+        """Whether a reading is under way, or the driver is being let go."""
         return self._busy_since is not None
 
     @property
     def busy_since(self) -> float | None:
-        """When the reading under way was asked for, in seconds of time.monotonic(); None if there is none."""
+        """When what is under way was asked for, in seconds of time.monotonic(); None if nothing is."""
         return self._busy_since
 
     def request(self, only: frozenset[str] | None = None) -> None:
@@ -45,6 +53,16 @@ class DriverThread:
 
         A reading that nobody has taken is dropped.
         """
+        self._give(only)
+
+    def let_go(self) -> None:
+        """Have the driver let go; a later reading opens it again. DriverBusyError as with `request`.
+
+        It is done once the thread is not `busy` any more, and the descriptor is readable then.
+        """
+        self._give(_Order.LET_GO)
+
+    def _give(self, order: frozenset[str] | _Order | None) -> None:
         with self._lock:
             if self._closing:
                 raise DriverBusyError("the driver is being closed")
@@ -52,10 +70,10 @@ class DriverThread:
                 raise DriverBusyError(f"a reading is under way since {time.monotonic() - self._busy_since:.1f} s")
             self._drop()
             self._busy_since = time.monotonic()
-        self._requests.put(only)
+        self._requests.put(order)
 
     def fileno(self) -> int:
-        """The file descriptor that is readable while a reading is there to be taken."""
+        """The file descriptor that becomes readable when a reading is there to be taken, or the driver was let go."""
         return self._event
 
     def take(self) -> DriverReading | None:
@@ -84,18 +102,23 @@ class DriverThread:
 
     def _drop(self) -> DriverReading | None:
         reading, self._reading = self._reading, None
-        if reading is not None:
-            os.eventfd_read(self._event)
+        if self._event >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._event)
         return reading
 
     def _run(self) -> None:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            only = self._requests.get()
+            order = self._requests.get()
             if self._closing:
                 break
-            reading = self._driver.read(only)
+            reading = None
+            if isinstance(order, _Order):
+                self._driver.close()
+            else:
+                reading = self._driver.read(order)
             with self._lock:
                 self._reading = reading
                 self._busy_since = None

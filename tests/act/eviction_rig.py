@@ -1,0 +1,167 @@
+"""A node whose passes are made by hand, with a stand-in for the API server: it keeps tries until the test answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.act.rig import Group, MemoryRecord
+from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from watchdog.act import Deeds
+from watchdog.core.assess import Setting
+from watchdog.core.eviction import Answer, Attempt, Reply
+from watchdog.core.ledger import AccountState, Trying
+from watchdog.core.model import Now, Pod, PodList, Process, Snapshot
+from watchdog.core.plan import Conditions, Outcome, PlanEntry
+from watchdog.core.policy import Policy
+from watchdog.cycle import Cycle
+from watchdog.deed import Record
+from watchdog.evictions import Evictions, Evictor
+from watchdog.node.driver import DriverReading
+from watchdog.node.scan import Scanner
+from watchdog.passes import Finish, Pass, View
+
+EVICT_AT_ONCE = step("100%", 0, "evict", grace_s=10.0)
+
+
+class Seen(Scanner):
+    """A scanner that gives the snapshot which the test has made."""
+
+    def __init__(self) -> None:
+        self.now: Snapshot = snapshot()
+        self.again: Snapshot | None = None
+
+    def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
+        return replace(self.now, at=now)
+
+    def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
+        return replace(self.again or self.now, at=now)
+
+    def may_be_listed(self, key: object, snapshot: Snapshot) -> bool:
+        return False
+
+
+@dataclass
+class Answers:
+    """Stands where the API is: keeps what it is handed, and gives what the test says."""
+
+    tries: list[Attempt] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+
+    def begin(self, attempt: Attempt) -> None:
+        self.tries.append(attempt)
+
+    def take(self) -> tuple[Reply, ...]:
+        replies, self.replies = tuple(self.replies), []
+        return replies
+
+
+@dataclass
+class World:
+    """A node with one pod `a` (4Gi used, 1Gi declared, PID 5) and whatever else a test puts on it."""
+
+    policy: Policy = field(default_factory=lambda: policy(rule(EVICT_AT_ONCE)))
+    pods: tuple[Pod, ...] = (pod("a", container(declared="1Gi")),)
+    used: Mapping[int, int | None] = field(default_factory=lambda: {5: 4 * Gi})
+    processes: tuple[Process, ...] = ()
+    record: MemoryRecord = field(default_factory=MemoryRecord)
+    api: Evictor | None = field(default_factory=Answers)
+    group: Group = field(default_factory=Group)
+    free: int | None = None  # of the card, in bytes
+    journal: Record | None = None  # in place of `record`
+
+    def __post_init__(self) -> None:
+        record = self.journal or self.record
+        self.second = 0.0
+        self.objection: str | None = None
+        self.began: list[Outcome] = []
+        self.ended: list[Outcome] = []
+        self.seen = Seen()
+        deeds = Deeds(self.group, record, lambda: at(self.second))
+        self.evictions = Evictions(self.api, record, lambda: at(self.second))
+        self.cycle = Cycle(self.seen, deeds, self.evictions)
+
+    @property
+    def tries(self) -> list[Attempt]:
+        """Every try that was handed in."""
+        assert isinstance(self.api, Answers)
+        return self.api.tries
+
+    @property
+    def trying(self) -> Trying | None:
+        """How the eviction of pod a stands in the ledger."""
+        return self.state.trying
+
+    @property
+    def state(self) -> AccountState:
+        """What is remembered of the account of pod a."""
+        return next(state for key, state in self.cycle.ledger.accounts.items() if key.uid == "a")
+
+    def open(self, second: float, **conditions: bool) -> Pass:
+        """A pass as far as its plan; `enforcing` and the conditions of a pass can be named."""
+        self.second = second
+        total = 80 * Gi
+        card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()
+        self.seen.now = snapshot([use(pid, used) for pid, used in self.used.items()], self.processes, [card])
+        return self.cycle.open(DriverReading(driver=None), self.view(**conditions), at(second), at(second))
+
+    def close(self, opened: Pass, *, answers: bool = True) -> Finish:
+        """The rest of a pass; `answers` says that the driver gives a second look."""
+        second = DriverReading(driver=None) if answers else None
+        finish = self.cycle.close(opened, second, at(self.second))
+        self.began += finish.began
+        self.ended += finish.outcomes
+        return finish
+
+    def look(self, second: float, **conditions: bool) -> Finish:
+        """A whole pass."""
+        return self.close(self.open(second, **conditions))
+
+    def answer(self, answer: Answer, reason: str = "", wait_s: float = 5.0, *, number: int = -1) -> None:
+        """Let the API answer a try (the last one), and the daemon wake up for it."""
+        assert isinstance(self.api, Answers)
+        ticket = self.tries[number].ticket
+        self.api.replies.append(Reply(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s))
+        self.wake()
+
+    def wake(self, second: float | None = None) -> None:
+        """What the daemon does between passes."""
+        self.second = self.second if second is None else second
+        self.cycle.advance(at(self.second), lambda _entry: self.objection)
+        self.ended += self.cycle.take_ended()
+
+    def view(self, *, enforcing: bool = True, **conditions: bool) -> View:
+        """What a pass takes as given."""
+        return View(
+            pods=PodList(pods=self.pods, synced=at(self.second)),
+            setting=Setting(policy=self.policy, node=NODE),
+            conditions=Conditions(**conditions),
+            enforcing=enforcing,
+        )
+
+    def results(self) -> list[str]:
+        """What was told, in order, of what did not merely begin."""
+        return [outcome.result.value for outcome in self.ended]
+
+    def reason(self) -> str:
+        """Why the last thing ended as it did."""
+        return self.ended[-1].reason
+
+
+def planned(finish: Finish, do: str = "evict") -> PlanEntry:
+    """The plan's entry of a step that does this."""
+    return next(entry for entry in finish.plan.entries if entry.do.value == do)
+
+
+def begun(world: World) -> World:
+    """A world in which an eviction has just been begun."""
+    world.look(0)
+    assert len(world.tries) == 1
+    return world
+
+
+def blocked(world: World, wait_s: float = 5.0) -> World:
+    """A world in which the first try was blocked."""
+    begun(world).answer(Answer.BLOCKED, "the disruption budget b needs 2 healthy pods and has 2 currently", wait_s)
+    return world
+
+
+__all__ = ["EVICT_AT_ONCE", "Answers", "Gi", "World", "begun", "blocked", "planned", "process"]

@@ -1,0 +1,176 @@
+"""Evictions, moment by moment: the passes are made by hand, and the API server answers what the test says."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, planned
+from tests.worlds import Gi, at, container, pod, policy, process, rule, step
+from watchdog.core.brakes import Brake
+from watchdog.core.eviction import Answer
+from watchdog.core.plan import Result
+
+
+def test_the_intention_comes_first_and_the_try_has_the_uid_and_the_grace() -> None:
+    """Points 27 and 31: the journal, then one try, by UID, with the grace in whole seconds; brakes count it once."""
+    world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=1.2)))))
+    (attempt,) = world.tries
+    assert world.record.lines == [("intend", "5")]
+    assert (attempt.namespace, attempt.name, attempt.uid) == ("ns", "pod-a", "a")
+    assert (attempt.number, attempt.grace_s, attempt.is_unsure) == (1, 2, False)
+    assert len(world.cycle.ledger.brakes.begun[()]) == 1
+    assert (world.began, world.ended) == ([], [])
+
+
+@pytest.mark.parametrize(("grace_s", "given"), [(0.0, 1), (0.3, 1), (10.0, 10), (10.001, 11)])
+def test_the_grace_is_whole_seconds_and_at_least_one(grace_s: float, given: int) -> None:
+    """A grace of 0 would be a deletion by force."""
+    world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=grace_s)))))
+    assert world.tries[0].grace_s == given
+
+
+def test_without_the_journal_nothing_is_tried() -> None:
+    """Point 31: while the journal can't be written nobody is evicted, and that is said."""
+    world = World()
+    world.record.broken = True
+    finish = world.look(0)
+    assert world.tries == []
+    assert planned(finish).withheld_by is Brake.JOURNAL
+    assert world.cycle.ledger.brakes.begun == {}
+
+
+def test_without_an_api_it_fails_at_once() -> None:
+    """With `--pods` there is no API: failed, nothing intended, no second look, and the step waits before it repeats."""
+    world = World(api=None)
+    opened = world.open(0)
+    assert opened.only == frozenset()
+    world.close(opened, answers=False)
+    assert (world.results(), world.reason(), world.record.lines) == (["failed"], "no API", [])
+    world.look(1)
+    assert world.results() == ["failed"]
+
+
+def test_observing_evicts_nobody() -> None:
+    """In observe mode it ends as observed, and the API is not asked."""
+    world = World()
+    world.look(0, enforcing=False)
+    assert (world.results(), world.tries, world.record.lines) == (["observed"], [], [])
+
+
+def test_no_try_without_a_second_look() -> None:
+    """Law 3: an eviction too is looked at twice; where the driver does not answer the second time nothing is done."""
+    world = World()
+    opened = world.open(0)
+    assert opened.only == {"GPU-0"}
+    world.close(opened, answers=False)
+    assert world.tries == []
+    opened = world.open(1)
+    world.seen.again = replace(world.seen.now, uses=())
+    world.close(opened)
+    assert (world.tries, world.record.lines) == ([], [])
+    assert (world.results(), world.reason()) == (["gone"], "its use was at or below the mark again")
+
+
+def test_accepted_then_released() -> None:
+    """After 201 it is under way like a kill, until the driver lists none of the pod's processes any more."""
+    world = begun(World())
+    world.second = 2.0
+    world.answer(Answer.ACCEPTED)
+    assert world.record.lines[1:] == [("end", "done")]
+    assert world.state.under_way is not None
+    assert world.state.under_way.whole_pod
+    assert world.state.under_way.until_s == at(2 + 10 + 30).boottime_s
+    world.look(3)
+    (outcome,) = world.began
+    assert (outcome.result, outcome.deed, outcome.release_s) == (Result.DONE, 7, None)
+    assert world.ended == []
+    world.used = {}
+    world.look(8.5)
+    (outcome,) = world.ended
+    assert (outcome.result, outcome.reason, outcome.release_s) == (Result.DONE, "", 6.5)
+    assert world.record.lines[-1] == ("released", "6.5")
+    assert len(world.tries) == 1
+    after = world.state
+    assert after.under_way is None
+
+
+def test_the_reaction_is_measured_to_the_acceptance() -> None:
+    """From the last reading that was not above the mark to the moment at which the API server took it."""
+    world = World(used={5: Gi})
+    world.look(0)
+    world.used = {5: 4 * Gi}
+    begun_at = world.look(1)
+    assert planned(begun_at).trying is not None
+    world.second = 1.5
+    world.answer(Answer.ACCEPTED)
+    world.look(2)
+    assert world.began[0].reaction_s == pytest.approx(1.5)
+
+
+def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
+    """The whole pod goes: the memory of every process of it counts, of those too that came after the eviction."""
+    two = pod("a", container("main", "1Gi"), container("side"))
+    world = World(pods=(two,), used={5: 4 * Gi, 6: Gi}, processes=(process(6, "a/side"), process(7, "a/side")))
+    begun(world).answer(Answer.ACCEPTED)
+    world.used = {7: Gi}
+    world.look(3)
+    world.used = {7: Gi}
+    world.look(5)
+    assert world.ended == []
+    world.used = {}
+    world.look(6)
+    assert world.results() == ["done"]
+
+
+def test_memory_that_does_not_come_back_is_given_up() -> None:
+    """After the grace and release_timeout the next deed need not wait longer, and that is said."""
+    world = begun(World())
+    world.answer(Answer.ACCEPTED)
+    world.look(39.9)
+    assert world.ended == []
+    world.look(40)
+    assert (world.results(), world.ended[0].release_s) == (["done"], None)
+    assert "the driver still lists its memory" in world.reason()
+    assert ("released", "None") in world.record.lines
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [(Answer.GONE, "gone"), (Answer.SPARED, "interrupted"), (Answer.REFUSED, "failed")],
+)
+def test_answers_that_end_it(answer: Answer, result: str) -> None:
+    """Gone, spared by the fresh look, refused: told at once, nothing is under way, and the step waits 10 s."""
+    world = begun(World())
+    world.answer(answer, "so it is")
+    assert (world.results(), world.reason()) == ([result], "so it is")
+    assert ("end", result) in world.record.lines
+    assert (world.trying, world.state.under_way) == (None, None)
+    for second in range(1, 10):
+        world.look(second)
+    assert len(world.tries) == 1
+    world.look(10)
+    assert len(world.tries) == 2
+    assert world.record.lines.count(("intend", "5")) == 2
+
+
+def test_other_steps_keep_their_timers() -> None:
+    """Point 27: an eviction that comes to nothing begins no other step's time anew."""
+    later = step("100%", 20, "kill", grace_s=0.0)
+    world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
+    begun(world)
+    for second in range(1, 10):
+        world.look(second)
+    world.answer(Answer.REFUSED, "403")
+    assert world.state.timers[later.signature].counted_s == 9.0
+
+
+def test_after_it_came_about_the_timers_begin_anew() -> None:
+    """Point 18: after an eviction has ended the timers of force begin anew."""
+    later = step("100%", 20, "kill", grace_s=0.0)
+    world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
+    begun(world)
+    world.look(5)
+    world.answer(Answer.ACCEPTED)
+    world.used = {}
+    world.look(9)
+    assert later.signature not in world.state.timers

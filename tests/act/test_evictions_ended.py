@@ -1,0 +1,233 @@
+"""What ends an eviction that has not come about, and what is left of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE, Answers, World, begun, blocked
+from tests.worlds import Gi, at, container, pod, policy, rule, step
+from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, Answer
+from watchdog.core.model import Owner
+from watchdog.core.plan import Result
+from watchdog.core.policy import Protect
+
+
+def test_use_that_falls_ends_it() -> None:
+    """Law 5: a reading at or below the mark, and it is not tried again."""
+    world = blocked(World())
+    world.used = {5: Gi}
+    world.look(5)
+    assert (world.results(), world.reason()) == (["blocked", "gone"], "its use was at or below the mark again")
+    assert ("end", "gone") in world.record.lines
+    assert world.trying is None
+    world.look(60)
+    assert len(world.tries) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"enforcing": False}, "enforcement was withdrawn before it came about"),
+        ({"maintenance": True}, "the GPUs came under maintenance before it came about"),
+    ],
+)
+def test_force_withdrawn_ends_it(change: dict[str, bool], reason: str) -> None:
+    """Points 33 and 34: the stop file, a policy that observes, maintenance: it is not tried again, and that is said."""
+    world = blocked(World(), wait_s=60.0)
+    world.look(1, **change)
+    assert (world.results(), world.reason()) == (["blocked", "interrupted"], reason)
+    assert world.record.lines[-2:] == [("end", "interrupted"), ("released", "None")]
+
+
+def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
+    """Point 33: between the look at the pod and the eviction itself the thread sees that it is not wanted any more."""
+    world = begun(World())
+    assert world.tries[0].is_wanted()
+    world.objection = "enforcement was withdrawn"
+    world.wake(0.5)
+    assert not world.tries[0].is_wanted()
+    world.answer(Answer.WITHDRAWN)
+    assert world.results() == ["interrupted"]
+    assert "not permitted on it any more" in world.reason()
+
+
+def test_a_policy_that_protects_the_pod_ends_it() -> None:
+    """A reload that spares the pod, or whose rule evicts no more, counts before the next try."""
+    world = blocked(World(), wait_s=60.0)
+    world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
+    world.look(1)
+    assert (world.results()[-1], world.reason()) == (
+        "interrupted",
+        "the pod is protected now: the policy protects namespace ns",
+    )
+
+
+def test_a_rule_that_evicts_no_more_ends_it() -> None:
+    """A reload whose rule only kills: the old step is not carried on."""
+    world = blocked(World(), wait_s=60.0)
+    world.policy = policy(rule(step("100%", 60, "kill")))
+    world.look(1)
+    assert (world.results()[-1], world.reason()) == (
+        "interrupted",
+        "the rule that is for the pod now has no step that evicts",
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ((), "the pod is gone"),
+        ((pod("b", container(declared="1Gi", of="b")),), "the pod is gone"),
+        ((pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),), "the pod is being deleted"),
+    ],
+    ids=["gone", "another", "terminating"],
+)
+def test_a_pod_that_goes_by_itself_ends_it(pods: tuple[object, ...], reason: str) -> None:
+    """Point 27: a deletion seen in the watch cancels."""
+    world = blocked(World(), wait_s=60.0)
+    world.pods = pods  # type: ignore[assignment]
+    world.look(1)
+    assert (world.results(), world.reason()) == (["blocked", "gone"], reason)
+    assert len(world.tries) == 1
+
+
+def test_a_deletion_after_a_lost_answer_is_ours() -> None:
+    """No answer came, then the pod is being deleted: the eviction has come about, and its memory is waited for."""
+    world = begun(World())
+    world.answer(Answer.UNKNOWN, "no answer", 5.0)
+    assert world.ended == []
+    world.pods = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
+    world.look(1)
+    assert [outcome.result for outcome in world.began] == [Result.DONE]
+    assert world.state.under_way is not None
+    world.used = {}
+    world.look(4)
+    assert (world.results(), world.ended[0].release_s) == (["done"], 3.0)
+
+
+def test_the_next_try_after_a_lost_answer_knows_of_it() -> None:
+    """So that a pod which is not there any more is taken for evicted and not for gone."""
+    world = begun(World())
+    world.answer(Answer.UNKNOWN, "no answer", 5.0)
+    world.look(5)
+    assert [attempt.is_unsure for attempt in world.tries] == [False, True]
+
+
+def test_it_is_given_up_in_time() -> None:
+    """Ten minutes, or so many tries: then it has failed, with the last reason, and the step backs off."""
+    world = blocked(World())
+    second = 0.0
+    while not {"failed"} & set(world.results()):
+        second += 30.0
+        world.look(second)
+        assert second <= GIVE_UP_AFTER_S
+        world.answer(Answer.BLOCKED, "the disruption budget b needs 2 healthy pods", 29.0)
+    assert world.results() == ["blocked", "failed"]
+    assert world.reason() == "given up, tried 21 times in 10m: the disruption budget b needs 2 healthy pods"
+    assert world.trying is None
+
+
+def test_so_many_tries_are_enough() -> None:
+    """A server that asks for short pauses does not make it more."""
+    world = blocked(World(), wait_s=1.0)
+    for second in range(1, MOST_TRIES):
+        world.look(second)
+        world.answer(Answer.LATER, "busy", 0.5)
+    assert len(world.tries) == MOST_TRIES
+    assert world.results() == ["blocked", "failed"]
+    assert world.reason() == f"given up, tried {MOST_TRIES} times in 24s: busy"
+
+
+def test_a_try_that_can_not_be_made_in_time_is_given_up() -> None:
+    """Where no pass lets it be tried, as on a blind node, it ends all the same."""
+    world = blocked(World())
+    world.used = {5: None}
+    assert world.cycle.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
+    world.wake(GIVE_UP_AFTER_S)
+    assert (world.results(), world.reason()) == (["blocked", "failed"], "given up: it could not be tried again in time")
+
+
+def test_an_answer_that_never_comes_does_not_keep_the_loop_awake() -> None:
+    """A moment to wake at that has passed, and that nothing changes, would be a loop without a pause."""
+    world = World()
+    world.look(0)
+    until_s = world.cycle.next_wake_s
+    assert until_s == at(GIVE_UP_AFTER_S).boottime_s
+    world.wake(GIVE_UP_AFTER_S + 1)
+    assert world.cycle.next_wake_s == float("inf")
+    world.answer(Answer.LATER, "too busy")
+    assert world.results() == ["failed"]
+
+
+def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
+    """A Retry-After longer than what is left: failed now, not later."""
+    world = begun(World())
+    world.answer(Answer.LATER, "come back later", GIVE_UP_AFTER_S + 1)
+    assert world.results() == ["failed"]
+
+
+def test_stopping_while_it_waits_closes_it() -> None:
+    """Point 26: nothing was done, so the next daemon has nothing to wait for."""
+    world = blocked(World())
+    world.cycle.interrupt("the watchdog was stopped", at(1))
+    assert world.record.lines[-2:] == [("end", "interrupted"), ("released", "None")]
+    assert [outcome.result.value for outcome in world.cycle.take_ended()] == ["interrupted"]
+
+
+def test_stopping_while_an_answer_is_awaited_leaves_it_to_the_next_daemon() -> None:
+    """It may come about: journalled as interrupted, and whoever reads the journal waits for its memory."""
+    world = begun(World())
+    world.cycle.interrupt("the watchdog was stopped", at(1))
+    assert world.record.lines[-1] == ("end", "interrupted")
+    assert not world.tries[0].is_wanted()
+
+
+def test_stopping_after_it_was_accepted_leaves_its_memory_to_the_next_daemon() -> None:
+    """It stands as done in the journal, and its release is still to come."""
+    world = begun(World())
+    world.answer(Answer.ACCEPTED)
+    world.cycle.interrupt("the watchdog was stopped", at(1))
+    assert world.record.lines[-1] == ("end", "done")
+    assert [outcome.result.value for outcome in world.cycle.take_ended()] == ["done"]
+
+
+def test_a_card_that_has_room_again_ends_it() -> None:
+    """Point 36: none once there is room again."""
+    pressed = replace(EVICT_AT_ONCE, under_pressure=True)
+    world = blocked(World(policy=policy(rule(pressed)), used={5: 78 * Gi}, free=Gi))
+    world.free = 20 * Gi
+    world.look(5)
+    assert (world.results(), world.reason()) == (["blocked", "gone"], "its card had room again")
+
+
+DAEMON = Owner(kind="DaemonSet", name="d")
+
+
+@pytest.mark.parametrize(
+    ("fresh", "why"),
+    [
+        (pod("a"), None),
+        (pod("a", owner=DAEMON), "its DaemonSet would put the pod back"),
+        (pod("a", static=True), "it is a static pod"),
+        (pod("a", namespace="kube-system"), "it is in kube-system"),
+        (pod("a", priority=2_000_000_000), "its priority is system-critical"),
+        (pod("a", annotations={"spare": ""}), "it carries the annotation spare"),
+        (pod("a", namespace="elsewhere"), "no step that evicts"),
+    ],
+)
+def test_what_the_fresh_look_objects_to(fresh: object, why: str | None) -> None:
+    """The pod as the API has it at that very moment is held against the rule and every protection again."""
+    spared = Protect(annotation="spare")
+    here = rule(EVICT_AT_ONCE, match=replace(rule().match, namespaces=("ns", "kube-system")))
+    world = begun(World(policy=policy(here, protect=spared)))
+    said = world.tries[0].objection(fresh)  # type: ignore[arg-type]
+    assert said is None if why is None else why in (said or "")
+
+
+def test_a_late_reply_to_something_over_is_dropped() -> None:
+    """A reply whose eviction is not known any more changes nothing."""
+    world = begun(World(api=Answers()))
+    world.answer(Answer.REFUSED, "403")
+    world.answer(Answer.ACCEPTED)
+    assert world.results() == ["failed"]
+    assert world.state.under_way is None

@@ -1,0 +1,271 @@
+"""Evictions that have not come about: tried again by passes, and holding up nobody."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, blocked, planned
+from tests.act.rig import Group
+from tests.worlds import Gi, container, pod, policy, process, rule, step
+from watchdog.core.brakes import Brake
+from watchdog.core.eviction import Answer
+from watchdog.core.plan import Result
+from watchdog.core.policy import Backoff, Brakes, Window
+
+KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
+LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
+
+
+def test_blocked_is_told_once_and_tried_again_by_passes() -> None:
+    """Blocked once reported, however often it stays so; each further try is the same deed, with a look before it."""
+    world = blocked(World())
+    assert (world.results(), world.ended[0].deed) == (["blocked"], 7)
+    assert ("end", "blocked") not in world.record.lines
+    world.look(4)
+    assert len(world.tries) == 1
+    opened = world.open(5)
+    assert opened.only == {"GPU-0"}
+    world.close(opened)
+    assert [attempt.number for attempt in world.tries] == [1, 2]
+    world.answer(Answer.BLOCKED, "still", 5.0)
+    world.look(11)
+    world.answer(Answer.ACCEPTED)
+    assert world.results() == ["blocked"]
+    world.used = {}
+    world.look(12)
+    assert world.results() == ["blocked", "done"]
+    assert world.record.lines.count(("intend", "5")) == 1
+    assert len(world.cycle.ledger.brakes.begun[()]) == 1
+
+
+def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
+    """A blocked eviction stands in the plan with its reason and the time of the next try; that is no news each time."""
+    world = blocked(World(), wait_s=20.0)
+    entry = planned(world.look(6))
+    assert (entry.withheld_by, entry.lets_go_in_s, entry.due_in_s, entry.news) == (Brake.PENDING, 14.0, 0, False)
+    assert entry.trying is not None
+    assert (entry.trying.tries, entry.trying.is_blocked) == (1, True)
+    assert entry.trying.refused.startswith("the disruption budget b needs")
+    world.look(20)
+    entry = planned(world.look(21))
+    assert (entry.withheld_by, entry.lets_go_in_s) == (Brake.PENDING, None)
+    assert entry.trying is not None
+    assert (entry.trying.tries, entry.trying.next_s) == (2, None)
+
+
+def test_a_try_without_an_answer_holds_up_no_pass() -> None:
+    """Law 10: while the API server is silent passes go on, and the same step is not begun a second time."""
+    world = begun(World())
+    for second in range(1, 60):
+        assert planned(world.look(second)).withheld_by is Brake.PENDING
+    assert len(world.tries) == 1
+
+
+def test_one_silent_try_holds_up_no_other_pod() -> None:
+    """Law 10: another pod is evicted meanwhile."""
+    others = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
+    world = World(pods=others, processes=(process(6, "b/main"),))
+    begun(world)
+    world.used = {5: 4 * Gi, 6: 4 * Gi}
+    world.look(1)
+    assert [attempt.uid for attempt in world.tries] == ["a", "b"]
+
+
+@pytest.mark.parametrize("answers_first", [True, False], ids=["blocked", "no answer yet"])
+def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
+    """Point 27: while the eviction is tried a stronger step begins all the same, and the eviction is given up."""
+    group = Group()
+    try:
+        running = group.start()
+        key = group.key(running)
+        mine = (process(running.pid, "a/main", key=key),)
+        world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+        begun(world)
+        if answers_first:
+            world.answer(Answer.BLOCKED, "no", 30.0)
+        world.used = {running.pid: 4 * Gi}
+        world.look(1)
+        assert running.wait(5) == -9
+        (kill,) = world.began
+        assert (kill.entry.do.value, kill.result) == ("kill", Result.DONE)
+        assert not world.tries[0].is_wanted()
+        if not answers_first:
+            world.answer(Answer.WITHDRAWN)
+        evicted = world.ended[-1]
+        assert (evicted.entry.do.value, evicted.result) == ("evict", Result.INTERRUPTED)
+        assert evicted.reason == "rule all has begun to kill meanwhile"
+        assert world.trying is None
+        assert world.state.under_way is not None
+        assert world.state.under_way.step == KILL_LATER.signature
+    finally:
+        group.close()
+
+
+def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone() -> None:
+    """The answer comes too late to be stopped: both are told, and the kill stays the deed that is waited for."""
+    group = Group()
+    try:
+        running = group.start()
+        mine = (process(running.pid, "a/main", key=group.key(running)),)
+        world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+        begun(world)
+        world.used = {running.pid: 4 * Gi}
+        world.look(1)
+        world.answer(Answer.ACCEPTED)
+        assert world.state.under_way is not None
+        assert world.state.under_way.step == KILL_LATER.signature
+        world.used = {}
+        running.wait(5)
+        world.wake(1.1)
+        world.wake(1.2)
+        world.look(2)
+        told = {(outcome.entry.do.value, outcome.result.value) for outcome in world.ended}
+        assert told == {("kill", "done"), ("evict", "done")}
+        assert world.state.under_way is None
+    finally:
+        group.close()
+
+
+def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked() -> None:
+    """Point 27: a blocked eviction is not under way; a step below it that is due is not kept waiting either."""
+    group = Group()
+    try:
+        running = group.start()
+        mine = (process(running.pid, "a/main", key=group.key(running)),)
+        slow = step("100%", 3, "kill", grace_s=0.0)
+        world = World(policy=policy(rule(slow, EVICT_AT_ONCE)), group=group, processes=mine, used={running.pid: 4 * Gi})
+        blocked(world, wait_s=60.0)
+        for second in (1, 2):
+            world.look(second)
+        assert world.began == []
+        world.look(3)
+        assert [outcome.entry.do.value for outcome in world.began] == ["kill"]
+    finally:
+        group.close()
+
+
+def test_an_unknown_use_holds_the_try_back_and_does_not_end_it() -> None:
+    """Point 16: an inconclusive reading counts nothing; the next conclusive one lets the try go on."""
+    world = blocked(World())
+    world.used = {5: None}
+    world.look(5)
+    assert (len(world.tries), world.results()) == (1, ["blocked"])
+    world.used = {5: 4 * Gi}
+    world.look(6)
+    assert len(world.tries) == 2
+
+
+def test_a_blind_stretch_begins_the_count_anew_for_the_next_try_too() -> None:
+    """Point 16: after 10 s without a conclusive reading the step must count again before it is tried again."""
+    world = World(policy=policy(rule(replace(EVICT_AT_ONCE, for_s=3.0))))
+    for second in range(4):
+        world.look(second)
+    assert len(world.tries) == 1
+    world.answer(Answer.BLOCKED, "no", 5.0)
+    world.used = {5: None}
+    for second in range(4, 20):
+        world.look(second)
+    world.used = {5: 4 * Gi}
+    for second in (20, 21, 22):
+        world.look(second)
+        assert len(world.tries) == 1
+    world.look(23)
+    assert len(world.tries) == 2
+
+
+def test_a_stale_list_holds_the_try_back() -> None:
+    """Law 3: on a stale pod list nobody is tried again."""
+    world = blocked(World())
+    world.look(5, pods_stale=True)
+    assert len(world.tries) == 1
+    world.look(6)
+    assert len(world.tries) == 2
+
+
+def test_an_unwritable_journal_holds_the_try_back() -> None:
+    """Point 31: force is withheld while the journal can't be written, tries that go on included."""
+    world = blocked(World())
+    entry = planned(world.look(5, journal_writable=False))
+    assert (len(world.tries), entry.withheld_by) == (1, Brake.JOURNAL)
+
+
+def test_a_brake_does_not_hold_back_a_try_again() -> None:
+    """It was counted when it began: neither its own count nor its owner's back-off keeps it from being tried."""
+    brakes = Brakes(owner=Window(count=1, per_s=600.0), owner_backoff=Backoff(first_s=60.0))
+    world = blocked(World(policy=policy(rule(EVICT_AT_ONCE), brakes=brakes)))
+    world.look(5)
+    assert len(world.tries) == 2
+    assert len(world.cycle.ledger.brakes.begun[()]) == 1
+
+
+def test_a_harsher_step_that_a_brake_holds_does_not_hold_up_the_eviction() -> None:
+    """The kill above it is held by the owner's brake; the eviction that has begun is tried again all the same."""
+    brakes = Brakes(owner=Window(count=1, per_s=600.0))
+    world = blocked(World(policy=replace(LADDER, brakes=brakes), used={5: int(1.5 * Gi)}))
+    world.used = {5: 4 * Gi}
+    finish = world.look(5)
+    assert planned(finish, "kill").withheld_by is Brake.OWNER
+    assert len(world.tries) == 2
+
+
+def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
+    """Accounts of two containers: the second waits, since the first one's eviction ends the whole pod."""
+    both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
+    rules = policy(rule(EVICT_AT_ONCE, account="container"))
+    world = World(policy=rules, pods=(both,), used={5: 4 * Gi, 6: 3 * Gi}, processes=(process(6, "a/side"),))
+    finish = world.look(0)
+    assert len(world.tries) == 1
+    second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
+    assert [entry.withheld_by for entry in second] == [Brake.PENDING]
+    world.answer(Answer.BLOCKED, "no", 60.0)
+    finish = world.look(1)
+    assert len(world.tries) == 1
+    second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
+    assert [(entry.withheld_by, entry.trying) for entry in second] == [(Brake.PENDING, None)]
+
+
+def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
+    """Point 36: while an answer is awaited nobody else gives way; once it is blocked the next one does."""
+    pressed = replace(EVICT_AT_ONCE, under_pressure=True)
+    both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
+    world = World(
+        policy=policy(rule(pressed)),
+        pods=both,
+        used={5: 40 * Gi, 6: 38 * Gi},
+        processes=(process(6, "b/main"),),
+        free=Gi,
+    )
+    world.look(0)
+    world.look(1)
+    assert [attempt.uid for attempt in world.tries] == ["a"]
+    world.answer(Answer.BLOCKED, "no", 5.0)
+    world.look(2)
+    assert [attempt.uid for attempt in world.tries] == ["a", "b"]
+    world.answer(Answer.ACCEPTED)
+    world.look(20)
+    assert len(world.tries) == 2, "the first one's next try waits for the release of the second"
+
+
+def test_a_try_again_takes_no_room_from_others() -> None:
+    """The brakes have counted it once: another pod that is due in the same pass is not held back by it."""
+    both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
+    world = World(
+        policy=policy(rule(EVICT_AT_ONCE), brakes=Brakes(node=Window(count=2, per_s=600.0))),
+        pods=both,
+        processes=(process(6, "b/main"),),
+    )
+    blocked(world)
+    world.used = {5: 4 * Gi, 6: 4 * Gi}
+    world.look(5)
+    assert [attempt.uid for attempt in world.tries] == ["a", "a", "b"]
+
+
+def test_an_account_that_is_not_seen_for_a_while_is_not_evicted_twice() -> None:
+    """A list that is stale and empty for a moment: the eviction is remembered, and not begun a second time."""
+    world = blocked(World(), wait_s=20.0)
+    pods, world.pods = world.pods, ()
+    world.look(1, pods_stale=True)
+    world.pods = pods
+    world.look(2)
+    assert len(world.tries) == 1
+    assert world.trying is not None

@@ -1,0 +1,37 @@
+"""A real Kubernetes for the tests: etcd, kube-apiserver, controllers and scheduler as processes, and proxies of faults.
+
+    def test_a_pod_is_seen(control_plane: ControlPlane, namespace: str, pods: Pods, tcp_proxy: TcpProxy) -> None:
+        node = pods.node()                                         # a Node object; there is no kubelet
+        pod = pods.create("tenant", node=node)                     # bound, running, ready, with container IDs
+        config = control_plane.kubeconfig(token=control_plane.token("daemon"), server=tcp_proxy.url)
+        ...                                                        # run what is tested with `config`
+        tcp_proxy.stall()                                          # half-open from here on
+        control_plane.expire_history()                             # a watch from an old resourceVersion gets 410
+        with control_plane.throttle("daemon"): ...                 # that user gets 429 with Retry-After
+        seen = control_plane.requests(user_agent="gpu-watchdog")   # counted at the server, from its audit log
+        assert [request.verb for request in seen if request.resource == "pods"] == ["list", "watch"]
+
+Fixtures are in conftest.py. Rooms: `programs` builds the programs; `control_plane` runs them (`servers` has their
+flags, `credentials` the users, `certificates` the authority); `audit` has `Request`; `api` sends single requests as the
+admin; `pods` makes nodes, pods and budgets; `rights` gives rights to a user; `throttle`; `tcp_proxy` spoils the network
+(refuse, silence, half-open, cut, slow); `api_proxy` the answers (its own, late, cut, broken watch lines), with `faults`
+to say which. The users of the token file, `daemon`, `tenant` and `nobody`, have no rights of their own.
+
+`account_kubeconfig(policy, node)` (room `accounts`) gives the kubeconfig of a service account that may do exactly what
+`gpu-watchdog rights` prints for this policy, and is of a pod on that node: what the daemon does is tested with that.
+
+A node that runs real pods (root, containerd, runc, CNI): the fixtures `cluster`, a control plane of its own with a real
+kubelet in namespaces of its own, and `room`, a namespace there. Rooms: `node` puts it together out of `netns`,
+`node_cgroups`, `containerd`, `kubelet` and `images` (of `workload.c`); `real_pods` runs pods and knows their host PIDs;
+`card` gives their processes GPU memory, `node_daemon` runs the real daemon there; `life`, `workloads`, `recorder` and
+`told` let it meet real controllers.
+
+The control plane is the session's: undo what you do to it (`start_apiserver` after `stop_apiserver`), or start one of
+your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. What is to be known of it:
+
+- A namespace is made anew for each test; nodes and cluster-wide objects are shared, so choose names of your own.
+- The scheduler writes to pods that it can't place: give a pod its node where events are counted.
+- `expire_history` and a restart cost 2 to 3 s; the next test's namespace waits 2 s more for the controllers.
+- The server remembers for 10 s what it thought of a token.
+- A cut connection is an RST; Python's TLS tells it as an end of data (b"") with OpenSSL 3.
+"""

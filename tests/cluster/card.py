@@ -1,0 +1,75 @@
+"""The node's GPU: the stub of NVML shows that processes of real containers use it, as their arguments say."""
+
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+from tests.cluster.node_cgroups import CgroupRoot
+from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
+
+GPU: Final = "GPU-00000000-0000-0000-0000-000000000000"
+_PAUSE_S: Final = 0.05
+
+
+class Card:
+    """A context manager: inside, each process uses what `gpu=` or `child-gpu=` of its container says, while it lives.
+
+    A process has it from its start on, as far as a look every 50 ms can tell.
+    """
+
+    def __init__(self, folder: Path, cgroups: CgroupRoot) -> None:
+        """`folder` gets the file that steers the stub."""
+        self.file = folder / "nvml.txt"
+        self._cgroups = cgroups
+        self._known: dict[tuple[int, str], int] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="card", daemon=True)
+        self._failed: list[OSError] = []
+        self._write()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(10)
+        assert not self._failed, self._failed
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(_PAUSE_S):
+            try:
+                self._look()
+            except OSError as error:
+                self._failed.append(error)
+                return
+
+    def _look(self) -> None:
+        members = set(self._cgroups.members().items())
+        found = {member: self._known[member] for member in members & self._known.keys()}
+        for member in members - found.keys():
+            used = _used(member[0])
+            if used is not None:
+                found[member] = used
+        if found != self._known:
+            self._known = found
+            self._write()
+
+    def _write(self) -> None:
+        processes = tuple(StubProcess(pid=pid, used=used) for (pid, _), used in self._known.items() if used)
+        gpu = StubGpu(uuid=GPU, total=1024 * GIB, reserved=512 * MIB, processes=processes)
+        Stub(gpus=(gpu,)).write(self.file)
+
+
+def _used(pid: int) -> int | None:
+    """The bytes that a process of a container uses; None while it is no program of the tests yet, or has ended."""
+    try:
+        program, *arguments = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    if program != "/workload":
+        return None
+    inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), "1")
+    given = dict(each.partition("=")[::2] for each in arguments)
+    return int(given.get("gpu" if inner == "1" else "child-gpu", "0"))

@@ -1,0 +1,83 @@
+"""The real control plane of the session, and what each test gets of it."""
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import programs as built
+from tests.cluster.accounts import account_kubeconfig  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.doctor_rig import clinic, clinic_account  # noqa: F401
+from tests.cluster.node_fixtures import cluster, node_programs, room  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.node.support import cannot_run, wait_until
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder with the programs of Kubernetes, built if need be."""
+    if shutil.which("openssl") is None:
+        cannot_run("needs the openssl command for its certificates")
+    try:
+        return built.programs()
+    except built.NoProgramsError as error:
+        cannot_run(str(error))
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, API server, controllers and scheduler on loopback, for the whole session."""
+    with ControlPlane(tmp_path_factory.mktemp("cluster") / "plane", programs=programs) as plane:
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of the test's own, with its default service account; it is removed in the background."""
+    control_plane.settle()
+    name = f"test-{secrets.token_hex(4)}"
+    api = control_plane.api
+    api.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    wait_until(lambda: api.call("GET", account).status == 200, 30)
+    yield name
+    api.ask("DELETE", f"/api/v1/namespaces/{name}")
+    # No kubelet confirms the end of a pod: by force, or the namespace stays.
+    at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+    api.ask("DELETE", f"/api/v1/namespaces/{name}/pods", at_once)
+
+
+@pytest.fixture
+def pods(control_plane: ControlPlane, namespace: str) -> Iterator[Pods]:
+    """Makes nodes, pods and budgets, in the test's namespace."""
+    made = Pods(control_plane.api, namespace)
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def tcp_proxy(control_plane: ControlPlane) -> Iterator[TcpProxy]:
+    """Faults of the network before the session's API server."""
+    with TcpProxy(control_plane.network, control_plane.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def api_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[ApiProxy]:
+    """Faulty answers before the session's API server."""
+    with ApiProxy(control_plane.api, tmp_path / "api-proxy") as proxy:
+        yield proxy

@@ -1,0 +1,142 @@
+"""What the daemon does with its rights, each part done once by its own code; "" if it worked, else what it says."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tests.cluster.accounts import Account, wait_until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.event_rig import events_of, warning
+from tests.cluster.pods import Pods
+from watchdog import clock
+from watchdog.bell import Bell
+from watchdog.core.eviction import Answer, Attempt
+from watchdog.core.model import Gpu, Snapshot
+from watchdog.core.policy import Capacity, Policy
+from watchdog.kube.capacity import CapacityKeeper, CapacityNote
+from watchdog.kube.client import Api
+from watchdog.kube.events import EventWriter
+from watchdog.kube.evict import evict
+from watchdog.kube.feed import Feed
+from watchdog.kube.namespacefeed import NamespaceFeed
+from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.podfeed import PodFeed
+
+RESOURCE: Final = "example.com/gpu-memory"
+CARD: Final = Gpu(uuid="GPU-0", index=0, name="A100", total=80 * 2**30, reserved=0)
+
+
+class Deeds:
+    """Each method is one part of what the daemon does in the cluster, done as an account on a node."""
+
+    def __init__(self, plane: ControlPlane, pods: Pods, account: Account, node: str) -> None:
+        self._plane = plane
+        self._pods = pods
+        self._node = node
+        self._api = Api(account.kubeconfig)
+        self._bell = Bell()
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._api.close()
+
+    @property
+    def all(self) -> Mapping[str, Callable[[], str]]:
+        """Every deed by its name."""
+        return {
+            "follow pods": self.follow_pods,
+            "follow the node": self.follow_node,
+            "follow namespaces": self.follow_namespaces,
+            "write Events": self.write_events,
+            "evict": self.evict,
+            "advertise": self.advertise,
+        }
+
+    def follow_pods(self) -> str:
+        """Learn of a pod that comes after the list."""
+        return self._follow(PodFeed(self._api, self._node, self._bell), lambda: self._pods.create(node=self._node))
+
+    def follow_node(self) -> str:
+        """Learn of a label that comes after the list."""
+        label = {"metadata": {"labels": {"tests.invalid/changed": secrets.token_hex(3)}}}
+        path = f"/api/v1/nodes/{self._node}"
+        return self._follow(
+            NodeFeed(self._api, self._node, self._bell), lambda: self._plane.api.ask("PATCH", path, label)
+        )
+
+    def follow_namespaces(self) -> str:
+        """Learn of a label that comes after the list."""
+        label = {"metadata": {"labels": {"tests.invalid/changed": secrets.token_hex(3)}}}
+        path = f"/api/v1/namespaces/{self._pods.namespace}"
+        return self._follow(NamespaceFeed(self._api, self._bell), lambda: self._plane.api.ask("PATCH", path, label))
+
+    def write_events(self) -> str:
+        """Write an Event, and count it on when it occurs again."""
+        pod = self._pods.create(node=self._node)
+        writer = EventWriter(self._api, self._node)
+        said: list[str] = []
+
+        def is_done(count: int) -> bool:
+            said.extend(writer.notices.take())
+            mine = [e for e in events_of(self._plane, self._pods.namespace) if e["regarding"]["uid"] == uid]
+            return bool(said) or any((e.get("series") or {"count": 1})["count"] >= count for e in mine)
+
+        uid = pod["metadata"]["uid"]
+        try:
+            for count in (1, 2):
+                writer.offer([warning(pod, float(count))])
+                wait_until(lambda count=count: is_done(count), f"an Event was written {count} times")  # type: ignore[misc]
+        finally:
+            writer.stop(0.1)
+        return "; ".join(said)
+
+    def evict(self) -> str:
+        """Evict a pod."""
+        pod = self._pods.create(node=self._node)["metadata"]
+        attempt = Attempt(
+            ticket=1,
+            number=1,
+            namespace=pod["namespace"],
+            name=pod["name"],
+            uid=pod["uid"],
+            grace_s=1,
+            is_unsure=False,
+            objection=lambda _: None,
+            is_wanted=lambda: True,
+        )
+        reply = evict(self._api, attempt)
+        return "" if reply.answer is Answer.ACCEPTED else reply.reason
+
+    def advertise(self) -> str:
+        """Advertise what a card has."""
+        feed = NodeFeed(self._api, self._node, self._bell)
+        feed.fetch()
+        now = clock.now()
+        keeper = CapacityKeeper(self._api)
+        policy = Policy(sha256="", source="", capacity=Capacity(resource=RESOURCE, amount=secrets.randbelow(2**30)))
+        keeper.keep(feed.read(now)[0], Snapshot(at=now, driver=None, gpus=(CARD,)), policy)
+        notes: list[CapacityNote] = []
+
+        def has_said() -> bool:
+            notes.extend(keeper.take_notes())
+            return bool(notes)
+
+        wait_until(has_said, "the capacity was advertised, or not")
+        keeper.stop()
+        return "; ".join(note.text for note in notes if note.is_problem)
+
+    def _follow(self, feed: Feed[Any, Any], change: Callable[[], object]) -> str:
+        feed.start()
+        try:
+            wait_until(lambda: bool(feed.problem or feed.requests["watch"]), "the list came, or did not")
+            feed.look()
+            change()
+
+            def is_over() -> bool:
+                # A second list would show the change, too, and is not what the watch is for.
+                return bool(feed.problem) or (feed.has_changed() and feed.requests["list"] == 1)
+
+            wait_until(is_over, "the change came, or did not")
+        finally:
+            feed.stop()
+        return feed.problem or ""

@@ -1,0 +1,73 @@
+"""Events of the tests: who may write them, on which pod they are, and what the API server has of them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.cluster.api import Object
+from tests.cluster.audit import Request
+from tests.cluster.control_plane import ControlPlane
+from tests.kube.tidings import tiding
+from watchdog.core.tiding import Tiding
+from watchdog.kube.client import Api
+from watchdog.kube.events import EventWriter
+
+NODE: Final = "gpu-node-1"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def let_write_events(plane: ControlPlane, user: str, namespace: str) -> None:
+    """Give a user just what writing Events takes, in one namespace."""
+    name = f"tests-events-{user}"
+    rules = [{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}]
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
+    binding = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+    }
+    plane.apply([role, binding], namespace=namespace)
+
+
+@contextmanager
+def writing(kubeconfig: Path, *, longest_pause_s: float = 30.0) -> Iterator[EventWriter]:
+    """A writer that ends with the test."""
+    writer = EventWriter(Api(kubeconfig), NODE, longest_pause_s=longest_pause_s)
+    try:
+        yield writer
+    finally:
+        writer.stop(0.3)
+
+
+def on(pod: Object, of: Tiding) -> Tiding:
+    """The same, told of this pod."""
+    meta = pod["metadata"]
+    key = (meta["uid"], *of.key[1:])
+    return replace(of, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], key=key)
+
+
+def warning(pod: Object, second: float = 0.0, **more: object) -> Tiding:
+    """A warning on this pod, so many seconds after now."""
+    return replace(on(pod, tiding()), at_s=time.time() + second, **more)  # type: ignore[arg-type]
+
+
+def events_of(plane: ControlPlane, namespace: str) -> list[Object]:
+    """The Events that gpu-memory-watchdog has written in a namespace."""
+    items = plane.api.ask("GET", f"{path_of(namespace)}?limit=500")["items"]
+    return [event for event in items if event["reportingController"] == "gpu-memory-watchdog"]
+
+
+def path_of(namespace: str, name: str = "") -> str:
+    """Where the API has these Events, or this one."""
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events{f'/{name}' if name else ''}"
+
+
+def asked(plane: ControlPlane, namespace: str) -> list[Request]:
+    """What was asked of the server about Events of a namespace, by the daemon's own client."""
+    found = plane.requests(user_agent="gpu-memory-watchdog/")
+    return [each for each in found if each.resource == "events" and each.namespace == namespace]

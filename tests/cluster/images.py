@@ -1,0 +1,70 @@
+"""Images without a registry: tar archives of one static program, for workloads and for the sandbox of a pod."""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Final
+
+# `.test` is nobody's (RFC 6761), so that nothing could ever be pulled under these names.
+WORKLOAD: Final = "gpu-watchdog.test/workload:1"
+SANDBOX: Final = "gpu-watchdog.test/sandbox:1"
+
+_SOURCE: Final = Path(__file__).with_name("workload.c")
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler to build the program of the images with."""
+
+
+def write_images(folder: Path) -> Path:
+    """Build the program and write the archive of both images into a folder, for `ctr images import`.
+
+    Raises NoCompilerError without a C compiler, and CalledProcessError where it can't build.
+    """
+    program = _compile(folder / "workload")
+    layer = _tar({"workload": (program.read_bytes(), 0o755)})
+    config = {
+        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "os": "linux",
+        "config": {"Entrypoint": ["/workload"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [WORKLOAD, SANDBOX], "Layers": ["layer.tar"]}]
+    archive = folder / "images.tar"
+    archive.write_bytes(
+        _tar(
+            {
+                "manifest.json": (json.dumps(manifest).encode(), 0o644),
+                "config.json": (json.dumps(config).encode(), 0o644),
+                "layer.tar": (layer, 0o644),
+            }
+        )
+    )
+    return archive
+
+
+def _compile(program: Path) -> Path:
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise NoCompilerError("the images need a C compiler, `cc` or what CC names (Debian: apt-get install gcc)")
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"]
+    subprocess.run([compiler, *flags, "-o", str(program), str(_SOURCE)], check=True)
+    return program
+
+
+def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
+    """Put files, each with its mode, into an archive; equal files give equal bytes."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for name, (content, mode) in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            archive.addfile(entry, io.BytesIO(content))
+    return written.getvalue()

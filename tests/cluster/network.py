@@ -1,0 +1,106 @@
+"""Connections into a network namespace, and ports that stay free."""
+
+import ctypes
+import errno
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_CLONE_NEWNET: Final = 0x40000000
+_NAMESPACES: Final = Path("/run/netns")
+# Below net.ipv4.ip_local_port_range, so that the kernel gives none of them to a connection of somebody else
+# while a server is down that will want its port back.
+_PORTS: Final = range(20000, 32000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where a control plane listens: loopback, or in a named network namespace on an address of its own.
+
+    In a namespace the API server binds 0.0.0.0:`port` and says that it is at `address`; `service_address` is what pods
+    know it by. Both addresses must be on an interface there, `lo` will do.
+    """
+
+    namespace: str = ""
+    address: str = "127.0.0.1"
+    port: int = 0
+    service_address: str = "10.96.0.1"
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """What stands before a command that shall run there."""
+        # `ip netns exec` would remount /sys too, and the kubelet then finds no cgroups.
+        return ("nsenter", f"--net={_NAMESPACES / self.namespace}") if self.namespace else ()
+
+    def connect(self, port: int, timeout_s: float = 10.0) -> socket.socket:
+        """A connection to a port of `address`, made inside the namespace; it may be used from anywhere.
+
+        Raises OSError.
+        """
+        return self._inside(lambda: socket.create_connection((self.address, port), timeout_s))
+
+    def listen(self, port: int) -> socket.socket:
+        """A socket that listens on a port of `address`. Raises OSError."""
+        return self._inside(lambda: socket.create_server((self.address, port), backlog=1024))
+
+    def _inside(self, make: Callable[[], socket.socket]) -> socket.socket:
+        if not self.namespace:
+            return make()
+        made: list[socket.socket | OSError] = []
+
+        def run() -> None:
+            try:
+                _enter_namespace(_NAMESPACES / self.namespace)
+                made.append(make())
+            except OSError as error:
+                made.append(error)
+
+        # A socket belongs to the namespace that its thread was in; the thread ends and nothing else has moved.
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if isinstance(made[0], OSError):
+            raise made[0]
+        return made[0]
+
+
+LOOPBACK: Final = Network()
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of this network namespace that nobody listens on and that the kernel hands to nobody by itself."""
+    return free_ports(1, address)[0]
+
+
+def free_ports(count: int, address: str = "127.0.0.1") -> tuple[int, ...]:
+    """Several such ports, all different."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((address, port))
+            except OSError as error:
+                # An address of another namespace, which the caller has to itself.
+                if error.errno != errno.EADDRNOTAVAIL:
+                    continue
+            found.append(port)
+            if len(found) == count:
+                return tuple(found)
+    raise OSError(f"no free port on {address} between {_PORTS[0]} and {_PORTS[-1]}")
+
+
+def _enter_namespace(path: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(descriptor, _CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,136 @@
+"""A whole cluster of one node: control plane, containerd and a real kubelet that runs real pods."""
+
+import itertools
+import re
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tests.cluster.api import Object
+from tests.cluster.containerd import Containerd
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.credentials import node_user
+from tests.cluster.images import write_images
+from tests.cluster.kubelet import kubelet
+from tests.cluster.netns import NODE_ADDRESS, Namespaces
+from tests.cluster.network import Network
+from tests.cluster.node_cgroups import CgroupRoot
+from tests.cluster.real_pods import RealPods
+
+NODE: Final = "node-1"
+
+
+class Cluster:
+    """A context manager: inside, the node is Ready; after it, and after a start that failed, nothing of it is left."""
+
+    def __init__(self, folder: Path, *, programs: Path) -> None:
+        """`folder` must not be in use; it gets configuration, data and logs."""
+        self.folder = folder
+        self._programs = programs
+        self._stack = ExitStack()
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        self.namespaces = self._stack.enter_context(Namespaces())
+        # Callbacks run from the last to the first: pods' processes go before the shims, which hold the mounts.
+        self.cgroups = CgroupRoot(self.namespaces.name)
+        self._stack.callback(self.cgroups.close)
+        self.containerd = Containerd(self.namespaces, self.folder)
+        self._stack.callback(self.containerd.server.stop, limit_s=5)
+        self.containerd.start()
+        self.containerd.load(write_images(self.folder))
+        self.network = Network(namespace=self.namespaces.network_file, address=NODE_ADDRESS, port=443)
+        user = node_user(NODE)
+        self.control_plane = self._stack.enter_context(
+            ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=(user,))
+        )
+        self.kubelet = kubelet(
+            self.namespaces,
+            self._programs / "kubelet",
+            self.folder,
+            node=NODE,
+            kubeconfig=self.control_plane.kubeconfig(token=self.control_plane.token(user.name)),
+            cgroup_root=self.cgroups.path,
+        )
+        self._stack.callback(self.kubelet.stop, hard=True)
+        self.kubelet.start()
+        self.kubelet.wait_for(self.is_ready)
+        self.pods = RealPods(self.control_plane, self.cgroups)
+        self.pods.wait_for_accounts("default")
+
+    def is_ready(self) -> bool:
+        """Whether the node exists and is Ready."""
+        answer = self.control_plane.api.call("GET", f"/api/v1/nodes/{NODE}")
+        if answer.status != 200:
+            return False
+        conditions = answer.object["status"].get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def node(self) -> Object:
+        """The node's object. Raises RefusedError where there is none."""
+        return self.control_plane.api.ask("GET", f"/api/v1/nodes/{NODE}")
+
+    def restart_kubelet(self, *, hard: bool = False) -> None:
+        """End the kubelet (`hard`: by SIGKILL) and start it again, until the node is Ready; its pods run on."""
+        self.kubelet.stop(hard=hard)
+        self.kubelet.start()
+        self.kubelet.wait_for(self._answers_again)
+
+    def set_capacity(self, resource: str, amount: str | None) -> None:
+        """Advertise an extended resource on the node as an administrator would, or take it back (None)."""
+        path = f"/status/capacity/{resource.replace('~', '~0').replace('/', '~1')}"
+        change: Object = {"op": "remove", "path": path}
+        if amount is not None:
+            change = {"op": "add", "path": path, "value": amount}
+        headers = {"Content-Type": "application/json-patch+json"}
+        self.control_plane.api.ask("PATCH", f"/api/v1/nodes/{NODE}/status", [change], headers=headers)
+
+    def new_namespace(self, named_after: str) -> str:
+        """Make a namespace in which pods can be created; gives its name."""
+        words = re.sub("[^a-z0-9]+", "-", named_after.lower()).strip("-")[:40].rstrip("-")
+        name = f"{words}-{next(self._numbers)}"
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.control_plane.api.ask("POST", "/api/v1/namespaces", made)
+        self.pods.wait_for_accounts(name)
+        return name
+
+    def drop_namespace(self, name: str) -> None:
+        """Delete a namespace and end its pods at once; the rest of it goes by itself."""
+        self.control_plane.api.ask("DELETE", f"/api/v1/namespaces/{name}")
+        for each in self.pods.select(name):
+            self.pods.delete(each["metadata"]["name"], name)
+
+    def popen(self, command: Sequence[str | Path], **more: Any) -> subprocess.Popen[bytes]:
+        """Start a program in the cluster's network; it has this machine's own mounts and PIDs."""
+        return subprocess.Popen([*self.network.enter, *map(str, command)], **more)
+
+    def run(self, command: Sequence[str | Path], **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program in the cluster's network to its end."""
+        given = {"capture_output": True, "text": True, "timeout": 60, **more}
+        return subprocess.run([*self.network.enter, *map(str, command)], check=False, **given)
+
+    def kubectl(self, *arguments: str, **more: Any) -> str:
+        """What kubectl prints, as the admin. Raises CalledProcessError."""
+        return self.control_plane.kubectl(*arguments, **more).stdout
+
+    def _answers_again(self) -> bool:
+        """Whether the kubelet's own port answers: the node's condition is still that of the time before."""
+        try:
+            self.network.connect(10250, 1.0).close()
+        except OSError:
+            return False
+        return self.is_ready()

@@ -1,0 +1,85 @@
+"""The real daemon in the network of a cluster."""
+
+import contextlib
+import http.client
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+from tests.cluster.accounts import account
+from tests.cluster.netns import NODE_ADDRESS
+from tests.cluster.network import Network, free_port
+from tests.cluster.node import NODE, Cluster
+from tests.rig.command import COMMAND, Daemon
+from tests.stub import environment
+from watchdog.kube.manifests import ServiceAccount
+
+
+class Steered(Protocol):
+    """What shows GPUs to the daemon."""
+
+    @property
+    def file(self) -> Path:
+        """The file that steers the stub of NVML."""
+
+
+class NodeDaemon(Daemon):
+    """A running `gpu-watchdog run`, whose port is in the network of the cluster."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, network: Network) -> None:
+        super().__init__(process, log, port)
+        self._network = network
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask one of its endpoints; status and body."""
+        connection = http.client.HTTPConnection(NODE_ADDRESS, self.port)
+        connection.sock = self._network.connect(self.port, 5.0)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def node_daemon(cluster: Cluster, card: Steered, policy: Path, *arguments: str | Path) -> Iterator[NodeDaemon]:
+    """Run the daemon on the cluster's node; journal and log stand beside its policy.
+
+    It runs by a service account of a pod on that node, with exactly the rights that `gpu-watchdog rights` prints.
+    """
+    with ExitStack() as stack:
+        namespace = cluster.new_namespace("watchdog")
+        stack.callback(cluster.drop_namespace, namespace)
+        identity = ServiceAccount(namespace=namespace, name=namespace)
+        own = stack.enter_context(account(cluster.control_plane, _rights(policy, identity), identity, NODE))
+        yield stack.enter_context(_running(cluster, card, policy, own.kubeconfig, *arguments))
+
+
+def _rights(policy: Path, identity: ServiceAccount) -> str:
+    whose = ("--namespace", identity.namespace, "--service-account", identity.name)
+    command = (str(COMMAND), "rights", "--policy", str(policy), *whose)
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@contextlib.contextmanager
+def _running(
+    cluster: Cluster, card: Steered, policy: Path, kubeconfig: Path, *arguments: str | Path
+) -> Iterator[NodeDaemon]:
+    folder = policy.parent
+    log = folder / "daemon.jsonl"
+    port = free_port(NODE_ADDRESS)
+    given = ("--policy", policy, "--kubeconfig", kubeconfig, "--journal", folder / "state" / "journal.db")
+    command = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:{port}", "--node", NODE, *given, *arguments]
+    with log.open("ab") as out:
+        process = cluster.popen(command, env=environment(card.file), stdout=out, stderr=out, cwd=folder)
+    try:
+        running = NodeDaemon(process, log, port, cluster.network)
+        running.wait(Daemon.is_up, 60)
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()

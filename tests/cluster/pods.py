@@ -1,0 +1,220 @@
+"""Nodes, pods and budgets as a test wants them: real objects, with the statuses that a kubelet would write."""
+
+import datetime as dt
+import itertools
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tests.cluster.api import Api, Object
+
+# PodGC and the taint manager leave such pods alone, and it lets a pod be scheduled on a node that is not ready yet.
+_TOLERATE_ALL: Final = [{"operator": "Exists"}]
+_numbers = itertools.count(1)
+
+
+def container_id(seed: str | None = None) -> str:
+    """A container's ID as containerd gives it, `containerd://` and 64 hex digits."""
+    return f"containerd://{seed or secrets.token_hex(32)}"
+
+
+class Pods:
+    """Makes objects through the API server, as the admin. Nodes that it made are removed by `clear`."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        """`namespace` is where objects go unless another one is named."""
+        self.namespace = namespace
+        self._api = api
+        self._nodes: list[str] = []
+
+    def node(
+        self,
+        name: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        capacity: Mapping[str, str] | None = None,
+    ) -> str:
+        """A Node that says it is ready, with 64 CPUs and 256Gi beside `capacity`; gives its name. It has no kubelet."""
+        name = name or f"node-{next(_numbers)}-{secrets.token_hex(3)}"
+        hostname = {"kubernetes.io/hostname": name, **(labels or {})}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": hostname}}
+        self._api.ask("POST", "/api/v1/nodes", body)
+        self._nodes.append(name)
+        self.set_node_ready(name, capacity=capacity)
+        return name
+
+    def set_node_ready(self, name: str, *, capacity: Mapping[str, str] | None = None) -> None:
+        """Write the status that a kubelet writes when it comes up."""
+        has = {"cpu": "64", "memory": "256Gi", "pods": "500", **(capacity or {})}
+        ready = _condition("Ready", reason="KubeletReady")
+        status = {"conditions": [ready], "capacity": has, "allocatable": has}
+        self._api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+
+    def wait_until_schedulable(self, name: str, *, limit_s: float = 20.0) -> None:
+        """Wait until the node lifecycle controller has taken the taint of a new node away."""
+        self._wait(lambda: not self._api.ask("GET", f"/api/v1/nodes/{name}")["spec"].get("taints"), limit_s)
+
+    def create(
+        self,
+        name: str | None = None,
+        *,
+        node: str = "",
+        namespace: str | None = None,
+        containers: Sequence[str] = ("main",),
+        ids: Mapping[str, str] | None = None,
+        running: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        container: Mapping[str, Any] | None = None,
+    ) -> Object:
+        """A pod, bound to `node` (or left to the scheduler), running and ready unless `running` is False.
+
+        `ids` are container IDs by container name; new ones otherwise. `metadata` (labels, annotations,
+        ownerReferences ...), `spec` and `container` (resources, env ...: the same for every container) are added.
+        """
+        one = {"image": "tests.invalid/tenant:1", "imagePullPolicy": "Never", **(container or {})}
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name or f"pod-{next(_numbers)}", **(metadata or {})},
+            "spec": {
+                "containers": [{"name": each, **one} for each in containers],
+                "tolerations": _TOLERATE_ALL,
+                **({"nodeName": node} if node else {}),
+                **(spec or {}),
+            },
+        }
+        made = self._api.ask("POST", f"/api/v1/namespaces/{namespace or self.namespace}/pods", body)
+        return self.run(made, ids=ids) if running and node else made
+
+    def run(self, pod: Object, *, ids: Mapping[str, str] | None = None, restarts: int = 0) -> Object:
+        """Say that its containers run and are ready, as its kubelet would; gives the pod as it is then."""
+        given = ids or {}
+        statuses = [
+            {
+                **_container_status(each, given.get(each["name"]) or container_id(), restarts),
+                "ready": True,
+                "started": True,
+                "state": {"running": {"startedAt": _now()}},
+            }
+            for each in pod["spec"]["containers"]
+        ]
+        conditions = [_condition(kind) for kind in ("Initialized", "ContainersReady", "Ready", "PodScheduled")]
+        status = {"phase": "Running", "conditions": conditions, "containerStatuses": statuses, "startTime": _now()}
+        return self.set_status(
+            pod, {**status, "hostIP": "192.0.2.1", "podIP": "192.0.2.77", "podIPs": [{"ip": "192.0.2.77"}]}
+        )
+
+    def finish(
+        self, pod: Object, *, exit_code: int = 137, reason: str = "Error", conditions: Iterable[Object] = ()
+    ) -> Object:
+        """Say that its containers have ended, and the pod with them: Failed, or Succeeded with exit code 0."""
+        ended = {"exitCode": exit_code, "reason": reason if exit_code else "Completed", "finishedAt": _now()}
+        known = {each["name"]: each for each in self.read(pod)["status"].get("containerStatuses", ())}
+        statuses = [
+            {
+                **_container_status(each, known.get(each["name"], {}).get("containerID") or container_id(), 0),
+                "ready": False,
+                "started": False,
+                "state": {"terminated": ended},
+            }
+            for each in pod["spec"]["containers"]
+        ]
+        phase = "Failed" if exit_code else "Succeeded"
+        not_ready = [_condition(kind, status="False", reason=f"Pod{phase}") for kind in ("ContainersReady", "Ready")]
+        return self.set_status(
+            pod, {"phase": phase, "conditions": [*not_ready, *conditions], "containerStatuses": statuses}
+        )
+
+    def set_status(self, pod: Object, status: Object) -> Object:
+        """Write parts of a pod's status."""
+        return self._api.ask("PATCH", f"{path_of(pod)}/status", {"status": status})
+
+    def read(self, pod: Object) -> Object:
+        """The pod as it is now. Raises RefusedError."""
+        return self._api.ask("GET", path_of(pod))
+
+    def exists(self, pod: Object) -> bool:
+        """Whether this very pod, by UID, is still there."""
+        answer = self._api.call("GET", path_of(pod))
+        return answer.status == 200 and answer.object["metadata"]["uid"] == pod["metadata"]["uid"]
+
+    def list(self, *, namespace: str | None = None) -> list[Object]:
+        """All pods of the namespace."""
+        found: list[Object] = self._api.ask("GET", f"/api/v1/namespaces/{namespace or self.namespace}/pods")["items"]
+        return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
+
+    def delete(self, pod: Object, *, grace_s: int = 0) -> None:
+        """Delete it; with 0 it is gone at once, otherwise it stays terminating, for no kubelet confirms its end."""
+        self._api.ask(
+            "DELETE", path_of(pod), {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
+        )
+
+    def budget(
+        self, labels: Mapping[str, str], *, allowed: int, name: str | None = None, limit_s: float = 20.0, **spec: object
+    ) -> Object:
+        """A PodDisruptionBudget, once the disruption controller says that it allows `allowed` evictions.
+
+        `spec` is minAvailable (the only one for pods without a controller), maxUnavailable, unhealthyPodEvictionPolicy.
+        """
+        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
+        name = name or f"budget-{next(_numbers)}"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": dict(labels)}, **spec},
+        }
+        self._api.ask("POST", path, body)
+        self.wait_for_budget(name, allowed=allowed, limit_s=limit_s)
+        return self._api.ask("GET", f"{path}/{name}")
+
+    def wait_for_budget(self, name: str, *, allowed: int, limit_s: float = 20.0) -> None:
+        """Wait until a budget allows so many evictions."""
+        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets/{name}"
+
+        def known() -> bool:
+            status = self._api.ask("GET", path).get("status", {})
+            return bool(status.get("observedGeneration")) and status.get("disruptionsAllowed") == allowed
+
+        self._wait(known, limit_s)
+
+    def clear(self) -> None:
+        """Remove the nodes."""
+        for name in self._nodes:
+            self._api.call("DELETE", f"/api/v1/nodes/{name}")
+        self._nodes.clear()
+
+    @staticmethod
+    def _wait(true: Any, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not true():
+            assert time.monotonic() < deadline, f"it did not become so within {limit_s:.0f} s"
+            time.sleep(0.05)
+
+
+def path_of(pod: Object) -> str:
+    """Where the API has this pod."""
+    meta = pod["metadata"]
+    return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+
+
+def _container_status(container: Object, identity: str, restarts: int) -> Object:
+    image = container["image"]
+    return {
+        "name": container["name"],
+        "image": image,
+        "imageID": f"{image}@sha256:{'0' * 64}",
+        "containerID": identity,
+        "restartCount": restarts,
+    }
+
+
+def _condition(kind: str, *, status: str = "True", reason: str = "") -> Object:
+    made: Object = {"type": kind, "status": status, "lastTransitionTime": _now()}
+    return {**made, "reason": reason} if reason else made
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

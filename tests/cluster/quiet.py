@@ -1,0 +1,66 @@
+"""What one node's feeds ask of an API server while nothing happens: `python -m tests.cluster.quiet --minutes 10`."""
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.cluster import programs
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.feed_rig import USER, let_read
+from tests.cluster.pods import Pods
+from watchdog import clock
+from watchdog.bell import Bell
+from watchdog.kube.client import Api
+from watchdog.kube.namespacefeed import NamespaceFeed
+from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.podfeed import PodFeed
+
+
+def run(plane: ControlPlane, minutes: float) -> None:
+    """Follow for so long, and print the requests at the server, their moments, and how old the pods got."""
+    let_read(plane)
+    pods = Pods(plane.api, "default")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    plane.api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", account)  # no controller does it here
+    node = pods.node()
+    pods.create("trainer", node=node)
+    api, bell = Api(plane.kubeconfig(token=plane.token(USER))), Bell()
+    feeds = (PodFeed(api, node, bell), NodeFeed(api, node, bell), NamespaceFeed(api, bell))
+    began_s, oldest_s, rings = time.time(), 0.0, 0
+    for feed in feeds:
+        feed.start()
+    time.sleep(2)
+    bell.silence()
+    while time.time() < began_s + minutes * 60:
+        time.sleep(0.5)
+        synced = feeds[0].read(clock.now()).synced
+        oldest_s = max(oldest_s, clock.now().boottime_s - (synced.boottime_s if synced is not None else 0))
+        rings += bell.silence()
+    seen = plane.requests(user=USER, since=began_s)
+    for feed in feeds:
+        feed.stop()
+    for (resource, verb), count in sorted(Counter((one.resource, one.verb) for one in seen).items()):
+        moments = ", ".join(
+            f"{one.received_s - began_s:.0f}" for one in seen if (one.resource, one.verb) == (resource, verb)
+        )
+        print(f"{resource} {verb}: {count} (at s {moments})")
+    codes = dict(Counter(one.code for one in seen))
+    print(f"{minutes:g} min; the pod list was at most {oldest_s:.0f} s old; {rings} rings; codes {codes}")
+
+
+def main() -> None:
+    """A control plane of its own, without controllers: nothing moves there but what the API server does by itself."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--minutes", type=float, default=10.0)
+    minutes = arguments.parse_args().minutes
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ControlPlane(Path(folder) / "plane", programs=programs.programs(), controllers=False, scheduler=False) as plane,
+    ):
+        run(plane, minutes)
+
+
+if __name__ == "__main__":
+    main()

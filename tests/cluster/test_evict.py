@@ -1,0 +1,402 @@
+"""Tries to evict against the real API server, disruption controller and throttling: nobody wrong is ever hit."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.accounts import wait_until
+from tests.cluster.api import Object
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.eviction_rig import AGENT, Bench, attempt, evicting
+from tests.cluster.faults import Seen, writes
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from watchdog.core.eviction import Answer
+from watchdog.kube.client import Api
+
+LOOK, EVICT = ("get", ""), ("create", "eviction")
+MIRROR = {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}
+_RULES = {
+    "looks": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+    "evicts": [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rights(control_plane: ControlPlane) -> Iterator[None]:
+    """The user `daemon` may look at pods and evict them, the user `tenant` may only look; nobody may delete."""
+    who = {"looks": ("daemon", "tenant"), "evicts": ("daemon",)}
+    objects: list[Object] = []
+    for name, rules in _RULES.items():
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"evict-test-{name}"}
+        users = [{"apiGroup": role["apiGroup"], "kind": "User", "name": user} for user in who[name]]
+        head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": role["name"]}}
+        objects += [
+            {**head, "kind": "ClusterRole", "rules": rules},
+            {**head, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": users},
+        ]
+    control_plane.apply(objects)
+    yield
+    for made in objects:
+        control_plane.kubectl("delete", made["kind"], made["metadata"]["name"], "--ignore-not-found")
+
+
+@pytest.fixture
+def bench(control_plane: ControlPlane, pods: Pods) -> Iterator[Bench]:
+    """The daemon's account, straight to the server; afterwards: it never asked for a deletion."""
+    with Api(control_plane.kubeconfig(token=control_plane.token("daemon"))) as api:
+        made = Bench(control_plane, pods, api)
+        yield made
+        made.requests()
+    asked = {each.verb for each in control_plane.requests(user_agent=AGENT, since=made.began_s)}
+    assert asked <= {"get", "create"}
+
+
+def through(plane: ControlPlane, pods: Pods, *, url: str, proxy: ApiProxy | None = None, user: str = "daemon") -> Bench:
+    """The same by another way, or as another user."""
+    config = plane.kubeconfig(token=plane.token(user), server=url, ca=proxy.ca if proxy is not None else None)
+    return Bench(plane, pods, Api(config))
+
+
+@pytest.fixture
+def node(pods: Pods) -> str:
+    """A node for the test's pods."""
+    return pods.node()
+
+
+def test_an_eviction(bench: Bench, pods: Pods, node: str) -> None:
+    """201: the pod is being deleted with the grace that was asked for, marked as evicted; its twin lives on."""
+    twins = [pods.create(node=node, metadata={"labels": {"app": "twin"}}) for _ in range(2)]
+    reply = bench.evict(twins[0], grace_s=7)
+    assert (reply.answer, reply.reason) == (Answer.ACCEPTED, "")
+    evicted = pods.read(twins[0])
+    assert evicted["metadata"]["deletionGracePeriodSeconds"] == 7
+    (why,) = [each for each in evicted["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+    assert why["reason"] == "EvictionByEvictionAPI"
+    assert bench.spared(twins[1])
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 201)]
+
+
+def test_a_pod_that_is_gone(bench: Bench, pods: Pods, node: str) -> None:
+    """404 on the fresh look: gone, and no eviction is asked for."""
+    pod = pods.create(node=node)
+    pods.delete(pod)
+    reply = bench.evict(pod)
+    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is gone")
+    assert bench.requests() == [(*LOOK, 404)]
+
+
+def test_a_pod_that_goes_between_the_look_and_the_eviction(bench: Bench, pods: Pods, node: str) -> None:
+    """404 on the eviction itself: gone."""
+    pod = pods.create(node=node)
+    reply = bench.evict(pod, is_wanted=doing(lambda: pods.delete(pod)))
+    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is gone")
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 404)]
+
+
+def doing(act: Callable[[], object]) -> Callable[[], bool]:
+    """Something that happens between the look at the pod and its eviction."""
+
+    def is_wanted() -> bool:
+        act()
+        return True
+
+    return is_wanted
+
+
+def test_a_pod_recreated_before_the_look(bench: Bench, pods: Pods, node: str) -> None:
+    """Between decision and act another pod has come under the victim's name: its UID tells, and it is not touched."""
+    victim = pods.create("victim", node=node)
+    pods.delete(victim)
+    other = pods.create("victim", node=node)
+    reply = bench.evict(victim)
+    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert bench.spared(other)
+    assert bench.requests() == [(*LOOK, 200)]
+
+
+def test_a_pod_recreated_between_the_look_and_the_eviction(bench: Bench, pods: Pods, node: str) -> None:
+    """The same a moment later: the precondition on the UID holds at the server, 409."""
+    victim = pods.create("victim", node=node)
+    made: list[Object] = []
+
+    def recreate() -> None:
+        pods.delete(victim)
+        made.append(pods.create("victim", node=node))
+
+    reply = bench.evict(victim, is_wanted=doing(recreate))
+    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert bench.spared(*made)
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 409)]
+
+
+@pytest.mark.slow
+def test_a_pod_recreated_that_does_not_run_yet(bench: Bench, pods: Pods, node: str) -> None:
+    """For a pending pod the server tries 20 times, half a second apart, before it says 409: that is waited for."""
+    victim = pods.create("victim", node=node)
+    made: list[Object] = []
+
+    def recreate() -> None:
+        pods.delete(victim)
+        made.append(pods.create("victim", node=node, running=False))
+
+    reply = bench.evict(victim, is_wanted=doing(recreate))
+    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert bench.spared(*made)
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 409)]
+
+
+def test_a_mirror_pod_with_the_victims_name(bench: Bench, pods: Pods, node: str) -> None:
+    """Another UID, so it is not meant; and even by its own UID a mirror pod is never evicted."""
+    victim = pods.create("victim", node=node)
+    pods.delete(victim)
+    mirror = pods.create("victim", node=node, metadata={"annotations": MIRROR})
+    assert bench.evict(victim).answer is Answer.GONE
+    reply = bench.evict(mirror)
+    assert (reply.answer, reply.reason) == (Answer.SPARED, "it is a static pod: the kubelet would go on running it")
+    assert bench.spared(mirror)
+    assert bench.requests() == [(*LOOK, 200), (*LOOK, 200)]
+
+
+def test_a_pod_of_a_daemonset(bench: Bench, pods: Pods, node: str) -> None:
+    """It would come back on this node at once: the fresh look sees its controller and spares it."""
+    labels = {"app": "agent"}
+    container = {"name": "main", "image": "tests.invalid/agent:1"}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": {**spec, "tolerations": [{"operator": "Exists"}]}}
+    body = {"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    bench.plane.api.ask("POST", f"/apis/apps/v1/namespaces/{pods.namespace}/daemonsets", body)
+    wait_until(lambda: any(each["spec"].get("nodeName") for each in pods.list()), "the pod of the DaemonSet is bound")
+    (pod,) = pods.list()
+    reply = bench.evict(pods.run(pod))
+    assert (reply.answer, reply.reason) == (Answer.SPARED, "its DaemonSet would put the pod back on this node at once")
+    assert bench.requests() == [(*LOOK, 200)]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_pod_that_has_ended(bench: Bench, pods: Pods, node: str, exit_code: int) -> None:
+    """Succeeded or failed: evicting it would only remove the record of what happened."""
+    pod = pods.create(node=node)
+    pods.finish(pod, exit_code=exit_code)
+    reply = bench.evict(pod)
+    phase = "Failed" if exit_code else "Succeeded"
+    assert (reply.answer, reply.reason) == (Answer.GONE, f"the pod has ended: its phase is {phase}")
+    assert bench.spared(pod)
+    assert bench.requests() == [(*LOOK, 200)]
+
+
+def test_a_pod_that_is_being_deleted_already(bench: Bench, pods: Pods, node: str) -> None:
+    """A second eviction would shorten the grace that it was given."""
+    pod = pods.create(node=node)
+    pods.delete(pod, grace_s=300)
+    reply = bench.evict(pod, grace_s=1)
+    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is being deleted already")
+    assert pods.read(pod)["metadata"]["deletionGracePeriodSeconds"] == 300
+    assert bench.requests() == [(*LOOK, 200)]
+
+
+def test_a_try_that_was_called_back(bench: Bench, pods: Pods, node: str) -> None:
+    """Given up while the pod was looked at: nothing more is asked."""
+    pod = pods.create(node=node)
+    assert bench.evict(pod, is_wanted=lambda: False).answer is Answer.WITHDRAWN
+    assert bench.spared(pod)
+    assert bench.requests() == [(*LOOK, 200)]
+
+
+def test_a_budget_blocks_and_lets_through(bench: Bench, pods: Pods, node: str) -> None:
+    """429 by the real disruption controller, with its numbers; loosened, the next try goes through."""
+    labels = {"app": "web"}
+    both = [pods.create(node=node, metadata={"labels": labels}) for _ in range(2)]
+    pods.budget(labels, allowed=0, name="web", minAvailable=2)
+    reply = bench.evict(both[0])
+    assert reply.answer is Answer.BLOCKED
+    assert reply.reason.startswith("the disruption budget web needs 2 healthy pods and has 2 currently; ")
+    assert 1.0 <= reply.wait_s <= 5.0
+    assert bench.spared(*both)
+    path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets/web"
+    bench.plane.api.ask("PATCH", path, {"spec": {"minAvailable": 1}})
+    pods.wait_for_budget("web", allowed=1)
+    assert bench.evict(both[0], number=2).answer is Answer.ACCEPTED
+    assert bench.spared(both[1])
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 429), (*LOOK, 200), (*EVICT, 201)]
+
+
+def test_two_budgets(bench: Bench, pods: Pods, node: str) -> None:
+    """500: it won't heal by itself, and the reason says what to do."""
+    labels = {"app": "web"}
+    pod = pods.create(node=node, metadata={"labels": labels})
+    for name in ("one", "two"):
+        pods.budget(labels, allowed=1, name=name, minAvailable=0)
+    reply = bench.evict(pod)
+    assert reply.answer is Answer.BLOCKED
+    assert "more than one PodDisruptionBudget" in reply.reason
+    assert reply.reason.endswith("let only one of them select it")
+    assert bench.spared(pod)
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 500)]
+
+
+def test_a_budget_that_was_not_looked_at_yet(bench: Bench, pods: Pods, node: str) -> None:
+    """429 with Retry-After, for real: the controller manager is down, so nobody has seen the budget."""
+    labels = {"app": "web"}
+    pod = pods.create(node=node, metadata={"labels": labels})
+    manager = bench.plane.controller_manager
+    assert manager is not None
+    manager.stop()
+    try:
+        path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets"
+        spec = {"selector": {"matchLabels": labels}, "minAvailable": 0}
+        bench.plane.api.ask("POST", path, {"metadata": {"name": "new"}, "spec": spec})
+        reply = bench.evict(pod)
+    finally:
+        manager.start()
+    assert reply.answer is Answer.LATER
+    assert reply.reason.startswith("the disruption budget new is still being processed by the server; ")
+    assert 10.0 < reply.wait_s <= 15.0
+    assert bench.spared(pod)
+    pods.wait_for_budget("new", allowed=1)
+    assert bench.evict(pod).answer is Answer.ACCEPTED
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 429), (*LOOK, 200), (*EVICT, 201)]
+
+
+def test_throttled_before_the_look(bench: Bench, pods: Pods, node: str) -> None:
+    """429 by priority and fairness, which names no budget: nothing is done, and it is tried again after its pause."""
+    pod = pods.create(node=node)
+    with bench.plane.throttle("daemon"):
+        reply = bench.evict(pod)
+    assert reply.answer is Answer.LATER
+    assert "429" in reply.reason
+    assert reply.wait_s > 1.0
+    assert bench.spared(pod)
+    assert bench.evict(pod).answer is Answer.ACCEPTED
+
+
+def test_throttled_at_the_eviction(bench: Bench, pods: Pods, node: str) -> None:
+    """The same a moment later: it is no budget that blocks."""
+    pod = pods.create(node=node)
+    throttling = bench.plane.throttle("daemon")
+    try:
+        reply = bench.evict(pod, is_wanted=doing(throttling.__enter__))
+    finally:
+        throttling.__exit__(None, None, None)
+    assert reply.answer is Answer.LATER
+    assert "it throttles this account" in reply.reason
+    assert bench.spared(pod)
+
+
+def test_no_right_to_evict(bench: Bench, pods: Pods, node: str) -> None:
+    """403 with the remedy; it never falls back to deleting."""
+    pod = pods.create(node=node)
+    poor = through(bench.plane, pods, url=bench.plane.url, user="tenant")
+    reply = poor.evict(pod)
+    assert reply.answer is Answer.REFUSED
+    assert 'cannot create resource "pods/eviction"' in reply.reason
+    assert "apply what `gpu-watchdog rights` prints" in reply.reason
+    assert bench.spared(pod)
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 403)]
+
+
+def test_no_right_to_look(bench: Bench, pods: Pods, node: str) -> None:
+    """403 on the look: it says which right is missing."""
+    pod = pods.create(node=node)
+    poor = through(bench.plane, pods, url=bench.plane.url, user="nobody")
+    reply = poor.evict(pod)
+    assert reply.answer is Answer.REFUSED
+    assert reply.reason.startswith("looking at the pod before evicting it: ")
+    assert 'cannot get resource "pods"' in reply.reason
+    assert bench.requests() == [(*LOOK, 403)]
+
+
+def test_credentials_that_are_not_taken(bench: Bench, pods: Pods, node: str) -> None:
+    """401, also by credentials read anew: failed, with the remedy; two requests and no more."""
+    pod = pods.create(node=node)
+    config = bench.plane.kubeconfig(token="expired")
+    reply = Bench(bench.plane, pods, Api(config)).evict(pod)
+    assert reply.answer is Answer.REFUSED
+    assert "token" in reply.reason
+    assert bench.requests() == [(*LOOK, 401), (*LOOK, 401)]
+
+
+def test_credentials_that_were_rotated(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
+    """401 once: the credentials are read anew and it goes on, at the look as at the eviction."""
+    pod = pods.create(node=node)
+    made = through(bench.plane, pods, url=api_proxy.url, proxy=api_proxy)
+    api_proxy.answer(401, times=1, when=lambda seen: seen.method == "GET")
+    api_proxy.answer(401, times=1, when=writes("/eviction"))
+    assert made.evict(pod).answer is Answer.ACCEPTED
+    assert [seen.method for seen in api_proxy.seen] == ["GET", "GET", "POST", "POST"]
+
+
+def test_an_answer_that_is_lost(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
+    """The connection breaks after the server has evicted: unknown, and the next try's look tells; nothing twice."""
+    pod = pods.create(node=node)
+    made = through(bench.plane, pods, url=api_proxy.url, proxy=api_proxy)
+    api_proxy.cut(when=writes("/eviction"))
+    first = made.evict(pod, grace_s=60)
+    assert first.answer is Answer.UNKNOWN
+    second = made.evict(pod, number=2, is_unsure=True)
+    assert second.answer is Answer.ACCEPTED
+    assert second.reason == "the answer of the API server had been lost, and the pod is being deleted already"
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 201), (*LOOK, 200)]
+    assert pods.read(pod)["metadata"]["deletionGracePeriodSeconds"] == 60
+
+
+@pytest.mark.slow
+def test_an_answer_that_takes_too_long(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
+    """After 15 s it is not waited for any longer; it may be carried out later, and the next look tells."""
+    pod = pods.create(node=node)
+    made = through(bench.plane, pods, url=api_proxy.url, proxy=api_proxy)
+    api_proxy.delay(60.0, when=writes("/eviction"), times=1)
+    first = made.evict(pod)
+    assert first.answer is Answer.UNKNOWN
+    assert bench.spared(pod)
+    api_proxy.heal()
+    wait_until(lambda: not bench.spared(pod), "the late eviction comes about")
+    assert made.evict(pod, number=2, is_unsure=True).answer is Answer.ACCEPTED
+    assert bench.requests() == [(*LOOK, 200), (*EVICT, 201), (*LOOK, 200)]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_server_that_is_not_well(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy, status: int) -> None:
+    """Any other 5xx: whether it was carried out is not known; at the look nothing has been asked for yet."""
+    pod = pods.create(node=node)
+    made = through(bench.plane, pods, url=api_proxy.url, proxy=api_proxy)
+    api_proxy.answer(status, when=writes("/eviction"), times=1)
+    assert made.evict(pod).answer is Answer.UNKNOWN
+    api_proxy.answer(status, times=1)
+    assert made.evict(pod).answer is Answer.LATER
+    assert bench.spared(pod)
+
+
+def test_no_way_to_the_server(bench: Bench, pods: Pods, node: str, tcp_proxy: TcpProxy) -> None:
+    """Nothing listens: nothing was asked for, it is tried later, and the reason names the place."""
+    pod = pods.create(node=node)
+    made = through(bench.plane, pods, url=tcp_proxy.url)
+    tcp_proxy.refuse()
+    reply = made.evict(pod)
+    assert reply.answer is Answer.LATER
+    assert reply.reason.startswith("looking at the pod before evicting it: ")
+    assert bench.requests() == []
+    tcp_proxy.heal()
+    assert made.evict(pod).answer is Answer.ACCEPTED
+
+
+def test_one_silent_try_holds_up_no_other(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
+    """Law 10: while the server is silent about one pod, ten others are evicted; the bell tells of each reply."""
+    silent, *others = [pods.create(f"pod-{number}", node=node) for number in range(11)]
+    made = through(bench.plane, pods, url=api_proxy.url, proxy=api_proxy)
+
+    def is_silent(seen: Seen) -> bool:
+        return seen.path.endswith("/pod-0/eviction")
+
+    api_proxy.delay(60.0, when=is_silent)
+    evictor, wait = evicting(made.api)
+    for number, pod in enumerate((silent, *others)):
+        evictor.begin(attempt(pod, ticket=number))
+    found = wait(10, 14.0)
+    assert {reply.answer for reply in found} == {Answer.ACCEPTED}
+    assert sorted(reply.ticket for reply in found) == list(range(1, 11))
+    assert bench.spared(silent)
+    api_proxy.heal()
+    (last,) = wait(1, 20.0)
+    assert (last.ticket, last.answer) == (0, Answer.ACCEPTED)

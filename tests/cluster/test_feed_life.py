@@ -1,0 +1,265 @@
+"""A feed's requests, counted at a real API server: one list, one watch, and what each end of a watch costs."""
+
+import itertools
+import os
+import select
+import socket
+import time
+
+import psutil
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.feed_rig import QUICK, following, has_threads
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.node.support import wait_until
+from watchdog import clock
+from watchdog.core.model import GapReason
+from watchdog.kube.namespacefeed import NamespaceFeed
+from watchdog.kube.nodefeed import NodeFeed
+
+pytestmark = pytest.mark.slow
+
+
+def test_one_list_and_one_watch(control_plane: ControlPlane, pods: Pods) -> None:
+    """A start is one list from the server's memory and one watch of this node's pods; nothing follows it."""
+    node, other = pods.node(), pods.node()
+    pods.create("mine", node=node)
+    pods.create("theirs", node=other)
+    with following(control_plane, node) as followed:
+        before = clock.now()
+        followed.feed.start()
+        followed.wait_for(["mine"])
+        followed.wait_until_watching()
+        followed.stays(lambda: followed.verbs() == ["list", "watch"], 3)
+        lists, watch = followed.asked()
+        assert f"fieldSelector=spec.nodeName%3D{node}&resourceVersion=0" in lists.uri
+        assert "allowWatchBookmarks=true&timeoutSeconds=2" in watch.uri
+        found = followed.read()
+        assert found.gaps == ()
+        assert found.synced is not None
+        assert before.boottime_s <= found.synced.boottime_s <= clock.now().boottime_s
+        assert dict(followed.feed.requests) == {"list": 1, "watch": 1}
+
+
+def test_a_watch_is_kept_alive(control_plane: ControlPlane, pods: Pods) -> None:
+    """The kernel probes a silent connection: no firewall in between forgets it, and a peer that died is noticed."""
+    with following(control_plane, pods.node()) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        found = sockets_to(control_plane.port)
+        assert found
+        for each in found:
+            assert each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert each.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
+            each.close()
+
+
+def sockets_to(port: int) -> list[socket.socket]:
+    """Copies of this process's sockets that are connected to a port."""
+    connections = psutil.Process().net_connections("tcp4")
+    return [socket.socket(fileno=os.dup(one.fd)) for one in connections if one.raddr and one.raddr.port == port]
+
+
+def test_changes_come_and_ring(control_plane: ControlPlane, pods: Pods) -> None:
+    """A pod that comes, changes and goes is known at once, rings the bell and costs no request; others stay."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node) as followed:
+        followed.feed.start()
+        followed.wait_for(["old"])
+        old = followed.read().pods[0]
+        followed.bell.silence()
+        new = pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 3)
+        assert followed.bell.silence()
+        pods.run(new)
+        wait_until(lambda: any(one.containers[0].ids for one in followed.read().pods if one.name == "new"), 3)
+        pods.delete(new)
+        followed.wait_for(["old"], 3)
+        assert followed.read().pods[0] is old
+        synced = followed.read().synced
+        assert synced is not None
+        assert clock.now().boottime_s - synced.boottime_s < 3
+        assert not followed.feed.has_changed()
+        assert followed.verbs() == ["list", "watch"]
+
+
+def test_the_bell_wakes_who_waits(control_plane: ControlPlane, pods: Pods) -> None:
+    """A change is heard by whoever waits for the bell's descriptor, and is then there to read."""
+    node = pods.node()
+    with following(control_plane, node) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.read()
+        followed.bell.silence()
+        pods.create("new", node=node, running=False)
+        assert select.select([followed.bell.fileno()], [], [], 5)[0]
+        assert followed.feed.has_changed()
+        assert followed.names == {"new"}
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["RST", "FIN"])
+def test_a_cut_is_resumed(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy, reset: bool) -> None:
+    """A connection that breaks costs one watch and no list, is not worth a word, and loses nothing of what happened."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        old = followed.read().pods[0]
+        tcp_proxy.cut(reset=reset)
+        pods.create("meanwhile", node=node, running=False)
+        followed.wait_for(["old", "meanwhile"], 5)
+        assert followed.verbs() == ["list", "watch", "watch"]
+        assert followed.feed.problem is None
+        assert followed.read().gaps == ()
+        assert next(pod for pod in followed.read().pods if pod.name == "old") is old
+
+
+def test_renewals_of_a_watch(control_plane: ControlPlane, pods: Pods) -> None:
+    """A watch that the server ends in its time is renewed at once, without a list; its end vouches for the pods."""
+    node = pods.node()
+    with following(control_plane, node, pace=QUICK) as followed:
+        followed.feed.start()
+        wait_until(lambda: followed.verbs().count("watch") == 4, 40)
+        assert followed.verbs().count("list") == 1
+        assert followed.feed.problem is None
+        synced = followed.read().synced
+        assert synced is not None
+        assert clock.now().boottime_s - synced.boottime_s < 10
+        starts = [one.received_s for one in followed.asked() if one.verb == "watch"]
+        assert all(after - before > 2 for before, after in itertools.pairwise(starts))
+
+
+@pytest.mark.parametrize("hard", [True, False], ids=["killed", "ended"])
+def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: bool) -> None:
+    """The pods are kept, age, and a gap says why; when it is back at most one list is made, and the problem is over."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        old = followed.read().pods[0]
+        control_plane.stop_apiserver(hard=hard)
+        wait_until(lambda: followed.feed.problem is not None, 20)
+        stale = followed.read()
+        assert [pod.name for pod in stale.pods] == ["old"]
+        gap = stale.gaps[0]
+        assert (gap.reason, gap.what) == (GapReason.PODS, f"pods of node {node}")
+        assert "kept, and ages" in gap.why
+        assert "nothing listens there" in gap.why
+        followed.forget()
+        control_plane.start_apiserver()
+        wait_until(lambda: followed.feed.problem is None, 40)
+        followed.wait_until_watching(10)
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 5)
+        assert next(pod for pod in followed.read().pods if pod.name == "old") is old
+        assert followed.verbs().count("list") <= 1
+        assert followed.verbs().count("watch") <= 3
+
+
+def test_a_true_410(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """History that etcd no longer has costs exactly one list, not older than what was seen, and what went is gone."""
+    node = pods.node()
+    gone, kept = pods.create("gone", node=node), pods.create("kept", node=node)
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["gone", "kept"])
+        known = next(pod for pod in followed.read().pods if pod.name == "kept")
+        tcp_proxy.refuse()
+        tcp_proxy.cut()
+        pods.delete(gone)
+        control_plane.expire_history()
+        followed.forget()
+        tcp_proxy.heal()
+        followed.wait_for(["kept"], 40)
+        followed.wait_until_watching()
+        followed.stays(lambda: followed.verbs() == ["watch", "list", "watch"], 3)
+        first, again, _ = followed.asked()
+        version = kept["metadata"]["resourceVersion"]
+        assert f"resourceVersion={version}" in first.uri
+        assert f"resourceVersion={version}" in again.uri
+        assert followed.read().pods[0] is known
+
+
+def test_stop_and_start(control_plane: ControlPlane, pods: Pods) -> None:
+    """A stop takes no time and ends the watch at the server; a start lists again, not from before what was seen."""
+    node = pods.node()
+    pod = pods.create("old", node=node)
+    with following(control_plane, node) as followed:
+        followed.feed.start()
+        followed.wait_for(["old"])
+        followed.wait_until_watching()
+        began = time.monotonic()
+        followed.feed.stop()
+        assert time.monotonic() - began < 0.2
+        wait_until(lambda: not has_threads() and not any(one.open for one in followed.asked()), 5)
+        pods.delete(pod)
+        pods.create("new", node=node, running=False)
+        assert followed.names == {"old"}
+        followed.feed.start()
+        followed.wait_for(["new"])
+        assert followed.verbs()[:3] == ["list", "watch", "list"]
+        assert "resourceVersion=0" not in followed.asked()[2].uri
+
+
+def test_one_list_in_the_calling_thread(control_plane: ControlPlane, pods: Pods) -> None:
+    """For one look a list is enough; where it fails that is told at once."""
+    node = pods.node()
+    pods.create("mine", node=node)
+    with following(control_plane, node) as followed:
+        followed.feed.fetch()
+        assert (followed.names, followed.read().gaps) == ({"mine"}, ())
+        assert followed.verbs() == ["list"]
+    with following(control_plane, node, token="wrong") as followed:
+        followed.feed.fetch()
+        found = followed.read()
+        assert (found.pods, found.synced) == ((), None)
+        assert "nothing is known: listing the pods of node" in found.gaps[0].why
+        assert "401" in found.gaps[0].why
+
+
+def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
+    """The node's labels and annotations as they change; once deleted it is not known, which a gap says."""
+    name = pods.node(labels={"zone": "a"})
+    with following(control_plane, name) as followed:
+        feed = NodeFeed(followed.api, name, followed.bell)
+        feed.start()
+        try:
+            wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a", 10)
+            control_plane.kubectl("annotate", "node", name, "gpu-memory-watchdog/mode=observe")
+            wait_until(lambda: "gpu-memory-watchdog/mode" in feed.read(clock.now())[0].annotations, 2)
+            node, gaps = feed.read(clock.now())
+            assert (node.known, node.capacity["cpu"], gaps) == (True, "64", ())
+            pods.clear()
+            wait_until(lambda: not feed.read(clock.now())[0].known, 5)
+            node, (gap,) = feed.read(clock.now())
+            assert (node.name, node.labels, gap.reason) == (name, {}, GapReason.NODE)
+            assert dict(feed.requests) == {"list": 1, "watch": 1}
+        finally:
+            feed.stop()
+        seen = [one for one in control_plane.requests(user_agent="gpu-memory-watchdog/") if name in one.uri]
+        assert [one.verb for one in seen] == ["list", "watch"]
+        assert f"fieldSelector=metadata.name%3D{name}&resourceVersion=0" in seen[0].uri
+
+
+def test_namespaces(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
+    """The labels of all namespaces as they change; only metadata is sent."""
+    with following(control_plane, "n1") as followed:
+        feed = NamespaceFeed(followed.api, followed.bell)
+        feed.start()
+        try:
+            wait_until(lambda: namespace in feed.read(clock.now())[0], 10)
+            assert feed.read(clock.now())[0]["kube-system"] == {"kubernetes.io/metadata.name": "kube-system"}
+            control_plane.kubectl("label", "namespace", namespace, "tier=dev")
+            wait_until(lambda: feed.read(clock.now())[0][namespace].get("tier") == "dev", 2)
+            assert feed.read(clock.now())[1] == ()
+            assert dict(feed.requests) == {"list": 1, "watch": 1}
+        finally:
+            feed.stop()

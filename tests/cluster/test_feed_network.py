@@ -1,0 +1,302 @@
+"""A feed over a network that fails in every way: what it asks, what it keeps, what it says, and that it heals."""
+
+import contextlib
+import json
+import time
+import tracemalloc
+
+import pytest
+
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.faults import lists, watches
+from tests.cluster.feed_rig import MOST_IN_12_S, QUICK, following, has_threads
+from tests.cluster.network import LOOPBACK
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.kube.watching import bookmark
+from tests.node.support import wait_until
+from watchdog import clock
+from watchdog.kube.watch_stream import LONGEST_LINE
+
+pytestmark = pytest.mark.slow
+
+
+def spoil(line: bytes) -> bytes:
+    """The event with containers that no pod has."""
+    event = json.loads(line)
+    event["object"]["spec"]["containers"] = "spoilt"
+    return json.dumps(event).encode() + b"\n"
+
+
+def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """Nobody listens for a while: few attempts, one problem from begin to end, and one watch when it is over."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        followed.bell.silence()
+        before = followed.feed.requests["watch"]
+        tcp_proxy.refuse()
+        tcp_proxy.cut()
+        began = time.monotonic()
+        wait_until(followed.bell.silence, 12)
+        assert 4 <= time.monotonic() - began <= 12
+        assert "nothing listens there" in (followed.feed.problem or "")
+        time.sleep(max(0.0, 12 - (time.monotonic() - began)))
+        assert not followed.bell.silence()
+        assert 3 <= followed.feed.requests["watch"] - before <= MOST_IN_12_S
+        followed.forget()
+        tcp_proxy.heal()
+        wait_until(lambda: followed.feed.problem is None, 40)
+        assert followed.bell.silence()
+        assert followed.names == {"old"}
+        assert followed.verbs() == ["watch"]
+
+
+def test_a_server_that_accepts_and_stays_silent(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """A connection that never gets a byte is given up within seconds, and said to be that."""
+    node = pods.node()
+    pods.create("old", node=node)
+    tcp_proxy.accept_silently()
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        followed.feed.start()
+        wait_until(lambda: followed.feed.problem is not None, 20)
+        assert "stays silent" in (followed.feed.problem or "")
+        assert followed.read().synced is None
+        tcp_proxy.heal()
+        tcp_proxy.cut()
+        followed.wait_for(["old"], 40)
+        assert followed.verbs() == ["list", "watch"]
+
+
+@pytest.mark.parametrize("bookmarked", [False, True])
+def test_half_open(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy, bookmarked: bool) -> None:
+    """A watch through which nothing comes any more, and nobody is told: silence ends it, and it is resumed."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with (
+        TcpProxy(LOOPBACK, api_proxy.port) as tcp_proxy,
+        following(control_plane, node, by=api_proxy, at=tcp_proxy, pace=QUICK) as followed,
+    ):
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        if bookmarked:
+            time.sleep(1)
+            version = control_plane.api.ask("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
+            api_proxy.insert(bookmark(version).strip(), when=watches("pods"))
+            time.sleep(0.3)
+        began, synced = time.monotonic(), followed.read().synced
+        tcp_proxy.stall()
+        pods.create("meanwhile", node=node, running=False)
+        time.sleep(1)
+        assert followed.names == {"old"}
+        tcp_proxy.heal()
+        followed.wait_for(["old", "meanwhile"], 10)
+        assert time.monotonic() - began > 2
+        assert synced is not None
+        assert followed.verbs()[:3] == ["list", "watch", "watch"]
+        assert followed.feed.problem is None
+
+
+def test_silence_for_longer_ages_the_pods(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """While nothing comes through, the time at which the pods were known to be true stands still; they stay known."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node, by=tcp_proxy, pace=QUICK) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        synced = followed.read().synced
+        tcp_proxy.stall()
+        wait_until(lambda: followed.feed.problem is not None, 40)
+        found = followed.read()
+        assert (found.synced, [pod.name for pod in found.pods]) == (synced, ["old"])
+        tcp_proxy.heal()
+        wait_until(lambda: followed.read().synced != synced, 40)
+
+
+def test_a_slow_network(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """What comes drop by drop comes all the same: no request more, no problem."""
+    node = pods.node()
+    for number in range(5):
+        pods.create(f"old-{number}", node=node, metadata={"annotations": {"note": "x" * 4000}})
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        tcp_proxy.slow(8000)
+        followed.feed.start()
+        followed.wait_for([f"old-{number}" for number in range(5)], 30)
+        followed.wait_until_watching()
+        pods.create("new", node=node, running=False, metadata={"annotations": {"note": "x" * 20000}})
+        wait_until(lambda: "new" in followed.names, 20)
+        assert followed.verbs() == ["list", "watch"]
+        assert followed.feed.problem is None
+
+
+def test_a_slow_server(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """A list that takes long to begin is waited for; the pods are as old as the moment at which it was asked for."""
+    node = pods.node()
+    pods.create("old", node=node)
+    api_proxy.delay(6, when=lists("pods"))
+    with following(control_plane, node, by=api_proxy) as followed:
+        began_s = clock.now().boottime_s
+        followed.feed.start()
+        followed.wait_for(["old"], 20)
+        synced = followed.read().synced
+        assert synced is not None
+        assert synced.boottime_s - began_s < 2
+        assert followed.verbs()[0] == "list"
+
+
+def test_a_cut_in_the_middle_of_a_line(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """Half an event is none: it comes again with the next watch, and no list is made."""
+    node = pods.node()
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        api_proxy.cut(when=watches("pods"))
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["new"], 10)
+        assert followed.verbs() == ["list", "watch", "watch"]
+
+
+def test_a_cut_in_the_middle_of_a_list(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """Half a list is none: nothing of it is taken, and it is asked for again."""
+    node = pods.node()
+    pods.create("old", node=node)
+    api_proxy.cut(when=lists("pods"))
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_for(["old"], 10)
+        assert followed.verbs() == ["list", "list", "watch"][: len(followed.verbs())]
+
+
+@pytest.mark.parametrize("line", [b"<html>oops</html>", b'{"type":"ADDED","object":{"kind":"Pod"}}', b'{"type":"ADD'])
+def test_garbage_on_a_watch(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy, line: bytes) -> None:
+    """A line of which nothing can be said ends the watch; the event whose place it took comes again, without a list."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        old = followed.read().pods[0]
+        api_proxy.edit(lambda _: line + b"\n", when=watches("pods"))
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 10)
+        assert next(pod for pod in followed.read().pods if pod.name == "old") is old
+        assert followed.verbs() == ["list", "watch", "watch"]
+        assert followed.read().gaps == ()
+
+
+def test_a_line_without_an_end(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """A line that grows and grows is given up at its longest: the memory is bounded, and the watch is resumed."""
+    node = pods.node()
+    pods.create("old", node=node)
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old"])
+        (stream,) = [each for each in api_proxy.streams if watches("pods")(each.seen)]
+        part = b"x" * 2**20
+        tracemalloc.start()
+        try:
+            with contextlib.suppress(OSError):  # the feed hangs up
+                for _ in range(20 * LONGEST_LINE // len(part)):
+                    stream.write(part)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 3 * LONGEST_LINE
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 10)
+        assert followed.verbs() == ["list", "watch", "watch"]
+
+
+def test_an_event_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """That pod is not known any more and is named; the others go on; its next good event heals it; no request more."""
+    node = pods.node()
+    odd = pods.create("odd", node=node)
+    pods.create("old", node=node)
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["old", "odd"])
+        old = next(pod for pod in followed.read().pods if pod.name == "old")
+        api_proxy.edit(spoil, when=watches("pods"))
+        pods.set_status(odd, {"message": "one"})
+        followed.wait_for(["old"], 5)
+        found = followed.read()
+        assert found.pods[0] is old
+        assert [gap.what for gap in found.gaps] == [f"pod {pods.namespace}/odd"]
+        assert "unknown pod" in found.gaps[0].why
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 5)
+        pods.set_status(odd, {"message": "two"})
+        followed.wait_for(["old", "new", "odd"], 5)
+        assert followed.read().gaps == ()
+        assert followed.verbs() == ["list", "watch"]
+
+
+def test_a_listed_pod_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """One odd pod of a list is named and costs nobody else."""
+    node = pods.node()
+    pods.create("odd", node=node)
+    pods.create("old", node=node)
+
+    def change(body: bytes) -> bytes:
+        found = json.loads(body)
+        for item in found["items"]:
+            if item["metadata"]["name"] == "odd":
+                item["spec"]["containers"] = 7
+        return json.dumps(found).encode()
+
+    api_proxy.edit(change, when=lists("pods"))
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_for(["old"])
+        assert [gap.what for gap in followed.read().gaps] == [f"pod {pods.namespace}/odd"]
+        assert followed.feed.problem is None
+
+
+def test_watches_that_end_at_once(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """A server that accepts a watch and ends it, again and again: pauses grow, and nothing is vouched for by it."""
+    node = pods.node()
+    pods.create("old", node=node)
+    api_proxy.answer(200, body=b"", when=watches("pods"))
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_for(["old"])
+        synced = followed.read().synced
+        time.sleep(12)
+        assert 3 <= len(api_proxy.seen) <= MOST_IN_12_S + 1
+        assert "before its time" in (followed.feed.problem or "")
+        assert followed.read().synced == synced
+        assert followed.names == {"old"}
+
+
+@pytest.mark.parametrize("phase", ["connecting", "listing", "pausing"])
+def test_a_stop_in_every_phase(
+    control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy, api_proxy: ApiProxy, phase: str
+) -> None:
+    """A stop takes no time whatever is under way, and what still comes is not taken."""
+    node = pods.node()
+    pods.create("old", node=node)
+    if phase == "connecting":
+        tcp_proxy.accept_silently()
+    elif phase == "listing":
+        api_proxy.delay(3, when=lists("pods"))
+    else:
+        api_proxy.answer(429, headers={"Retry-After": "60"}, when=lists("pods"))
+    by = tcp_proxy if phase == "connecting" else api_proxy
+    with following(control_plane, node, by=by) as followed:
+        followed.feed.start()
+        time.sleep(1)
+        began = time.monotonic()
+        followed.feed.stop()
+        assert time.monotonic() - began < 0.2
+        wait_until(lambda: not has_threads(), 8)
+        assert (followed.read().pods, followed.read().synced) == ((), None)
+        assert dict(followed.feed.requests) == {"list": 1}

@@ -1,0 +1,171 @@
+"""What a kill and an eviction come to under the real controllers, for workloads that go over again and again.
+
+docs/kill-and-evict.md says this to operators; its figures are those that `pytest -s` prints here with LIFE_S=120.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import workloads
+from tests.cluster.life import Life, elapsed, life, table
+from tests.cluster.node import Cluster
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+JOBS = ("job", "job-in-place", "job-ignore", "job-polite")
+KINDS = ("deployment", "statefulset", "notebook", "bare", "bare-once", *JOBS)
+APPS = {"kill": (*KINDS, "pair"), "process": ("notebook", "models"), "pod": ("pair",), "evict": KINDS}
+DEEDS = {
+    "kill": 'do = "kill"\nscope = "container"',
+    "process": 'do = "kill"\nscope = "process"',
+    "pod": 'do = "kill"\nscope = "pod"',
+    "evict": 'do = "evict"',
+}
+LEAST_S = float(os.environ.get("LIFE_S", "0"))
+
+
+@pytest.fixture(scope="module")
+def lived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    """Every kind of workload under every kind of deed at once, without brakes, until all has shown itself."""
+    began = time.monotonic()
+    with life(cluster, tmp_path_factory.mktemp("life"), DEEDS) as made:
+        made.apply("kill", *workloads.every_kind(), workloads.pair())
+        made.apply("evict", *workloads.every_kind())
+        made.apply("process", workloads.notebook(), workloads.models())
+        made.apply("pod", workloads.pair())
+        made.wait(lambda: has_shown_all(made) and elapsed(began) > LEAST_S, "all has shown itself", LEAST_S + 90)
+        print(f"\n{table(made, APPS, elapsed(began))}")
+        yield made
+
+
+def has_shown_all(of: Life) -> bool:
+    """Whether the loops have turned often enough, and the Jobs that end have ended."""
+    return (
+        all(of.told("kill", app).restarts.get("main", 0) >= 2 for app in ("deployment", "statefulset", "bare", "pair"))
+        and all("Failed" in of.verdicts("kill", name) for name in ("job", "job-in-place", "job-ignore"))
+        and "Complete" in of.verdicts("kill", "job-polite")
+        and len(of.deeds("process", "notebook")) >= 8
+        and of.told("pod", "pair").restarts.get("side", 0) >= 1
+        and all(of.told("evict", app).pods >= 3 for app in ("deployment", "statefulset", "notebook"))
+        and of.told("evict", "job-ignore").pods >= 3
+        and all("Failed" in of.verdicts("evict", name) for name in ("job", "job-in-place", "job-polite"))
+    )
+
+
+@pytest.mark.parametrize("app", ["deployment", "statefulset", "bare"])
+def test_a_kill_restarts_the_container_in_its_pod(lived: Life, app: str) -> None:
+    """No new pod: exit code 137, reason Error, restarted by the kubelet, which waits longer each time."""
+    seen = lived.told("kill", app)
+    assert (seen.pods, seen.ends, seen.disruptions, seen.graces_s) == (1, {(137, "Error")}, set(), set())
+    assert seen.restarts["main"] >= 2
+    assert "CrashLoopBackOff" in seen.waiting
+    assert seen.restarts["main"] <= len(lived.deeds("kill", app)) <= seen.restarts["main"] + 1
+
+
+@pytest.mark.parametrize("name", ["job", "job-ignore"])
+def test_a_kill_counts_against_a_job(lived: Life, name: str) -> None:
+    """A killed pod is a failure, also where disruptions are ignored; past backoffLimit the Job has failed for good."""
+    assert lived.told("kill", name).pods == 2
+    assert lived.job("kill", name)["failed"] == 2
+    assert lived.verdicts("kill", name)["Failed"] == "BackoffLimitExceeded"
+    assert len(lived.deeds("kill", name)) == 2
+
+
+def test_a_kill_in_a_job_that_restarts_in_place_counts_too(lived: Life) -> None:
+    """With restartPolicy OnFailure the same pod is tried again; the Job fails once its restarts reach backoffLimit."""
+    seen = lived.told("kill", "job-in-place")
+    assert (seen.pods, seen.ends) == (1, {(137, "Error")})
+    assert seen.restarts["main"] in (1, 2)
+    assert lived.verdicts("kill", "job-in-place")["Failed"] == "BackoffLimitExceeded"
+
+
+def test_a_killed_bare_pod_that_does_not_restart_has_failed(lived: Life) -> None:
+    """With restartPolicy Never it stays as it ended, with its exit code and its Events, and is hit no more."""
+    seen = lived.told("kill", "bare-once")
+    assert (seen.pods, seen.ends, seen.restarts) == (1, {(137, "Error")}, {"main": 0})
+    assert len(lived.deeds("kill", "bare-once")) == 1
+    found = lived.cluster.pods.get("bare-once", lived.rooms["kill"].namespace)
+    assert found is not None
+    assert found["status"]["phase"] == "Failed"
+
+
+def test_a_job_that_ends_with_0_at_sigterm_is_done(lived: Life) -> None:
+    """A grace lets a program end as if its work was done, and the Job is complete: nobody sees a failure."""
+    seen = lived.told("kill", "job-polite")
+    assert (seen.pods, seen.ends, seen.phases & {"Succeeded", "Failed"}) == (1, {(0, "Completed")}, {"Succeeded"})
+    assert lived.verdicts("kill", "job-polite")["Complete"] == "CompletionsReached"
+
+
+def test_the_scope_process_leaves_the_server_of_a_notebook_alone(lived: Life) -> None:
+    """The kernel dies, the server starts the next one: no restart that Kubernetes sees, and nothing slows it down."""
+    seen = lived.told("process", "notebook")
+    assert (seen.pods, seen.restarts, seen.ends, seen.waiting - {"ContainerCreating"}) == (1, {"main": 0}, set(), set())
+    log = lived.cluster.pods.log("notebook-0", lived.rooms["process"].namespace)
+    ended = [line for line in log if "ended" in line]
+    assert len(ended) >= 7
+    assert all("by signal 15" in line for line in ended)
+
+
+def test_the_scope_container_takes_the_server_of_a_notebook_too(lived: Life) -> None:
+    """The same notebook under scope container: the container restarts, with all kernels of its user."""
+    seen = lived.told("kill", "notebook")
+    assert seen.pods == 1
+    assert seen.restarts["main"] >= 1
+
+
+def test_the_scope_process_ends_one_of_two_models(lived: Life) -> None:
+    """Two processes that are too much together: one is ended, and the pod is within."""
+    assert len(lived.deeds("process", "models")) == 1
+    log = lived.cluster.pods.log("models", lived.rooms["process"].namespace)
+    assert len([line for line in log if "ended by signal" in line]) == 1
+    assert lived.told("process", "models").restarts == {"main": 0}
+
+
+def test_the_scope_says_which_containers_of_a_pod_end(lived: Life) -> None:
+    """Scope container: the one that goes over, alone. Scope pod: its neighbour too, with the same exit code."""
+    assert lived.told("kill", "pair").restarts["side"] == 0
+    seen = lived.told("pod", "pair")
+    assert seen.restarts["side"] >= 1
+    assert (seen.pods, seen.ends) == (1, {(137, "Error")})
+
+
+@pytest.mark.parametrize("app", ["deployment", "statefulset", "notebook"])
+def test_an_evicted_pod_of_a_controller_is_made_anew(lived: Life, app: str) -> None:
+    """A new pod each time, with the policy's grace and not its own; the kubelet's back-off never comes into it."""
+    seen = lived.told("evict", app)
+    assert seen.pods >= 3
+    assert (seen.restarts, seen.disruptions) == ({"main": 0}, {"EvictionByEvictionAPI"})
+    # 0 is the kubelet's own, once the containers have ended.
+    assert seen.graces_s - {0} == {1}
+    assert "CrashLoopBackOff" not in seen.waiting
+
+
+def test_a_new_pod_of_a_deployment_runs_beside_the_evicted_one(lived: Life) -> None:
+    """A Deployment does not wait for the end of the old pod, and in its grace both hold memory; a StatefulSet does."""
+    assert lived.told("evict", "deployment").at_once >= 2
+    assert lived.told("evict", "statefulset").at_once == 1
+
+
+@pytest.mark.parametrize("app", ["bare", "bare-once"])
+def test_an_evicted_bare_pod_is_gone(lived: Life, app: str) -> None:
+    """Nobody makes it again, whatever its restartPolicy, and its object goes with it."""
+    assert lived.told("evict", app).pods == 1
+    assert lived.cluster.pods.get(app, lived.rooms["evict"].namespace) is None
+
+
+@pytest.mark.parametrize("name", ["job", "job-in-place", "job-polite"])
+def test_an_eviction_counts_against_a_job(lived: Life, name: str) -> None:
+    """An evicted pod is a failure of the Job, whatever its exit code."""
+    assert lived.told("evict", name).pods == 2
+    assert lived.job("evict", name)["failed"] == 2
+    assert lived.verdicts("evict", name)["Failed"] == "BackoffLimitExceeded"
+
+
+def test_a_job_that_ignores_disruptions_is_never_done_with_evictions(lived: Life) -> None:
+    """With podFailurePolicy Ignore on DisruptionTarget no eviction counts: the Job goes on and makes pods for ever."""
+    assert lived.told("evict", "job-ignore").pods >= 3
+    assert lived.job("evict", "job-ignore").get("failed", 0) == 0
+    assert lived.verdicts("evict", "job-ignore") == {}

@@ -1,0 +1,52 @@
+"""The owner's brake and its back-off against real controllers that put back what was taken away."""
+
+import datetime as dt
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import workloads
+from tests.cluster.api import Object
+from tests.cluster.life import life
+from tests.cluster.node import Cluster
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+BRAKES = """
+[brakes]
+owner = "2 per 10m"
+owner_backoff = { first = "5s", factor = 2, max = "1m" }
+"""
+
+
+def test_the_brakes_of_the_owner_stop_the_loops(cluster: Cluster, tmp_path: Path) -> None:
+    """Two deeds in ten minutes and 5 s between them: then a Deployment's pods, a Job's and a kernel are let be."""
+    loops = (("evict", "deployment"), ("evict", "job-ignore"), ("process", "notebook"))
+    deeds = {"evict": 'do = "evict"', "process": 'do = "kill"\nscope = "process"'}
+    with life(cluster, tmp_path / "life", deeds, more=BRAKES) as braked:
+        braked.apply("evict", workloads.deployment(), workloads.job("job-ignore", ignore_disruptions=True))
+        braked.apply("process", workloads.notebook())
+
+        def held() -> set[tuple[str, str]]:
+            plan = braked.daemon.status()["plan"]
+            return {(entry["namespace"], entry["withheld_by"]) for entry in plan if entry["withheld_by"]}
+
+        braked.wait(
+            lambda: braked.daemon.metric("withheld_total", brake="owner") == len(loops), "all are held back", 90
+        )
+        time.sleep(6)
+        assert held() == {(braked.rooms[room].namespace, "owner") for room in deeds}
+        # The Job controller's own back-off is longer: 10 s, then 20 s.
+        assert braked.daemon.metric("withheld_total", brake="owner_backoff") == len(loops) - 1
+        for room, app in loops:
+            first, second = braked.deeds(room, app)
+            # It runs from the intention; an eviction is logged up to a pass later, when the API server has taken it.
+            assert moment(second) - moment(first) >= 4
+        assert braked.told("evict", "deployment").pods == 3
+        assert braked.told("evict", "job-ignore").pods == 3
+
+
+def moment(line: Object) -> float:
+    """When a line was logged (UNIX seconds)."""
+    return dt.datetime.fromisoformat(line["timestamp"]).timestamp()

@@ -1,0 +1,130 @@
+"""The daemon's log before a real API server: a line with the remedy when a trouble begins, one when it is over."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.card import GPU
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.rig.command import Daemon, daemon
+from tests.stub import Stub, StubGpu, build_or_skip
+
+DAY = dt.timedelta(days=1)
+POLICY = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "warn" }] }]'
+Runner = Callable[[Path], AbstractContextManager[Daemon]]
+
+
+@pytest.fixture
+def node(pods: Pods) -> str:
+    """A node with a pod on it."""
+    name = pods.node()
+    pods.create("tenant", node=name)
+    return name
+
+
+@pytest.fixture
+def run(tmp_path: Path, node: str) -> Runner:
+    """Runs the daemon of that node with a kubeconfig; it observes, and needs nothing but pods."""
+    build_or_skip("current")
+    stub = Stub(gpus=(StubGpu(uuid=GPU),)).write(tmp_path / "nvml.txt")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    given = ("--policy", policy, "--journal", tmp_path / "journal.db", "--node", node)
+    return lambda kubeconfig: daemon(tmp_path, stub, *given, "--kubeconfig", kubeconfig)
+
+
+def _of_pods(running: Daemon, name: str) -> list[str]:
+    return [line["message"] for line in running.events(name) if line.get("reason") == "pods"]
+
+
+def _first(running: Daemon, node: str) -> str:
+    """The one line of the trouble that there is."""
+    running.wait(lambda each: _of_pods(each, "gap_began"), 60)
+    (told,) = _of_pods(running, "gap_began")
+    start = f"pods of node {node}: "
+    assert told.startswith(start)
+    return told.removeprefix(start)
+
+
+def test_an_outage_is_two_lines(control_plane: ControlPlane, run: Runner, node: str, tcp_proxy: TcpProxy) -> None:
+    """However often is tried meanwhile: one when the API server has been away for a while, one when it is back."""
+    config = control_plane.kubeconfig(token=control_plane.token("admin"), server=tcp_proxy.url)
+    with run(config) as running:
+        running.wait(lambda each: each.metric("pods_last_sync_timestamp_seconds"))
+        assert _of_pods(running, "gap_began") == []
+        tcp_proxy.refuse()
+        tcp_proxy.cut()
+        assert _first(running, node) == (
+            f"what is known is kept, and ages: {tcp_proxy.url}: Connection refused: nothing listens there; see that "
+            "the API server is up, and that its address is right"
+        )
+        running.wait_passes(5)
+        tcp_proxy.heal()
+        running.wait(lambda each: _of_pods(each, "gap_ended"), 90)
+        assert len(_of_pods(running, "gap_began")) == len(_of_pods(running, "gap_ended")) == 1
+
+
+def test_missing_rights(control_plane: ControlPlane, run: Runner, node: str) -> None:
+    """What is refused is said in the server's words, with the command that prints what to apply."""
+    with run(control_plane.kubeconfig(token=control_plane.token("nobody"))) as running:
+        told = _first(running, node)
+    assert "the API server answered 403: pods is forbidden" in told
+    assert told.endswith("; this account lacks the right: apply what `gpu-watchdog rights` prints for this policy")
+
+
+def test_refused_credentials(control_plane: ControlPlane, run: Runner, node: str) -> None:
+    """A token that is not accepted: the log can't know why, and names who can."""
+    with run(control_plane.kubeconfig(token="nonsense")) as running:
+        told = _first(running, node)
+    assert "the API server answered 401: Unauthorized; this account's token or certificate has expired or is of" in told
+    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` tells which")
+
+
+def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: str, tmp_path: Path) -> None:
+    """Either the certificate or this node's clock is at fault, and both are named."""
+    now = dt.datetime.now(dt.UTC)
+    with (
+        ApiProxy(control_plane.api, tmp_path / "proxy", not_before=now - 9 * DAY, not_after=now - DAY) as proxy,
+        run(control_plane.kubeconfig(token="t", server=proxy.url, ca=proxy.ca)) as running,
+    ):
+        told = _first(running, node)
+    assert told.endswith(
+        f"{proxy.url}: its certificate is not accepted: certificate has expired; renew the API server's certificate, "
+        "or set this node's clock right if it is ahead"
+    )
+
+
+def test_no_way(run: Runner, node: str, tmp_path: Path) -> None:
+    """A kubeconfig that is not there ends nobody: the daemon observes without pods, and says what is missing."""
+    with run(tmp_path / "nowhere") as running:
+        told = _first(running, node)
+    assert told.endswith(
+        f"there is no way to the API server: the kubeconfig {tmp_path / 'nowhere'} can't be read: No such file or "
+        "directory; name the right file with --kubeconfig, and let this account read it"
+    )
+
+
+def _of_clocks(running: Daemon) -> Iterator[str]:
+    return (line["message"] for line in running.events("warning") if "clock" in line["message"])
+
+
+def test_a_wrong_clock_is_two_lines(control_plane: ControlPlane, run: Runner, api_proxy: ApiProxy) -> None:
+    """All works, and times are wrong: it is said when an answer shows it, and when another one shows it is over."""
+    api_proxy.shift_clock(3600)
+    config = control_plane.kubeconfig(token=control_plane.token("admin"), server=api_proxy.url, ca=api_proxy.ca)
+    with run(config) as running:
+        running.wait(lambda each: list(_of_clocks(each)), 30)
+        running.wait_passes(3)
+        (told,) = _of_clocks(running)
+        assert told.startswith("this node's clock is about 1 h behind the API server's: certificates may be refused, ")
+        assert told.endswith("; see which of the two is right (`date -u` on both), and set the other one")
+        api_proxy.shift_clock(0)
+        api_proxy.finish_streams()
+        running.wait(lambda each: len(list(_of_clocks(each))) > 1, 60)
+        assert list(_of_clocks(running))[1:] == ["this node's clock and the API server's agree again"]

@@ -1,0 +1,72 @@
+"""What became of a workload, out of the changes of its pods."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.cluster.api import Object
+from tests.cluster.recorder import Change, Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """All that was seen of the pods of one workload.
+
+    `pods`: how many there were, by UID; `at_once`: the most whose containers ran at the same time. `restarts`: of
+    containers in place, by name, the most of one pod. `ends`: exit code and reason of containers that ended.
+    `phases`: of pods. `waiting`: why containers waited. `disruptions`: the reasons of the condition DisruptionTarget.
+    `graces_s`: of deletions.
+    """
+
+    pods: int
+    at_once: int
+    restarts: dict[str, int]
+    ends: set[tuple[int, str]]
+    phases: set[str]
+    waiting: set[str]
+    disruptions: set[str]
+    graces_s: set[int]
+
+
+def told(recorder: Recorder, namespace: str, app: str) -> Told:
+    """Sum up what the recorder has of a workload."""
+    changes = list(recorder.of(namespace, app))
+    seen = [change.pod for change in changes]
+    statuses = [status for pod in seen for status in pod["status"].get("containerStatuses", ())]
+    restarts: dict[str, int] = {}
+    for status in statuses:
+        restarts[status["name"]] = max(restarts.get(status["name"], 0), status["restartCount"])
+    return Told(
+        pods=len({pod["metadata"]["uid"] for pod in seen}),
+        at_once=_at_once(changes),
+        restarts=restarts,
+        ends={end for status in statuses for end in _ends(status)},
+        phases={pod["status"]["phase"] for pod in seen},
+        waiting={status["state"]["waiting"]["reason"] for status in statuses if "waiting" in status["state"]},
+        disruptions={reason for pod in seen for reason in _disruptions(pod)},
+        graces_s={grace for pod in seen if (grace := pod["metadata"].get("deletionGracePeriodSeconds")) is not None},
+    )
+
+
+def _at_once(changes: list[Change]) -> int:
+    most, running = 0, set()
+    for change in changes:
+        uid = change.pod["metadata"]["uid"]
+        states = [status["state"] for status in change.pod["status"].get("containerStatuses", ())]
+        if change.type != "DELETED" and any("running" in state for state in states):
+            running.add(uid)
+        else:
+            running.discard(uid)
+        most = max(most, len(running))
+    return most
+
+
+def _ends(status: Object) -> Iterator[tuple[int, str]]:
+    for state in (status["state"], status.get("lastState", {})):
+        if "terminated" in state:
+            yield state["terminated"]["exitCode"], state["terminated"]["reason"]
+
+
+def _disruptions(pod: Object) -> Iterator[str]:
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "DisruptionTarget":
+            yield condition["reason"]

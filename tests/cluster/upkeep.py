@@ -1,0 +1,86 @@
+"""The keeper of a node's capacity, tended as the daemon's loop does it, and what came of it."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tests.cluster.accounts import wait_until
+from tests.cluster.api import Api as Admin
+from watchdog import clock
+from watchdog.bell import Bell
+from watchdog.core.capacity import advertised
+from watchdog.core.model import Gpu, Snapshot
+from watchdog.core.policy import Capacity, Policy
+from watchdog.kube.capacity import CapacityKeeper, CapacityNote
+from watchdog.kube.client import Api
+from watchdog.kube.nodefeed import NodeFeed
+
+RESOURCE: Final = "example.com/gpu-memory"
+GI: Final = 2**30
+POLICY: Final = Policy(sha256="", source="", capacity=Capacity(resource=RESOURCE))
+
+
+def cards(*sizes: int | None) -> tuple[Gpu, ...]:
+    """Cards of these sizes in GiB; one without is lost."""
+    return tuple(
+        Gpu(uuid=f"GPU-{number}", index=number, name="A100", up=size is not None, total=(size or 80) * GI, reserved=0)
+        for number, size in enumerate(sizes)
+    )
+
+
+class Upkeep:
+    """A context manager: a loop that hands the node, a snapshot and the policy to the keeper, every 50 ms.
+
+    Change `snapshot` and `policy` at will; `notes` is what the keeper has said.
+    """
+
+    def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu, policy: Policy = POLICY) -> None:
+        self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
+        self.policy = policy
+        self.notes: list[CapacityNote] = []
+        self._api = Api(kubeconfig)
+        self.feed = NodeFeed(self._api, node, Bell())
+        self.keeper = CapacityKeeper(self._api)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.feed.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(5)
+        self.keeper.stop()
+        self.feed.stop()
+        self._api.close()
+
+    def see(self, *gpus: Gpu, **more: Any) -> None:
+        """From now on the snapshots are these."""
+        self.snapshot = replace(self.snapshot, gpus=gpus, **more)
+
+    @property
+    def problems(self) -> list[str]:
+        """What the keeper found wrong."""
+        return [note.text for note in self.notes if note.is_problem]
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.05):
+            now = clock.now()
+            node, _ = self.feed.read(now)
+            self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
+            self.notes.extend(self.keeper.take_notes())
+
+
+def capacity_of(admin: Admin, node: str, resource: str = RESOURCE) -> int | None:
+    """What a node advertises, by value; None where it has no entry, or there is no node."""
+    answer = admin.call("GET", f"/api/v1/nodes/{node}")
+    written = answer.object["status"].get("capacity", {}).get(resource) if answer.status == 200 else None
+    return None if written is None else advertised(written)
+
+
+def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 20.0) -> float:
+    """Wait until a node advertises this amount; the seconds that it took."""
+    return wait_until(lambda: capacity_of(admin, node) == amount, f"{node} advertises {amount}", limit_s)

@@ -1,0 +1,160 @@
+"""What a node has to offer by a snapshot, and when a smaller amount than before is believed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchdog.core.capacity import Settling, advertised, offered
+from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Now, Snapshot
+from watchdog.core.policy import Capacity
+
+GI = 2**30
+CARDS = Capacity(resource="example.com/gpu-memory")
+HOLD_S = 10.0
+
+
+def at(second: float, boot: str = "boot") -> Now:
+    """A moment."""
+    return Now(boottime_s=second, wall_s=1_700_000_000 + second, boot_id=boot)
+
+
+def card(number: int, **more: object) -> Gpu:
+    """A card of 80Gi of which the driver keeps 1Gi, but for what is named."""
+    return replace(
+        Gpu(uuid=f"GPU-{number}", index=number, name="A100", total=80 * GI, reserved=GI, used=2 * GI),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def instance(number: int, size: int, parent: str = "GPU-0") -> Gpu:
+    """A MIG instance."""
+    return Gpu(uuid=f"MIG-{number}", index=0, name="A100 MIG", parent=parent, gi=number, ci=0, total=size, reserved=0)
+
+
+def seen(*gpus: Gpu, **more: object) -> Snapshot:
+    """A snapshot with these rows."""
+    return replace(Snapshot(at=at(0), driver="550", gpus=gpus), **more)  # type: ignore[arg-type]
+
+
+def gap(reason: GapReason, gpu: str | None = None) -> Gap:
+    """Something that could not be learned."""
+    return Gap(reason=reason, what="something", why="it failed", gpu=gpu)
+
+
+PARENT = MigParent(uuid="GPU-0", index=0, name="A100")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "snapshot", "amount"),
+    [
+        (CARDS, seen(card(0), card(1)), 158 * GI),
+        (replace(CARDS, reserve=GI), seen(card(0), card(1)), 156 * GI),
+        (replace(CARDS, reserve=100 * GI), seen(card(0), card(1)), 0),  # never negative, card by card
+        (replace(CARDS, reserve=70 * GI), seen(card(0), card(1, total=40 * GI)), 9 * GI),
+        (replace(CARDS, unit=2**20), seen(card(0)), 79 * 1024),
+        (replace(CARDS, unit=3 * GI), seen(card(0), card(1)), 52),  # rounded down, on the sum
+        (CARDS, seen(card(0), card(1, up=False)), 79 * GI),  # lost: known
+        (CARDS, seen(card(0, up=False), card(1, up=False)), 0),
+        (CARDS, seen(card(0), card(1, up=False, total=None)), 79 * GI),
+        (CARDS, seen(card(0), card(1, total=None)), None),  # up, and of no known size
+        (CARDS, seen(card(0, reserved=None)), 80 * GI),  # an older driver does not tell what it keeps
+        (CARDS, seen(card(0, used=None)), 79 * GI),  # how much is used has no part in it
+        (CARDS, seen(), 0),
+        (CARDS, seen(card(0, up=False), blind=True), None),
+        (CARDS, seen(card(0), unseen=frozenset({"GPU at index 1"})), None),  # there, and could not be named
+        (CARDS, seen(card(0), unseen=frozenset({"GPU-0"})), 79 * GI),  # its processes alone are unknown
+        (CARDS, seen(instance(1, 20 * GI), instance(2, 40 * GI), card(1), parents=(PARENT,)), 139 * GI),
+        (replace(CARDS, reserve=GI), seen(instance(1, 20 * GI), instance(2, 40 * GI), parents=(PARENT,)), 58 * GI),
+        (CARDS, seen(card(1), parents=(PARENT,)), 79 * GI),  # cut, and has no instances
+        (CARDS, seen(card(1), parents=(PARENT,), gaps=(gap(GapReason.MIG, "GPU-0"),)), None),
+        (CARDS, seen(instance(1, 20 * GI), parents=(PARENT,), gaps=(gap(GapReason.MIG, "GPU-0"),)), 20 * GI),
+        (CARDS, seen(card(0), gaps=(gap(GapReason.PODS),)), 79 * GI),
+        (replace(CARDS, amount=5 * GI, reserve=GI), seen(card(0)), 5 * GI),
+        (replace(CARDS, amount=5 * GI, unit=GI), seen(card(0)), 5),
+        (replace(CARDS, amount=5 * GI), seen(card(0, total=None)), 5 * GI),
+        (replace(CARDS, amount=5 * GI), seen(card(0, up=False)), 0),
+        (replace(CARDS, amount=5 * GI), seen(), 0),
+        (replace(CARDS, amount=5 * GI), seen(card(0), blind=True), None),
+    ],
+)
+def test_what_a_node_offers(capacity: Capacity, snapshot: Snapshot, amount: int | None) -> None:
+    """Lost cards are out of it, a reserve never makes it negative, and what is not known is never guessed."""
+    assert offered(capacity, snapshot) == amount
+
+
+@pytest.mark.parametrize(
+    ("written", "amount"),
+    [
+        (None, 0),
+        ("0", 0),
+        ("85899345920", 80 * GI),
+        ("80Gi", 80 * GI),
+        ("104857600k", 104857600000),
+        ("5e3", 5000),
+        ("500m", None),
+        ("lots", None),
+        ("", None),
+    ],
+)
+def test_quantities_are_compared_by_value(written: str | None, amount: int | None) -> None:
+    """The API server writes a number in its own way, so what is the same is told by its value; an odd one is none."""
+    assert advertised(written) == amount
+
+
+def settle(*readings: tuple[float, int | None, int | None]) -> list[int | None]:
+    """What each reading (second, wanted, present) leads to."""
+    settling = Settling()
+    return [settling.settle(wanted, present, at(second), HOLD_S) for second, wanted, present in readings]
+
+
+@pytest.mark.parametrize(
+    ("readings", "changes"),
+    [
+        ([(0, 80, 0)], [80]),
+        ([(0, 80, None)], [80]),  # what stands there is no amount
+        ([(0, 80, 80)], [None]),
+        ([(0, None, 0)], [None]),
+        ([(0, 40, 80), (9.9, 40, 80), (10, 40, 80)], [None, None, 40]),
+        ([(0, 40, 80), (5, 80, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # it came back in between
+        ([(0, 40, 80), (5, None, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # an unknown one counts nothing
+        ([(0, 0, 80), (5, 40, 80), (10, 0, 80)], [None, None, 40]),  # the largest of what was seen
+        ([(0, 40, 80), (5, 90, 80), (6, 40, 90)], [None, 90, None]),
+        ([(0, 40, 80), (10, 40, 80), (11, 40, 40), (12, 0, 40)], [None, 40, None, None]),
+    ],
+)
+def test_less_waits_and_more_does_not(
+    readings: list[tuple[float, int | None, int | None]], changes: list[int | None]
+) -> None:
+    """A smaller amount is advertised once every reading was smaller for a while; a larger one at once."""
+    assert settle(*readings) == changes
+
+
+def test_another_boot_begins_the_wait_anew() -> None:
+    """Seconds of two boots can't be held against each other."""
+    settling = Settling()
+    assert settling.settle(40, 80, at(0), HOLD_S) is None
+    assert settling.settle(40, 80, at(50, "another"), HOLD_S) is None
+    assert settling.settle(40, 80, at(60, "another"), HOLD_S) == 40
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.none() | st.integers(0, 3)), max_size=40))
+def test_what_is_advertised_was_seen_and_never_falls_on_less_than_the_hold(
+    steps: list[tuple[float, int | None]],
+) -> None:
+    """Whatever the readings: an amount that is advertised was read, and a fall follows readings that all were below."""
+    settling, second, present = Settling(), 0.0, 0
+    read: list[tuple[float, int | None]] = []
+    for pause, wanted in steps:
+        second += pause
+        read.append((second, wanted))
+        change = settling.settle(wanted, present, at(second), HOLD_S)
+        if change is None:
+            continue
+        assert change != present
+        assert change in [amount for _, amount in read]
+        if change < present:
+            lately = [amount for moment, amount in read if moment > second - HOLD_S]
+            assert all(amount is not None and amount < present for amount in lately)
+        present = change

@@ -1,0 +1,96 @@
+"""What an outcome changes in the ledger: kills, evictions that came about, and those that did not."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.test_ladder import Story
+from tests.worlds import Gi, at, policy, rule, step
+from watchdog.core.ledger import AccountState, Trying, UnderWay
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.settling import accept, settle
+
+EVICT, KILL = step("100%", 0, "evict"), step("120%", 60, "kill")
+
+
+def story() -> tuple[Story, PlanEntry]:
+    """An account that is above both marks, and the entry of its eviction."""
+    made = Story(policy(rule(EVICT, KILL)))
+    (entry,) = made.see(0, 6 * Gi).actions
+    made.see(1, 6 * Gi)
+    return made, entry
+
+
+def state(made: Story) -> AccountState:
+    """What is remembered of the account."""
+    (known,) = made.ledger.accounts.values()
+    return known
+
+
+def under_way(of: object) -> UnderWay:
+    """A deed by a step."""
+    return UnderWay(step=of.signature, victim="main", until_s=at(100).boottime_s)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("result", "deed", "resets", "backs_off"),
+    [
+        (Result.DONE, 1, True, False),
+        (Result.FAILED, 1, False, True),
+        (Result.GONE, 1, False, True),
+        (Result.INTERRUPTED, 1, False, True),
+        (Result.BLOCKED, 1, False, False),
+        (Result.FAILED, None, False, True),
+        (Result.GONE, None, False, False),
+    ],
+)
+def test_what_an_eviction_leaves_behind(result: Result, deed: int | None, resets: bool, backs_off: bool) -> None:
+    """Only one that came about begins the timers of force anew; one that did not keeps its own step waiting."""
+    made, entry = story()
+    after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), deed=deed))
+    (known,) = after.accounts.values()
+    assert (KILL.signature not in known.timers) is resets
+    assert (EVICT.signature in known.retries) is backs_off
+
+
+def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
+    """A kill that has begun meanwhile stays under way until its own end."""
+    made, entry = story()
+    made.ledger = made.ledger.note_under_way(entry.account, "all", entry.assessment.declared, under_way(KILL))
+    after = settle(made.ledger, Outcome(entry=entry, result=Result.DONE, at=at(2), deed=1, release_s=1.0))
+    assert after == made.ledger
+    assert accept(made.ledger, entry, under_way(EVICT)) == made.ledger
+
+
+def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
+    """It was counted when it was begun."""
+    made, entry = story()
+    begun = made.ledger.note_begun(
+        entry.assessment, "all", Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
+    )
+    after = accept(begun.note_tried({}), entry, under_way(EVICT))
+    (known,) = after.accounts.values()
+    assert (known.under_way, known.trying, known.acted) == (under_way(EVICT), None, True)
+    assert len(after.brakes.begun[()]) == 1
+
+
+def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
+    """All ladders begin anew, but an eviction whose answer is awaited is known, as a deed under way is."""
+    made, entry = story()
+    trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
+    begun = made.ledger.note_begun(entry.assessment, "all", trying, at(0)).begun_anew()
+    (known,) = begun.accounts.values()
+    assert (known.trying, known.timers) == (trying, {})
+
+
+def test_the_ledger_has_just_what_is_tried() -> None:
+    """Another moment of the same eviction takes its place; one that is over goes; what is the same changes nothing."""
+    made, entry = story()
+    first = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
+    later = replace(first, next_s=at(9).boottime_s)
+    one = made.ledger.note_tried({entry.account: first})
+    assert one.note_tried({entry.account: first}) is one
+    (known,) = one.note_tried({entry.account: later}).accounts.values()
+    assert known.trying == later
+    (known,) = one.note_tried({}).accounts.values()
+    assert known.trying is None

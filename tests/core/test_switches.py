@@ -1,0 +1,68 @@
+"""What the node's own object can tell the daemon to do, and that nothing there ever makes for more force."""
+
+import pytest
+
+from watchdog.core.model import Gap, GapReason, Node
+from watchdog.core.switches import MIG_STATE, MODE, RELEASE, UPGRADE_STATE, Switches, switches
+
+GAP = Gap(reason=GapReason.NODE, what="node file n.json", why="no such file")
+
+
+@pytest.mark.parametrize(
+    ("value", "observes", "ignored"),
+    [
+        (None, False, None),
+        ("observe", True, None),
+        (" Observe\n", True, None),
+        ("enforce", False, "enforce"),
+        ("observed", False, "observed"),
+        ("", False, ""),
+        ("off", False, "off"),
+    ],
+)
+def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored: str | None) -> None:
+    """Point 33: `observe` turns enforcement off, and any other value is nothing but a reason to warn."""
+    node = Node(name="n1", annotations={} if value is None else {MODE: value})
+    assert switches(node, ()) == Switches(observes=observes, ignored=ignored)
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "lasts"),
+    [
+        *((MIG_STATE, value, True) for value in ("pending", "rebooting")),
+        *((MIG_STATE, value, False) for value in ("success", "failed", "", "Pending", "unknown")),
+        *((UPGRADE_STATE, value, True) for value in ("cordon-required", "wait-for-jobs-required")),
+        *((UPGRADE_STATE, value, True) for value in ("pod-deletion-required", "drain-required")),
+        *((UPGRADE_STATE, value, True) for value in ("pod-restart-required", "node-maintenance-required")),
+        (UPGRADE_STATE, "post-maintenance-required", True),
+        *((UPGRADE_STATE, value, False) for value in ("", "upgrade-required", "validation-required")),
+        *((UPGRADE_STATE, value, False) for value in ("uncordon-required", "upgrade-done", "upgrade-failed")),
+        (UPGRADE_STATE, "some-later-state", False),
+    ],
+)
+def test_the_labels_of_operators(label: str, value: str, lasts: bool) -> None:
+    """Point 34: the states of NVIDIA's operators in which the driver has to go; no other, nor an unknown one."""
+    found = switches(Node(name="n1", labels={label: value}), ()).maintenance
+    assert found == (f"the node's label {label} is {value}" if lasts else None)
+
+
+@pytest.mark.parametrize(
+    ("value", "lasts"), [("", True), ("true", True), ("x", True), ("false", False), ("False ", False)]
+)
+def test_the_driver_can_be_asked_for_by_hand(value: str, lasts: bool) -> None:
+    """Point 34: the annotation counts by its presence, unless it says no."""
+    found = switches(Node(name="n1", annotations={RELEASE: value}), ()).maintenance
+    assert found == ("the node carries the annotation gpu-memory-watchdog/release-driver" if lasts else None)
+
+
+def test_annotations_are_no_labels() -> None:
+    """A label of the annotation's name, or an annotation of the label's, says nothing."""
+    swapped = Node(name="n1", labels={MODE: "observe", RELEASE: ""}, annotations={MIG_STATE: "pending"})
+    assert switches(swapped, ()) == Switches()
+
+
+def test_a_node_that_was_asked_for_and_never_read_may_say_stop() -> None:
+    """One that nobody asked for says nothing; one that was read holds, whatever has become of its source."""
+    assert switches(Node(name="n1", known=False), ()) == Switches()
+    assert switches(Node(name="n1", known=False), (GAP,)) == Switches(unseen=True)
+    assert switches(Node(name="n1", annotations={MODE: "observe"}), (GAP,)) == Switches(observes=True)

@@ -1,0 +1,26 @@
+"""A node whose own object tells the daemon to do less, or can't be seen."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.doctor.build import GOOD, gap, spoilt
+from watchdog.core.model import GapReason, Node
+from watchdog.core.switches import MODE
+from watchdog.doctor.facts import Facts
+
+UNREAD: Final = gap(GapReason.NODE, "node file n.json", "No such file; what was read is kept; write it", on=None)
+
+
+def _node(**changes: object) -> Facts:
+    return spoilt("cluster", node=Node(name="n1", **changes))  # type: ignore[arg-type]
+
+
+SWITCHES: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
+    "node_annotation": (
+        ("unset", GOOD),
+        ("observe", _node(annotations={MODE: "observe"})),
+        ("ignored", _node(annotations={MODE: "enforce"})),
+        ("unknown", spoilt("cluster", node=Node(name="n1", known=False), node_gaps=(UNREAD,))),
+        ("unfollowed", _node(known=False)),
+    ),
+}

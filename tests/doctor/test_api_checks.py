@@ -1,0 +1,177 @@
+"""What doctor makes of the API server's answers: one cause is one finding, and it says whose fault it is."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.doctor.api_rows import (
+    BY_NODE,
+    GOOD_API,
+    HOST,
+    NO_LIST,
+    NOW_S,
+    REFUSED,
+    UNKNOWN,
+    api,
+    lacking,
+    peer,
+    shown,
+    under,
+    within,
+)
+from tests.doctor.build import GOOD
+from watchdog.doctor.checks import diagnose
+from watchdog.doctor.facts import Facts
+from watchdog.doctor.finding import Finding, Purpose, State
+from watchdog.doctor.topics_rights import TOPIC_OF
+from watchdog.kube.rights import ALL_RIGHTS, Right
+
+DAY_S = 86400.0
+APPLY = (
+    "as an administrator: `gpu-watchdog rights --policy policy.toml --namespace gpu --service-account watchdog | "
+    "kubectl apply -f -`"
+)
+
+
+def _wrong(facts: Facts) -> list[Finding]:
+    return [finding for finding in diagnose(facts).findings if finding.state is not State.OK]
+
+
+def _one(facts: Facts) -> Finding:
+    (finding,) = _wrong(facts)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "sentence"),
+    [
+        (api(ended="unreachable", problem=REFUSED, offset_s=None), "api", f"{HOST}: Connection refused"),
+        (
+            peer(-3 * DAY_S, -2 * DAY_S, 0.3),
+            "api_certificate",
+            f"the certificate of {HOST} expired 2d ago, at 2027-01-13 08:00:00 UTC",
+        ),
+        (
+            peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S),
+            "api_certificate",
+            (
+                f"this node's clock is 3d ahead of that of {HOST}, so the certificate there, which is valid until "
+                "2027-01-13 08:00:00 UTC, counts as expired"
+            ),
+        ),
+        (
+            shown("token", ends_s=NOW_S - 3600),
+            "api_credentials",
+            "the token of system:serviceaccount:gpu:watchdog expired 1h ago by the API server's clock",
+        ),
+        (
+            shown("token", ends_s=NOW_S + 3600),
+            "api_credentials",
+            (
+                "the API server does not accept the token of system:serviceaccount:gpu:watchdog (401), though it has "
+                "not expired"
+            ),
+        ),
+        (
+            shown("certificate"),
+            "api_credentials",
+            "the API server does not accept the client certificate (401)",
+        ),
+        (api(ended="anonymous"), "api_credentials", "the API server takes us for nobody in particular: "),
+    ],
+)
+def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> None:
+    """Where the API can't be asked, that alone is told, whole; there is no word of pods, rights or the node."""
+    finding = _one(facts)
+    assert (finding.name, finding.what[: len(sentence)]) == (name, sentence)
+    assert (finding.state, Purpose.OBSERVE in finding.purposes) == (State.MISSING, True)
+    names = {each.name for each in diagnose(facts).findings}
+    assert not names & {"pods", "pods_readable", "node_object", "namespaces", "node_name"}
+
+
+@pytest.mark.parametrize("right", ALL_RIGHTS, ids=lambda right: f"{right.target}-{right.verbs[0]}")
+def test_each_right_is_told_with_what_does_not_work(right: Right) -> None:
+    """Whichever verb is missing, it is named with its resource, what follows from that, and what is to be applied."""
+    for verb in right.verbs:
+        finding = _one(lacking(right.target, verb))
+        assert finding.name == TOPIC_OF[right].name
+        assert finding.what.startswith(f"this account may not {verb} {right.target}: ")
+        assert finding.remedy == APPLY
+
+
+def test_whom_the_rights_are_for() -> None:
+    """The command names the account where it is not the usual one; one that is no service account is said beside it."""
+    by_account = {
+        "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog": "rights --policy policy.toml | kubectl apply -f -`",
+        "kubernetes-admin": "apply -f -`, with the user kubernetes-admin in place of the service account",
+        "system:node:n1": "apply -f -`, with the user system:node:n1 in place of the service account",
+        "": "rights --policy policy.toml | kubectl apply -f -`",
+    }
+    facts = lacking("pods/eviction", "create").api
+    assert facts is not None
+    for name, said in by_account.items():
+        account = replace(facts.account, name=name)
+        assert _one(replace(GOOD_API, api=replace(facts, account=account))).remedy.endswith(said)
+
+
+def test_what_a_missing_right_is_in_the_way_of() -> None:
+    """Without pods nothing can be observed; without the node or evictions not enforced; Events hinder nobody."""
+    stands = {
+        (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
+        for right in ALL_RIGHTS
+        for facts in [lacking(right.target, *right.verbs)]
+    }
+    assert stands == {
+        ("pods", "list"): (False, False),
+        ("events", "create"): (True, True),
+        ("nodes", "list"): (True, False),
+        ("namespaces", "list"): (False, False),
+        ("pods", "get"): (True, False),
+        ("pods/eviction", "create"): (True, False),
+        ("nodes/status", "patch"): (True, True),
+    }
+
+
+def test_a_right_that_is_missing_is_not_told_twice() -> None:
+    """What could not be listed for want of a right has no second finding; what follows for the rules has."""
+    pods = within(lacking("pods", "list"), pods=replace(NO_LIST, gaps=()), unlisted=frozenset({"pods"}))
+    assert {each.name for each in _wrong(pods)} == {"right_pods"}
+    nodes = within(lacking("nodes", "list"), node=UNKNOWN, unlisted=frozenset({"nodes"}))
+    assert {each.name for each in _wrong(nodes)} == {"right_node"}
+    assert {each.name for each in _wrong(under(nodes, BY_NODE))} == {"right_node", "node_object"}
+
+
+def test_both_ways_to_pods_are_named() -> None:
+    """Outside of a pod, without a kubeconfig and without a file: each of the three is offered."""
+    facts = replace(GOOD, cluster=replace(GOOD.cluster, pods_path=None))
+    (finding,) = [each for each in _wrong(facts) if each.name == "pods"]
+    assert all(each in finding.remedy for each in ("service account", "--kubeconfig FILE", "--pods FILE"))
+
+
+def test_files_are_looked_at_beside_the_api_too() -> None:
+    """A node file that was named counts, whatever the account may list."""
+    facts = within(lacking("nodes", "list"), node_path=GOOD.journal.path, unlisted=frozenset({"nodes"}))
+    assert {each.name for each in _wrong(under(facts, BY_NODE))} == {"right_node"}
+
+
+def test_the_clock_is_told_beside_refused_credentials() -> None:
+    """A clock that is off is told whatever else the answer says: the Date stands on a 401 as well."""
+    names = {each.name for each in _wrong(shown("token", ends_s=NOW_S - 60, offset_s=-7200.0))}
+    assert names == {"api_clock", "api_credentials"}
+
+
+def test_what_was_learned_before_time_ran_out_is_told() -> None:
+    """A look that has not come to its end tells what it knows, and what it was waiting for."""
+    facts = api(ended="late", asking="the pods of this node", waited_s=20.4)
+    found = {each.name: each.what for each in diagnose(facts).findings}
+    assert found["api"].endswith("within 20s; what was waited for last: the pods of this node")
+    assert {"api_config", "api_credentials", "api_clock", "right_pods"} <= found.keys()
+    assert "pods" not in found
+
+
+def test_a_good_api_counts_what_it_found() -> None:
+    """What is fine is told as well, with names and numbers."""
+    whats = {each.name: each.what for each in diagnose(GOOD_API).findings}
+    assert whats["api"] == f"{HOST} answers: Kubernetes v1.34.4"
+    assert whats["pods"] == "pods of node n1, by the API: 1"
+    assert whats["own_pod"] == "this pod, ns/pod-a, is in the list"

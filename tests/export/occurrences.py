@@ -1,0 +1,74 @@
+"""One occurrence of each kind that an Event tells of: as reports, and as what is told."""
+
+from dataclasses import replace
+from functools import cache
+
+from tests.export.build import (
+    Story,
+    climbing,
+    entry,
+    killed,
+    outcome,
+    policy,
+    quiet,
+    trainer,
+    trainer_node,
+    withheld,
+)
+from tests.worlds import MEMORY, container, rule, step
+from watchdog.core.brakes import Brake
+from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.policy import Policy
+from watchdog.core.tiding import Tiding
+from watchdog.export.tidings import Tidings
+
+EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
+OBSERVING = policy(mode="observe", events_in_observe=True)
+
+
+def told(*reports: CycleReport) -> tuple[Tiding, ...]:
+    """What these passes, one after the other, have for owners of pods."""
+    tidings = Tidings()
+    return tuple(tiding for report in reports for tiding in tidings.since(report))
+
+
+@cache
+def warned() -> PlanEntry:
+    """The trainer's warning, which is due after 30 s of 12.4Gi."""
+    return entry(climbing(5), "warn")
+
+
+@cache
+def evicting() -> PlanEntry:
+    """The trainer's eviction after 31 s of 12.4Gi."""
+    return entry(climbing(31, under=policy(EVICT)), "evict")
+
+
+def holding(*entries: PlanEntry, under: Policy | None = None, **more: object) -> CycleReport:
+    """A report whose plan has just these entries."""
+    base = quiet(31, policy=under or policy(), **more)
+    return replace(base, plan=replace(base.plan, entries=entries))
+
+
+def misdeclaring(text: str = "900Gi", **more: object) -> CycleReport:
+    """A report in which the trainer declares what no card has."""
+    pod = trainer(containers=(container("main", None, of="u1", resources={MEMORY: text}),))
+    return Story(under=policy(**more), pods=(pod,)).see(trainer_node(4.0, 31))
+
+
+@cache
+def occurrences() -> dict[str, Tiding]:
+    """The occurrence of each reason that docs/events.md shows."""
+    blocked = outcome(evicting(), Result.BLOCKED, reason="PodDisruptionBudget trainers allows no disruption now")
+    held = withheld(Brake.OWNER_BACKOFF, lets_go_in_s=250.0)
+    observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
+    found = told(
+        quiet(31, outcomes=(outcome(warned()),)),
+        quiet(32, began=(killed(),)),
+        quiet(33, outcomes=(killed(release_s=12.4),)),
+        quiet(34, began=(outcome(evicting(), deed=2),)),
+        quiet(35, outcomes=(blocked,)),
+        holding(held),
+        misdeclaring(),
+    )
+    return {each.reason: each for each in found} | {"observed": told(observed)[0]}

@@ -1,0 +1,317 @@
+"""Evictions in the log, the journal, the plan and the explanations: blocked, tried again, given up, carried out."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE, World
+from tests.worlds import NODE, at, container, owner, pod, policy, rule
+from watchdog.core.eviction import Answer
+from watchdog.core.ledger import Trying
+from watchdog.core.plan import CycleReport, Outcome, Result
+from watchdog.core.policy import JournalLimits
+from watchdog.export.brake_words import withheld_because
+from watchdog.export.eviction_words import trying_because
+from watchdog.export.explanation import explanation
+from watchdog.export.journal import Journal
+from watchdog.export.journal_read import HistoryRow, history
+from watchdog.export.news import Event, News
+from watchdog.export.status import status_document
+from watchdog.export.status_read import Part
+from watchdog.export.tally import Tally
+from watchdog.export.why import account_paragraphs
+from watchdog.export.why_deed import deed_sentences
+from watchdog.export.why_past import told
+
+BUDGET = "the disruption budget web needs 2 healthy pods and has 2 currently"
+REFUSED = "https://10.0.0.1: nothing listens there: is the API server up?"
+RULE = rule(replace(EVICT_AT_ONCE, grace_s=30.0), name="r")
+OF_WEB = pod("a", container(declared="1Gi"), owner=owner("Deployment", "web"))
+
+
+class Told(World):
+    """A world with a journal, whose passes are reported as the daemon reports them."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.file = Journal.open(path, JournalLimits(), "n1") if path is not None else None
+        super().__init__(policy=policy(RULE), pods=(OF_WEB,), journal=self.file)
+        self.news = News()
+        self.tally = Tally()
+        self.items: list[tuple[str, str]] = []
+
+    def tell(self, second: float) -> dict[str, Any]:
+        """One pass and what is told of it; its status."""
+        opened = self.open(second)
+        ended = self.cycle.take_ended()
+        finish = self.close(opened)
+        report = CycleReport(
+            node=NODE,
+            at=opened.snapshot.at,
+            policy=self.policy,
+            policy_loaded_at_s=0.0,
+            enforcing=True,
+            suspended=(),
+            snapshot=opened.snapshot,
+            pods=opened.view.pods,
+            attribution=opened.attribution,
+            assessments=opened.assessments,
+            plan=finish.plan,
+            began=finish.began,
+            outcomes=(*self.waiting, *ended, *finish.outcomes),
+        )
+        self.waiting: tuple[Outcome, ...] = ()
+        if self.file is not None:
+            self.file.record(report)
+        items = self.news.since(report)
+        self.tally = self.tally.after(report, items)
+        self.items += [(item.event.value, item.sentence) for item in items]
+        return status_document(report)
+
+    waiting: tuple[Outcome, ...] = ()
+
+    def wake(self, second: float | None = None) -> None:
+        """Replies come in between passes: the next report tells of them."""
+        before = len(self.ended)
+        super().wake(second)
+        self.waiting += tuple(self.ended[before:])
+
+
+def why(status: dict[str, Any]) -> str:
+    """What `explain` says of the pod."""
+    whole = Part(status)
+    return " ".join(text for part in whole.parts("accounts") for p in account_paragraphs(part, whole) for text in p)
+
+
+def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
+    """A line in the log and the journal, the counter, and from then on the plan says why it waits and until when."""
+    world = Told()
+    world.tell(0)
+    world.answer(Answer.BLOCKED, BUDGET, 14.0)
+    status = world.tell(1)
+    (said,) = [text for event, text in world.items if event == "evict_blocked"]
+    assert said == (
+        "Pod ns/pod-a: evicting the pod with a grace period of 30s is blocked and is tried again at most 25 times in "
+        f"10m: {BUDGET} (rule r, above 100%, at once)."
+    )
+    (entry,) = status["plan"]
+    assert (entry["withheld_by"], entry["lets_go_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
+    assert entry["trying"] == {
+        "tries": 1,
+        "blocked": True,
+        "refused": BUDGET,
+        "next_in_s": 13,
+        "gives_up_in_s": 599,
+    }
+    because = (
+        f"its disruption budget does not let the eviction through ({BUDGET}), tried once so far and at most 25 times "
+        "in 10m"
+    )
+    assert entry["held_because"] == because
+    assert f"Held back for another 13s, until 08:00:14 UTC, because {because}." in entry["sentence"]
+    assert f"evicting the pod is due, but held back for another 13s, until 08:00:14 UTC, because {because}" in why(
+        status
+    )
+    world.tell(2)
+    world.tell(14)
+    world.answer(Answer.BLOCKED, BUDGET, 14.0)
+    world.tell(15)
+    assert [event for event, _ in world.items] == ["policy_loaded", "evict_blocked"]
+    assert world.tally.actions["r", "evict", "blocked"] == 1
+    assert world.tally.actions["r", "evict", "failed"] == 0
+
+
+def test_an_api_that_does_not_answer_is_told_once() -> None:
+    """What is no budget's doing is told too, once an eviction: whoever is paged sees where it hangs."""
+    world = Told()
+    world.tell(0)
+    for second in (1, 5, 9):
+        world.answer(Answer.LATER, REFUSED, 4.0)
+        world.tell(second)
+    (delayed,) = [text for event, text in world.items if event == "evict_delayed"]
+    assert delayed == (
+        "Pod ns/pod-a: evicting the pod with a grace period of 30s has not come about yet and is tried again at most "
+        f"25 times in 10m: {REFUSED} (rule r, above 100%, at once)."
+    )
+    assert world.tally.actions["r", "evict", "blocked"] == 0
+
+
+def test_while_an_answer_is_awaited_that_is_said() -> None:
+    """Neither blocked nor late yet: the API server is being asked."""
+    world = Told()
+    (entry,) = world.tell(0)["plan"]
+    assert entry["held_because"] == "the API server is being asked to evict it"
+    assert (entry["trying"]["next_in_s"], entry["trying"]["refused"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("tries", "which"),
+    [
+        (1, ""),
+        (2, ", for the 2nd time"),
+        (3, ", for the 3rd time"),
+        (11, ", for the 11th time"),
+        (21, ", for the 21st time"),
+    ],
+)
+def test_which_try_it_is(tries: int, which: str) -> None:
+    """Tries are counted as people count."""
+    trying = Trying(step=RULE.steps[0].signature, tries=tries, until_s=0.0)
+    assert trying_because(trying) == f"the API server is being asked to evict it{which}"
+
+
+def test_words_of_the_server_are_made_harmless() -> None:
+    """What the server says holds names that others wrote."""
+    trying = Trying(
+        step=RULE.steps[0].signature, tries=1, until_s=0.0, next_s=1.0, refused="the budget \x1b[2J\n" + "x" * 9999
+    )
+    text = trying_because(trying)
+    assert text.isprintable()
+    assert len(text) < 600
+
+
+def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
+    """Intended, blocked, evicted, free: in this order, in sentences that call it an eviction."""
+    rows = story(tmp_path / "journal.db")
+    assert [row.event for row in rows] == [
+        *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained"),
+    ]
+    by_event = {row.event: row for row in rows}
+    assert by_event["evict_ended"].sentence == "Pod ns/pod-a: the pod was evicted by rule r (above 100%, at once)."
+    assert by_event["released"].sentence == (
+        "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
+    )
+    assert by_event["intended"].sentence.endswith("Evicting the pod with a grace period of 30s.")
+    assert {row.deed for row in rows if row.event != "policy_loaded"} == {1}
+    assert by_event["intended"].container is None
+    assert [row.event for row in told(rows, 10)] == ["evict_blocked", "explained"]
+
+
+def story(path: Path) -> list[HistoryRow]:
+    """An eviction that is blocked, goes through on the second try, and gives its memory back."""
+    world = Told(path)
+    world.tell(0)
+    world.answer(Answer.BLOCKED, BUDGET, 4.0)
+    world.tell(1)
+    world.tell(4)
+    world.second = 5.0
+    world.answer(Answer.ACCEPTED)
+    world.tell(6)
+    world.used = {}
+    world.tell(17)
+    assert world.file is not None
+    assert world.file.unfinished() == ()
+    world.file.close()
+    return history(path, None, 0.0)
+
+
+def test_the_explanation_for_the_owner(tmp_path: Path) -> None:
+    """What happened, why, how, who puts another in its place, and what to change."""
+    text = next(row.sentence for row in story(tmp_path / "journal.db") if row.event == "explained")
+    assert text == (
+        "The watchdog evicted pod ns/pod-a, because the pod used more GPU memory than it may. It used 4Gi; 1Gi were "
+        "allowed: 1Gi declared by veriff.com/gpu-memory. Rule r evicts above 100%, at once, which is 1Gi here; the pod "
+        "had been above it for 5s. The Eviction API accepted that, and its containers had 30s to end; the memory was "
+        "free 12s after that; it is for Deployment web to put another pod in its place. To prevent it, use less GPU "
+        "memory or declare more: veriff.com/gpu-memory of at least 4Gi."
+    )
+
+
+def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
+    """Asked later, with the daemon gone: evicted, when and for what, and that it was blocked at first."""
+    rows = story(tmp_path / "journal.db")
+    what, blocked, freed = deed_sentences(rows, at(60).wall_s)
+    used = "it used 4Gi of GPU memory, 1Gi were allowed"
+    assert what == f"It was evicted at 08:00:05 UTC: {used}, and rule r evicts above 100%, at once."
+    assert (blocked, freed) == (
+        f"It was blocked at 08:00:00 UTC: {BUDGET}.",
+        "Its memory was seen free at 08:00:17 UTC.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [(Answer.REFUSED, "it failed"), (Answer.GONE, "it was not needed any more"), (Answer.SPARED, "it was interrupted")],
+)
+def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: Answer, end: str) -> None:
+    """Failed, gone, spared: said with the reason, and nobody waits for its memory."""
+    world = Told(tmp_path / "journal.db")
+    world.tell(0)
+    world.answer(answer, "the reason is this")
+    world.tell(1)
+    assert world.file is not None
+    assert world.file.unfinished() == ()
+    world.file.close()
+    rows = history(tmp_path / "journal.db", None, 0.0)
+    (ended,) = [row for row in rows if row.event == "evict_ended"]
+    assert ended.sentence.startswith("Pod ns/pod-a: evicting the pod by rule r (above 100%, at once) ")
+    assert ended.sentence.endswith(": the reason is this.")
+    what, reason = deed_sentences(rows, at(60).wall_s)
+    assert what.endswith(f"Of that eviction: {end}.")
+    assert reason == "The reason: the reason is this."
+    assert [text for event, text in world.items if event == "evict_ended"]
+
+
+def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
+    """Killed while its memory was awaited, or while an answer was: the deed stands in the journal as unfinished."""
+    path = tmp_path / "journal.db"
+    world = Told(path)
+    world.tell(0)
+    assert world.file is not None
+    world.file.close()
+    reopened = Journal.open(path, JournalLimits(), "n1")
+    (left,) = reopened.unfinished()
+    assert (left.account.uid, left.result, [key.pid for key in left.targets]) == ("a", None, [5])
+    reopened.close()
+
+
+def test_after_it_was_accepted_the_status_says_so() -> None:
+    """Under way: accepted, the grace, and that its memory is waited for."""
+    world = Told()
+    world.tell(0)
+    world.answer(Answer.ACCEPTED)
+    status = world.tell(1)
+    (account,) = status["accounts"]
+    assert (account["under_way"]["do"], account["under_way"]["sigkill_at"]) == ("evict", None)
+    assert (
+        "An eviction of this pod is under way: the API server has accepted it, its containers have 30s to end, and "
+        "then its memory is waited for, at most 30s longer than that." in why(status)
+    )
+
+
+def test_given_up_is_told_with_the_last_reason() -> None:
+    """The final word after ten minutes: failed, how often it was tried, and by what it was held up to the end."""
+    world = Told()
+    world.tell(0)
+    world.answer(Answer.BLOCKED, BUDGET, 9999.0)
+    world.tell(1)
+    (said,) = [text for event, text in world.items if event == "evict_ended"]
+    assert said == (
+        "Pod ns/pod-a: evicting the pod with a grace period of 30s failed: given up, tried once in 0s: "
+        f"{BUDGET} (rule r, above 100%, at once)."
+    )
+
+
+def test_an_outcome_of_a_bare_pod_names_no_owner() -> None:
+    """Nothing puts another pod in the place of one that nothing owns."""
+    world = World(policy=policy(RULE))
+    world.look(0)
+    world.answer(Answer.ACCEPTED)
+    world.look(1)
+    text = explanation(replace(world.began[0], result=Result.DONE), world.policy)
+    assert "nothing owns the pod, so none takes its place" in text
+
+
+def test_the_event_names_are_stable() -> None:
+    """Alerts and scripts look for these."""
+    assert (Event.EVICT_BLOCKED.value, Event.EVICT_DELAYED.value) == ("evict_blocked", "evict_delayed")
+
+
+def test_another_brake_is_said_as_such() -> None:
+    """A try that a stale list holds back is held back by that."""
+    world = World(policy=policy(RULE))
+    world.look(0)
+    world.answer(Answer.BLOCKED, BUDGET, 4.0)
+    (entry,) = world.look(5, pods_stale=True).plan.entries
+    assert "the list of this node's pods is too old to act on" in withheld_because(entry)

@@ -1,0 +1,170 @@
+"""The patch of a node's capacity, and when it may be made again."""
+
+from dataclasses import replace
+
+import pytest
+
+from watchdog.core.model import Node
+from watchdog.kube.answers import Answer
+from watchdog.kube.capacity_pace import PATIENCE, CapacityPace
+from watchdog.kube.capacity_patch import Change, is_outrun
+
+GI = 2**30
+UID = {"op": "test", "path": "/metadata/uid", "value": "u"}
+ENTRY = "/status/capacity/example.com~1gpu-memory"
+CHANGE = Change(node="n", uid="u", resource="example.com/gpu-memory", written="0", bare=False, amount=80 * GI)
+
+
+def answer(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+    """An answer of the API server."""
+    return Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.mark.parametrize(
+    ("change", "patch"),
+    [
+        ({}, [{"op": "test", "path": ENTRY, "value": "0"}, {"op": "add", "path": ENTRY, "value": str(80 * GI)}]),
+        (
+            {"written": None},
+            [{"op": "test", "path": ENTRY, "value": None}, {"op": "add", "path": ENTRY, "value": str(80 * GI)}],
+        ),
+        (
+            {"written": None, "bare": True},
+            [
+                {"op": "test", "path": "/status/capacity", "value": None},
+                {"op": "add", "path": "/status/capacity", "value": {"example.com/gpu-memory": str(80 * GI)}},
+            ],
+        ),
+        ({"amount": None}, [{"op": "test", "path": ENTRY, "value": "0"}, {"op": "remove", "path": ENTRY}]),
+        (
+            {"resource": "a~b.c/d", "amount": 0},
+            [
+                {"op": "test", "path": "/status/capacity/a~0b.c~1d", "value": "0"},
+                {"op": "add", "path": "/status/capacity/a~0b.c~1d", "value": "0"},
+            ],
+        ),
+    ],
+)
+def test_a_patch_is_for_the_node_as_it_was_seen(change: dict[str, object], patch: list[dict[str, object]]) -> None:
+    """It tests the UID of the object and what stood there, and touches one entry (RFC 6901 escapes in its path)."""
+    assert replace(CHANGE, **change).patch() == [UID, *patch]  # type: ignore[arg-type]
+
+
+def test_a_change_knows_what_it_changes() -> None:
+    """What people read is a quantity; a node without any capacity is told from one without this entry."""
+    node = Node(name="n", uid="u", capacity={"example.com/gpu-memory": "85899345920"})
+    assert Change.of(node, "example.com/gpu-memory", 1).before == "80Gi"
+    assert Change.of(node, "example.com/other", 1).before == "nothing"
+    assert not Change.of(node, "example.com/other", 1).bare
+    assert Change.of(replace(node, capacity={}), "example.com/other", 1).bare
+    assert Change.of(replace(node, capacity={"a.b/c": "lots"}), "a.b/c", 1).before == "lots"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outrun"),
+    [
+        (422, b'{"message": "the server rejected our request due to an error in our request"}', True),
+        (422, b'{"details": {"causes": [{"reason": "FieldValueInvalid", "message": "must be an integer"}]}}', False),
+        (404, b"{}", True),
+        (403, b"{}", False),
+        (409, b"{}", False),
+        (500, b"{}", False),
+    ],
+)
+def test_a_patch_that_came_too_late_is_told_from_a_refused_one(status: int, body: bytes, *, outrun: bool) -> None:
+    """Only where the node has changed is there something to wait for: an invalid amount or a missing right stays."""
+    assert is_outrun(answer(status, body)) is outrun
+
+
+def test_nothing_is_asked_again_before_the_watch_can_have_shown_it() -> None:
+    """Right after a change the node is still known as it was; that is not taken for a reason to make it again."""
+    pace = CapacityPace()
+    pace.consider(CHANGE, 0.0)
+    pace.made(CHANGE, 0.0)
+    assert pace.awaits_echo(CHANGE, 4.9)
+    assert not pace.awaits_echo(CHANGE, 5.1)
+    assert not pace.awaits_echo(replace(CHANGE, written="7"), 1.0)
+
+
+def undone(pace: CapacityPace, second: float, change: Change = CHANGE) -> str | None:
+    """A change is made, and some seconds later the node differs again; what there is to say."""
+    pace.made(change, second)
+    return pace.consider(change, second + 8)
+
+
+def test_who_is_overruled_again_and_again_gives_way() -> None:
+    """A device plugin with the same resource writes every 10 s: after a few times it is said, and waits grow."""
+    pace = CapacityPace()
+    assert pace.consider(CHANGE, 0.0) is None
+    said = [undone(pace, 10.0 * number) for number in range(PATIENCE)]
+    assert said[:-1] == [None] * (PATIENCE - 1)
+    assert said[-1] is not None
+    assert "does not stay at 80Gi" in said[-1]
+    waits = []
+    for number in range(200):
+        begun = 1000.0 + 10 * number
+        undone(pace, begun)
+        waits.append(pace.not_before_s - begun - 8)
+    assert max(waits) <= 600
+    assert max(waits[20:]) > 120  # full jitter: some of them are short, and some are not
+    assert sum(waits[20:]) / 180 > 120
+
+
+def test_what_stays_for_long_or_is_another_object_is_no_contest() -> None:
+    """Kubelets that start every other hour, and nodes that are made anew, are what the keeper is there for."""
+    pace = CapacityPace()
+    pace.consider(CHANGE, 0.0)
+    for hour in range(20):
+        pace.made(CHANGE, 3600.0 * hour)
+        assert pace.consider(CHANGE, 3600.0 * hour + 1800) is None
+    for number in range(20):
+        change = replace(CHANGE, uid=f"u{number}")
+        assert pace.consider(change, 1e6 + number) is None
+        pace.made(change, 1e6 + number)
+    assert pace.not_before_s == 0.0
+
+
+def test_another_amount_is_no_contest() -> None:
+    """Cards that come and go change what is to be advertised: nobody has undone anything."""
+    pace = CapacityPace()
+    pace.consider(CHANGE, 0.0)
+    for number in range(20):
+        pace.made(replace(CHANGE, amount=number), 10.0 * number)
+        assert pace.consider(replace(CHANGE, amount=number + 1), 10.0 * number + 8) is None
+    assert pace.not_before_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answered", "longest_s"),
+    [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 120), (answer(422), 120)],
+)
+def test_failures_back_off_to_a_bound(answered: Answer | None, longest_s: float) -> None:
+    """A server that may be back at any moment is asked within 30 s, one that refuses less often, both with jitter."""
+    pace = CapacityPace()
+    waits = []
+    for number in range(100):
+        pace.failed(answered, 1000.0 * number)
+        waits.append(pace.not_before_s - 1000.0 * number)
+    assert all(0 <= wait <= longest_s for wait in waits)
+    assert max(waits[:3]) <= 4
+    assert max(waits[10:]) > longest_s / 2
+    pace.made(CHANGE, 0.0)
+    pace.failed(answered, 0.0)
+    assert pace.not_before_s <= 2
+
+
+def test_retry_after_is_heeded() -> None:
+    """The server's own word comes on top of the jitter: many others were told the same."""
+    pace = CapacityPace()
+    pace.failed(answer(429, Retry_After="7"), 0.0)
+    assert 7 <= pace.not_before_s <= 9
+
+
+def test_an_object_made_anew_is_not_kept_waiting() -> None:
+    """Whatever was refused before was refused of another object: the new one is back within seconds."""
+    pace = CapacityPace()
+    pace.consider(CHANGE, 0.0)
+    for _ in range(10):
+        pace.failed(answer(403), 0.0)
+    pace.consider(replace(CHANGE, uid="new"), 1.0)
+    assert pace.not_before_s == 0.0

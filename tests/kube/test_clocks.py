@@ -1,0 +1,55 @@
+"""The server's clock beside ours: the Date of an answer is enough."""
+
+import pytest
+
+from watchdog.kube.clocks import ClockNotes, differ, offset_s
+
+NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
+
+
+@pytest.mark.parametrize(
+    ("date", "sent_s", "received_s", "expected"),
+    [
+        ("Fri, 15 Jan 2027 08:00:00 GMT", NOW_S, NOW_S, 0.5),
+        ("Fri, 15 Jan 2027 08:00:00 GMT", NOW_S - 4, NOW_S, 2.5),
+        ("Fri, 15 Jan 2027 09:00:00 GMT", NOW_S, NOW_S + 1, 3600.0),
+        ("Fri, 15 Jan 2027 07:00:00 GMT", NOW_S, NOW_S + 1, -3600.0),
+        ("Fri, 15 Jan 2027 10:00:00 +0100", NOW_S, NOW_S + 1, 3600.0),
+    ],
+)
+def test_how_far_the_server_is_ahead(date: str, sent_s: float, received_s: float, expected: float) -> None:
+    """Half a second is added, for a Date is cut to whole ones, and half the way of the answer is taken off."""
+    assert offset_s({"Date": date}, sent_s, received_s) == expected
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Fri, 99 Jan 2027 08:00:00 GMT", "\0", "1" * 5000])
+def test_no_date_is_no_offset(date: str) -> None:
+    """A header that says nothing of time is no reason for anything."""
+    assert offset_s({"Date": date}, NOW_S, NOW_S) is None
+    assert offset_s({}, NOW_S, NOW_S) is None
+
+
+def test_what_is_bearable() -> None:
+    """A minute is, either way; unknown is nothing to complain about."""
+    assert [differ(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
+
+
+def test_the_log_hears_of_it_once() -> None:
+    """A clock that is off is told when it begins, with the remedy, and when it is over; a border is none."""
+    notes = ClockNotes()
+    said = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
+    assert [len(each) for each in said] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert said[3][0].startswith(
+        "this node's clock is about 1 min behind the API server's: certificates may be refused"
+    )
+    assert said[3][0].endswith("; see which of the two is right (`date -u` on both), and set the other one")
+    assert said[8] == ("this node's clock and the API server's agree again",)
+
+
+@pytest.mark.parametrize(
+    ("offset", "said"),
+    [(61.0, "1 min behind"), (3599.6, "1 h behind"), (-5400.0, "1.5 h ahead of"), (-2 * 86400.0, "2 d ahead of")],
+)
+def test_how_far_apart_they_are(offset: float, said: str) -> None:
+    """In the unit that people would take; a clock that is an hour off is not sixty minutes off."""
+    assert ClockNotes().take(offset)[0].startswith(f"this node's clock is about {said} the API server's: ")

@@ -1,0 +1,202 @@
+"""What a feed asks next, after each answer that an API server can give."""
+
+from typing import Any
+
+import pytest
+
+from tests.kube.watching import status
+from watchdog.kube.answers import Answer
+from watchdog.kube.course import Ask, Course, Ended, Outcome
+
+SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
+WHAT = "watching the pods"
+
+
+def course(*, heartbeat: bool = True, version: str = "") -> Course:
+    return Course(SELECTOR, heartbeat=heartbeat, version=version)
+
+
+def watching(*, heartbeat: bool = True) -> Course:
+    """One that has listed at version 5."""
+    found = course(heartbeat=heartbeat)
+    found.listed("5")
+    return found
+
+
+def answer(code: int, reason: str = "", headers: dict[str, str] | None = None, **details: Any) -> Answer:
+    return Answer(code, status(code, reason, **details), headers or {})
+
+
+def end(found: Course, lived_s: float | None = None, **how: Any) -> tuple[Ask, Outcome]:
+    """Ask, and let the watch end; after its full length if nothing else is said."""
+    ask = found.ask()
+    ended = Ended(lived_s=ask.length_s if lived_s is None else lived_s, **{"bookmarked": True, **how})
+    return ask, found.ended(ask, ended)
+
+
+EXPIRED = answer(410, "Expired")
+TOO_NEW = answer(
+    504, "Timeout", causes=[{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+)
+
+
+def test_the_first_requests() -> None:
+    """First a list from the server's memory, then a watch from its version with bookmarks and a random end."""
+    found = course()
+    assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "0"})
+    assert found.listed("5").problem is None
+    asks = [found.ask() for _ in range(200)]
+    assert {ask.query["resourceVersion"] for ask in asks} == {"5"}
+    assert all(ask.watch and ask.query["allowWatchBookmarks"] == "true" for ask in asks)
+    ends = {int(ask.query["timeoutSeconds"]) for ask in asks}
+    assert (min(ends) >= 240, max(ends) <= 300, len(ends) > 30) == (True, True, True)
+
+
+@pytest.mark.parametrize("why", [None, "it broke"])
+def test_a_watch_is_resumed_from_what_was_seen_last(why: str | None) -> None:
+    """However a watch ends, the next one goes on from the last version, and no list is made."""
+    found = watching()
+    found.moved("8")
+    found.moved("")  # one that could not be read
+    end(found, why=why)
+    assert (found.ask().watch, found.ask().query["resourceVersion"]) == (True, "8")
+
+
+def test_a_true_410_lists_once_from_where_it_stood() -> None:
+    """The history is gone: one list, at once, that is not older than what was seen; then a watch from there."""
+    found = watching()
+    found.moved("8")
+    assert found.refused(EXPIRED, WHAT).problem is None
+    assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "8"})
+    found.listed("20")
+    assert found.ask().query["resourceVersion"] == "20"
+
+
+@pytest.mark.parametrize("again", [answer(410, "Gone"), answer(410), answer(500, "Expired")])
+def test_410_again_and_again_has_pauses(again: Answer) -> None:
+    """A server that refuses the very version it gave is not asked at once again, until a watch has lived in between."""
+    found = watching()
+    found.refused(EXPIRED, WHAT)
+    found.listed("20")
+    assert found.refused(again, WHAT).problem is not None
+    assert not found.ask().watch
+    found.listed("21")
+    end(found)
+    assert found.refused(again, WHAT).problem is None
+
+
+@pytest.mark.parametrize("refusal", [EXPIRED, TOO_NEW])
+def test_a_list_that_this_server_can_not_give(refusal: Answer) -> None:
+    """Where the last version can't be listed the newest is, by a read that etcd confirms; it fails with a pause."""
+    found = watching()
+    found.refused(EXPIRED, WHAT)
+    assert found.refused(refusal, WHAT).problem is None
+    assert found.ask() == Ask(watch=False, query=SELECTOR)
+    assert found.refused(refusal, WHAT).problem is not None
+    assert found.ask() == Ask(watch=False, query=SELECTOR)
+    found.listed("3")
+    assert found.ask().query["resourceVersion"] == "3"
+
+
+def test_a_first_list_is_never_from_the_newest() -> None:
+    """A server that refuses the first list is asked the same again, after a pause."""
+    found = course()
+    assert found.refused(EXPIRED, WHAT).problem is not None
+    assert found.ask().query["resourceVersion"] == "0"
+
+
+def test_a_course_that_goes_on_from_an_earlier_one() -> None:
+    """A feed that begins anew lists, and not from before what it had seen."""
+    found = course(version="8")
+    assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "8"})
+
+
+def test_401_is_tried_once_with_new_credentials() -> None:
+    """A rotated token costs no pause; refused again, it does, and the sentence says what to look at."""
+    found = watching()
+    assert found.refused(answer(401, "Unauthorized"), WHAT).problem is None
+    again = found.refused(answer(401, "Unauthorized"), WHAT)
+    assert "401" in (again.problem or "")
+    for lived_s, why in ((None, None), (100, "it broke")):
+        end(found, lived_s, why=why)
+        assert found.refused(answer(401), WHAT).problem is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "retry_after_s"),
+    [
+        (answer(429, "TooManyRequests", {"Retry-After": "7"}), 7),
+        (answer(429, "TooManyRequests", retryAfterSeconds=3), 3),
+        (answer(429), None),
+        (answer(403, "Forbidden"), None),
+        (answer(500, "InternalError"), None),
+        (answer(503, headers={"Retry-After": "soon"}), None),
+        (answer(302), None),
+    ],
+)
+@pytest.mark.parametrize("listing", [False, True])
+def test_every_other_refusal_waits_and_asks_the_same(
+    refusal: Answer, retry_after_s: float | None, listing: bool
+) -> None:
+    """No list, no other version; the pause that the server names is passed on."""
+    found = course() if listing else watching()
+    before = found.ask().query["resourceVersion"]
+    outcome = found.refused(refusal, WHAT)
+    assert str(refusal.status) in (outcome.problem or "")
+    assert outcome.retry_after_s == retry_after_s
+    assert (found.ask().watch, found.ask().query["resourceVersion"]) == (not listing, before)
+
+
+def test_an_error_within_a_watch() -> None:
+    """A watch that had lived begins a new count of failures with its error; one that had not goes on counting."""
+    outcomes = [watching().refused(answer(500), WHAT, lived_s) for lived_s in (3, 300)]
+    assert [(each.accepted, each.lived) for each in outcomes] == [(True, False), (True, True)]
+    assert watching().refused(answer(500), WHAT).accepted is False
+
+
+@pytest.mark.parametrize(
+    ("lived_s", "why", "problem", "lived"),
+    [
+        (None, None, False, True),  # in its time
+        (3, None, True, False),
+        (100, None, True, True),
+        (3, "it broke", True, False),
+        (100, "it broke", True, True),
+        (None, "it broke", True, True),
+    ],
+)
+def test_ends_of_a_watch(lived_s: float | None, why: str | None, problem: bool, lived: bool) -> None:
+    """Only an end in its time is none worth a pause; one that came soon does not begin a new count of failures."""
+    _, outcome = end(watching(), lived_s, why=why)
+    assert (outcome.problem is not None, outcome.lived, outcome.in_time) == (problem, lived, not problem)
+
+
+def test_a_server_that_says_nothing() -> None:
+    """With no bookmark after more than a minute, the watch is renewed at once, with ends that show that it is there."""
+    found = watching()
+    ask = found.ask()
+    assert 65 < ask.silence_s < 85
+    _, outcome = end(found, ask.silence_s, bookmarked=False, why="silence", silent=True)
+    assert (outcome.problem, outcome.lived, outcome.in_time) == (None, True, False)
+    short, outcome = end(found, bookmarked=False)
+    assert (short.length_s <= 75, short.silence_s > short.length_s, outcome.in_time) == (True, True, True)
+    again, _ = end(found, bookmarked=True)
+    assert again.length_s <= 75
+    assert found.ask().length_s >= 240
+
+
+def test_silence_after_bookmarks() -> None:
+    """Bookmarks that stop coming, and a short watch that does not end, are connections that nothing comes through."""
+    found = watching()
+    assert end(found, 200, bookmarked=True, why="silence", silent=True)[1].problem == "silence"
+    end(found, 75, bookmarked=False, why="silence", silent=True)
+    assert end(found, 90, bookmarked=False, why="silence", silent=True)[1].problem == "silence"
+
+
+def test_without_heartbeat() -> None:
+    """What nothing urgent hangs on is never renewed early for want of words; silence beyond its end is a failure."""
+    found = watching(heartbeat=False)
+    ask, _ = end(found, bookmarked=False)
+    assert ask.silence_s > ask.length_s
+    assert found.ask().length_s >= 240
+    assert end(found, 310, bookmarked=False, why="silence", silent=True)[1].problem == "silence"

@@ -1,0 +1,106 @@
+"""What an account shows, read without its secret: names and dates of real certificates and of tokens."""
+
+import base64
+import datetime as dt
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.client import Configuration
+
+from tests.cluster.certificates import openssl
+from tests.kube import faulty
+from watchdog.kube.credentials import Credentials, Validity, credentials_of, validity_of
+from watchdog.kube.peer import Peer, look_at_peer
+
+
+def _token(**claims: object) -> str:
+    return ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in ({}, claims, 1)
+    )
+
+
+def _shown(token: str) -> Credentials:
+    configuration = Configuration()
+    configuration.api_key["BearerToken"] = f"Bearer {token}"
+    return credentials_of(configuration)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("2026-01-02T03:04:05", "2049-12-31T23:59:59"), ("1999-01-02T03:04:05", "2050-01-01T00:00:00")],
+)
+def test_the_validity_of_a_certificate(begin: str, end: str) -> None:
+    """Years before 2050 have two digits, later ones four (RFC 5280, section 4.1.2.5); PEM and DER give the same."""
+    first, last = (dt.datetime.fromisoformat(each).replace(tzinfo=dt.UTC) for each in (begin, end))
+    pair = faulty.authority().client("someone", "a-group", not_before=first, not_after=last)
+    expected = Validity(begins_s=first.timestamp(), ends_s=last.timestamp())
+    assert validity_of(pair.certificate.read_bytes()) == expected
+    der = openssl("x509", "-in", str(pair.certificate), "-outform", "DER")
+    assert validity_of(der) == expected
+
+
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_what_is_no_certificate_has_no_validity(noise: bytes, at: int) -> None:
+    """Nothing that stands in a file can do more than be unreadable."""
+    der = _authority_der()
+    for data in (noise, der[:at] + noise, der[:at] + noise + der[at:]):
+        validity = validity_of(data)
+        assert validity.ends_s is None or validity.ends_s > 0
+
+
+def _authority_der() -> bytes:
+    """The certificate of the authority as DER, without starting a program each time."""
+    pem = faulty.authority().certificate.read_text()
+    return base64.b64decode("".join(line for line in pem.splitlines() if not line.startswith("-")))
+
+
+def test_what_a_token_says() -> None:
+    """A service account's token has its account and its dates in it; the token itself is not kept."""
+    token = _token(sub="system:serviceaccount:gpu:watchdog", nbf=1000, exp=2000)
+    shown = _shown(token)
+    assert shown == Credentials(
+        kind="token", account="system:serviceaccount:gpu:watchdog", validity=Validity(begins_s=1000, ends_s=2000)
+    )
+    assert token not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["x", "a.b.c", "a.é.c", "..", _token(exp="soon", nbf=True), _token(exp=-1), _token(exp=1e300), "a.W10.c", "a.MQ.c"],
+)
+def test_a_token_that_says_nothing(token: str) -> None:
+    """A token can be anything that the server understands; then it only is one."""
+    assert _shown(token).validity == Validity()
+    assert _shown(token).kind == "token"
+
+
+def test_a_certificate_is_shown(tmp_path: Path) -> None:
+    """A client certificate of the configuration is one; a file that is gone has no dates; nothing is nothing."""
+    configuration = Configuration()
+    configuration.api_key.clear()
+    assert credentials_of(configuration) == Credentials()
+    configuration.cert_file = str(faulty.certificate().certificate)
+    assert credentials_of(configuration).validity.ends_s is not None
+    configuration.cert_file = str(tmp_path / "gone")
+    assert credentials_of(configuration) == Credentials(kind="certificate")
+
+
+def test_a_server_is_looked_at_without_trust() -> None:
+    """Of a server whose certificate has expired the dates and the clock are known; one that is away has neither."""
+    text = "HTTP/1.1 401 Unauthorized\r\nDate: Fri, 15 Jan 2027 08:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
+    seen: list[bytes] = []
+
+    def answer(connection: socket.socket) -> None:
+        seen.append(connection.recv(65536))
+        connection.sendall(text.encode())
+
+    with faulty.server(answer, faulty.certificate("expired")) as port:
+        peer = look_at_peer(f"https://127.0.0.1:{port}")
+    assert peer.validity == validity_of(faulty.certificate("expired").certificate.read_bytes())
+    assert peer.offset_s is not None
+    assert b"uthorization" not in seen[0]
+    assert look_at_peer("https://127.0.0.1:1") == Peer()

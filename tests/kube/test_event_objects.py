@@ -1,0 +1,174 @@
+"""Events before they are sent: how many, under which names, and which of them are one series."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kube.tidings import T0, tiding
+from watchdog.core.tiding import SERIES_GAP_S
+from watchdog.kube.event_limits import OBJECT_BURST, REQUEST_BURST, REQUEST_PER_S, Bucket, ObjectLimits
+from watchdog.kube.event_object import SeriesMemory, event_name, event_object, micro_time, series_part
+from watchdog.kube.notices import REPEAT_S, Notices
+
+# DNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation: what the name of an Event must be.
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+pod_names = st.from_regex(_SUBDOMAIN, fullmatch=True) | st.text(max_size=300)
+
+
+def is_valid(name: str) -> bool:
+    """Whether the API server takes it as the name of an Event."""
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
+@given(pod_names, st.floats(0, 4e9), st.booleans())
+def test_a_name_is_valid_for_any_pod(pod: str, at_s: float, once: bool) -> None:
+    """Law: whatever the pod is called, the API server takes the Event's name."""
+    assert is_valid(event_name(tiding(pod=pod, at_s=at_s, once=once)))
+
+
+@pytest.mark.parametrize("pod", ["p" * 253, "a" * 224 + "." + "b" * 28, "a" * 225 + "-" + "b" * 27, "web-7d4b9c-x2x4z"])
+def test_a_long_name_is_cut_where_a_name_may_end(pod: str) -> None:
+    """A pod's name may be as long as an Event's: it is cut, and not in the middle of a dot or a dash."""
+    name = event_name(tiding(pod=pod))
+    assert is_valid(name)
+    assert name.startswith(pod[:16])
+
+
+def test_the_same_occurrence_has_the_same_name() -> None:
+    """A request that is repeated because its answer got lost makes no second Event; another occurrence does."""
+    assert event_name(tiding(3)) == event_name(tiding(3))
+    other = [tiding(4), tiding(3, key=("u1", "other")), tiding(3, pod="trainer-2")]
+    assert len({event_name(each) for each in (tiding(3), *other)}) == 4
+
+
+def test_what_is_told_once_has_one_name_whenever_it_is_told() -> None:
+    """A daemon that starts anew finds its wrong declarations again; their Events are there already."""
+    assert event_name(tiding(3, once=True)) == event_name(tiding(900, once=True))
+
+
+def test_names_sort_by_time() -> None:
+    """`kubectl describe` shows Events of this API in the order of their names."""
+    names = [event_name(tiding(second, key=(str(second % 7),))) for second in range(0, 100_000, 997)]
+    assert names == sorted(names)
+
+
+def test_the_object_is_what_the_api_takes() -> None:
+    """Every field that events.k8s.io/v1 wants, and none that it refuses: it says on which pod, who, where and when."""
+    made = tiding(annotations={"gpu-memory-watchdog/used": "1"}, is_normal=True)
+    series = SeriesMemory().following(made)
+    event = event_object(made, series, "n" * 200)
+    assert event["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "a",
+        "name": "trainer",
+        "uid": made.uid,
+    }
+    assert event["metadata"] == {"name": event_name(made), "namespace": "a", "annotations": made.annotations}
+    assert (event["reportingController"], event["reportingInstance"]) == ("gpu-memory-watchdog", "n" * 128)
+    assert (event["eventTime"], event["type"]) == ("2027-01-15T08:00:00.250000Z", "Normal")
+    assert event.keys().isdisjoint({"series", "deprecatedCount", "deprecatedFirstTimestamp", "deprecatedSource"})
+
+
+def test_a_repetition_goes_on_with_its_series() -> None:
+    """Told again soon enough it counts under the first name; the part that is sent has nothing else in it."""
+    memory, first, again = SeriesMemory(), tiding(0), tiding(SERIES_GAP_S)
+    memory.note(first, memory.following(first))
+    series = memory.following(again)
+    assert (series.name, series.count) == (event_name(first), 2)
+    assert series_part(series) == {"series": {"count": 2, "lastObservedTime": micro_time(T0 + SERIES_GAP_S)}}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [tiding(SERIES_GAP_S + 1), tiding(10, key=("u2", "GPUMemoryOverLimit")), tiding(10, once=True)],
+)
+def test_what_is_no_repetition_begins_anew(again: object) -> None:
+    """Too late, of another pod, or told once in any case."""
+    memory, first = SeriesMemory(), tiding(0)
+    memory.note(first, memory.following(first))
+    series = memory.following(again)  # type: ignore[arg-type]
+    assert (series.count, series.name) == (1, event_name(again))  # type: ignore[arg-type]
+
+
+def test_what_the_server_has_not_got_is_not_counted() -> None:
+    """A series counts what has been written, so an Event that was dropped leaves no hole in it."""
+    memory = SeriesMemory()
+    for _ in range(3):
+        assert memory.following(tiding()).count == 1
+
+
+def test_the_memory_of_series_is_bounded() -> None:
+    """A node on which pods come and go for months keeps the latest; the one that was quiet for longest goes."""
+    memory = SeriesMemory(most=10)
+    for number in range(30):
+        each = tiding(key=(str(number),))
+        memory.note(each, memory.following(each))
+        memory.note(tiding(key=("0",)), memory.following(tiding(key=("0",))))
+    assert len(memory) == 10
+    assert memory.following(tiding(key=("0",))).count > 20
+    assert memory.following(tiding(key=("5",))).count == 1
+
+
+def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:
+    """What client-go allows one source about one object; other objects are not held up by it."""
+    limits = ObjectLimits()
+    admitted = [limits.admit("u1", 100.0 + second) for second in range(300)]
+    assert admitted.count(True) == OBJECT_BURST == 25
+    assert limits.admit("u2", 400.0)
+    assert [limits.admit("u1", 100.0 + at_s) for at_s in (301, 302, 601, 602)] == [True, False, True, False]
+
+
+def test_the_memory_of_objects_is_bounded() -> None:
+    """As many objects as a node could have had are remembered, and no more."""
+    limits = ObjectLimits(most=100)
+    for number in range(1000):
+        limits.admit(number, float(number))
+    assert len(limits) == 100
+
+
+@given(st.lists(st.floats(0, 30), max_size=60))
+def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
+    """Law: in any time no more requests are made than the burst and what has come since."""
+    bucket, now_s, taken = Bucket(REQUEST_BURST, REQUEST_PER_S, 0.0), 0.0, 0
+    for wait_s in waits:
+        now_s += wait_s
+        while bucket.wait_s(now_s) == 0:
+            bucket.take(now_s)
+            taken += 1
+        assert taken <= REQUEST_BURST + now_s * REQUEST_PER_S + 1e-6
+        assert 0 < bucket.wait_s(now_s) <= 1 / REQUEST_PER_S
+
+
+def test_a_clock_that_stands_still_fills_nothing() -> None:
+    """A moment that lies before the last one is none at which tokens have come."""
+    bucket = Bucket(1, 1.0, 50.0)
+    bucket.take(50.0)
+    assert bucket.wait_s(40.0) == 1.0
+
+
+def test_the_same_trouble_is_said_once_an_hour() -> None:
+    """One line for each cause, not for each Event; how often it was is said with the next one."""
+    notices = Notices()
+    for second in range(100):
+        notices.note("403", f"no right ({second})", float(second))
+    notices.note("404", "no namespace", 50.0)
+    assert notices.take() == ("no right (0)", "no namespace")
+    assert notices.take() == ()
+    notices.note("403", "no right", REPEAT_S)
+    assert notices.take() == ("no right (100 times since this was last said)",)
+
+
+def test_notices_are_bounded() -> None:
+    """Whatever a server answers, the log gets a bounded number of lines and the memory stays small."""
+    notices = Notices()
+    for number in range(1000):
+        notices.note(str(number), "trouble", 0.0)
+    assert len(notices.take()) <= 50
+
+
+def test_a_moment_is_written_as_kubernetes_reads_it() -> None:
+    """MicroTime has six digits, always."""
+    assert micro_time(1_700_000_000.0) == "2023-11-14T22:13:20.000000Z"

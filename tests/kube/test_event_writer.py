@@ -1,0 +1,103 @@
+"""The writer of Events when nothing answers: nobody waits for it, and it holds no more than it may.
+
+What it does with a real API server is in tests/cluster.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster.credentials import write_kubeconfig
+from tests.kube.tidings import tiding
+from tests.node.support import wait_until
+from watchdog.kube.client import Api
+from watchdog.kube.events import MOST_WAITING, EventWriter
+
+
+@contextmanager
+def silence() -> Iterator[str]:
+    """The address of a server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextmanager
+def hanging_up() -> Iterator[tuple[str, list[float]]]:
+    """A server that closes every connection at once, and when it did so."""
+    taken: list[float] = []
+
+    def serve(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it was shut down
+            while True:
+                server.accept()[0].close()
+                taken.append(time.monotonic())
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", taken
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def refusal() -> str:
+    """The address of a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def writer(folder: Path, server: str) -> EventWriter:
+    """A writer to this server."""
+    return EventWriter(Api(write_kubeconfig(folder / "kubeconfig", server=server, ca=None)), "n1")
+
+
+def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
+    """Whatever the API does, a pass hands its Events over and goes on; what is too much is counted, not kept."""
+    with silence() as server:
+        events = writer(tmp_path, server)
+        began = time.monotonic()
+        for number in range(5 * MOST_WAITING):
+            events.offer((tiding(number, uid=str(number)),))
+        took_s = time.monotonic() - began
+        assert took_s < 1.0
+        assert 4 * MOST_WAITING - 2 <= events.counts()["dropped"] <= 4 * MOST_WAITING
+        assert any("wait to be written" in notice for notice in events.notices.take())
+        began = time.monotonic()
+        events.stop(0.3)
+        assert time.monotonic() - began < 0.5
+
+
+def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
+    """Events are kept, the log says once why, and the tries are few: the pauses grow."""
+    with hanging_up() as (server, taken):
+        events = writer(tmp_path, server)
+        events.offer(tiding(number) for number in range(50))
+        wait_until(lambda: events.notices.take() != ())
+        time.sleep(2.0)
+        assert 1 <= len(taken) <= 12
+        assert events.notices.take() == ()
+        assert set(events.counts().values()) == {0}
+        began = time.monotonic()
+        events.stop(0.3)
+        assert time.monotonic() - began < 0.5
+
+
+def test_no_event_no_thread(tmp_path: Path) -> None:
+    """A daemon that only observes has nothing to tell: no thread, no connection, and its end waits for nothing."""
+    before = set(threading.enumerate())
+    events = writer(tmp_path, refusal())
+    events.offer(())
+    assert set(threading.enumerate()) <= before
+    events.stop(0.3)
+
+
+def test_after_its_end_nothing_is_taken(tmp_path: Path) -> None:
+    """What comes after the end is counted as dropped: no thread begins again."""
+    before = set(threading.enumerate())
+    events = writer(tmp_path, refusal())
+    events.stop(0.3)
+    events.offer((tiding(),))
+    assert events.counts()["dropped"] == 1
+    assert set(threading.enumerate()) <= before

@@ -1,0 +1,238 @@
+"""What each answer of the API server to an eviction means: bodies as kube-apiserver 1.34 gives them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.objects import pod_object
+from watchdog.core.eviction import Answer, Attempt, against_evicting
+from watchdog.kube.answers import Answer as ApiAnswer
+from watchdog.kube.client import Api
+from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
+
+HEAD = b'{"kind":"Status","apiVersion":"v1","metadata":{},'
+FAILED = HEAD + b'"status":"Failure",'
+CREATED = HEAD + b'"status":"Success","code":201}\n'
+WRONG_UID = FAILED + (
+    b'"message":"Operation cannot be fulfilled on Pod \\"p\\": the UID in the precondition (u) does not match the UID '
+    b'in record (v). The object might have been deleted and then recreated","reason":"Conflict",'
+    b'"details":{"name":"p","kind":"Pod"},"code":409}\n'
+)
+STORE_UID = FAILED + (
+    b'"message":"Operation cannot be fulfilled on pods \\"p\\": StorageError: invalid object, Code: 4, Key: '
+    b"/registry/pods/a/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in "
+    b'object meta: v","reason":"Conflict","details":{"name":"p","kind":"pods"},"code":409}\n'
+)
+MODIFIED = FAILED + (
+    b'"message":"Operation cannot be fulfilled on pods \\"p\\": the object has been modified; please apply your '
+    b'changes to the latest version and try again","reason":"Conflict",'
+    b'"details":{"name":"p","kind":"pods"},"code":409}\n'
+)
+NO_POD = FAILED + (
+    b'"message":"pods \\"p\\" not found","reason":"NotFound","details":{"name":"p","kind":"pods"},"code":404}\n'
+)
+NO_BUDGET = FAILED + (
+    b'"message":"poddisruptionbudgets.policy \\"b\\" not found","reason":"NotFound",'
+    b'"details":{"name":"b","group":"policy","kind":"poddisruptionbudgets"},"code":404}\n'
+)
+NO_SUCH_API = FAILED + (
+    b'"message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}\n'
+)
+BUDGET = FAILED + (
+    b'"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","reason":"TooManyRequests",'
+    b'"details":{"causes":[{"reason":"DisruptionBudget",'
+    b'"message":"The disruption budget web needs 2 healthy pods and has 2 currently"}]},"code":429}\n'
+)
+UNSEEN_BUDGET = FAILED + (
+    b'"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","reason":"TooManyRequests",'
+    b'"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget new is still being processed '
+    b'by the server."}],"retryAfterSeconds":10},"code":429}\n'
+)
+THROTTLED = b"Too many requests, please try again later.\n"
+TWO_BUDGETS = FAILED + (
+    b'"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",'
+    b'"code":500}\n'
+)
+FULL_BUDGET = FAILED + (
+    b'"message":"poddisruptionbudget.policy \\"new\\" is forbidden: DisruptedPods map too big - too many '
+    b'evictions not confirmed by PDB controller","reason":"Forbidden",'
+    b'"details":{"name":"new","group":"policy","kind":"poddisruptionbudget"},"code":403}\n'
+)
+NO_RIGHT = FAILED + (
+    b'"message":"pods \\"p\\" is forbidden: User \\"w\\" cannot create resource \\"pods/eviction\\" in API group '
+    b'\\"\\" in the namespace \\"a\\"","reason":"Forbidden","details":{"name":"p","kind":"pods"},"code":403}\n'
+)
+WEBHOOK = FAILED + (
+    b'"message":"admission webhook \\"guard.example.org\\" denied the request: not on Fridays","code":403}\n'
+)
+DENIED = FAILED + (
+    b'"message":"pods \\"p\\" is forbidden: ValidatingAdmissionPolicy \'guard\' with binding \'guard\' denied request: '
+    b'no",'
+    b'"reason":"Invalid","details":{"name":"p","kind":"pods"},"code":422}\n'
+)
+EXPIRED = FAILED + b'"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
+CONFLICTS = FAILED + (
+    b'"message":"Timeout: couldn\'t update PodDisruptionBudget \\"web\\" due to conflicts","reason":"Timeout",'
+    b'"details":{"retryAfterSeconds":10},"code":504}\n'
+)
+
+
+def attempt(**more: Any) -> Attempt:
+    """A try to evict pod a/p with UID u."""
+    given = {"ticket": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
+    calls = {"objection": against_evicting, "is_wanted": lambda: True}
+    return Attempt(**{**given, **calls, **more})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "answer", "reason"),
+    [
+        (201, CREATED, {}, Answer.ACCEPTED, ""),
+        (200, CREATED, {}, Answer.ACCEPTED, ""),
+        (404, NO_POD, {}, Answer.GONE, "the pod is gone"),
+        (404, NO_BUDGET, {}, Answer.LATER, "poddisruptionbudgets.policy"),
+        (404, NO_SUCH_API, {}, Answer.REFUSED, "could not find the requested resource"),
+        (404, b"404 page not found\n", {}, Answer.LATER, "404 page not found"),
+        (409, WRONG_UID, {}, Answer.GONE, "another pod has its name now"),
+        (409, STORE_UID, {}, Answer.GONE, "another pod has its name now"),
+        (409, MODIFIED, {}, Answer.LATER, "the object has been modified"),
+        (429, BUDGET, {}, Answer.BLOCKED, "the disruption budget web needs 2 healthy pods and has 2 currently; more"),
+        (429, UNSEEN_BUDGET, {"Retry-After": "10"}, Answer.LATER, "the disruption budget new is still being processed"),
+        (429, THROTTLED, {"Retry-After": "1"}, Answer.LATER, "it throttles this account"),
+        (429, THROTTLED, {}, Answer.LATER, "it throttles this account"),
+        (500, TWO_BUDGETS, {}, Answer.BLOCKED, "more than one PodDisruptionBudget"),
+        (403, FULL_BUDGET, {}, Answer.BLOCKED, "DisruptedPods map too big"),
+        (403, NO_RIGHT, {}, Answer.REFUSED, "apply what `gpu-watchdog rights` prints"),
+        (403, WEBHOOK, {}, Answer.REFUSED, "an admission webhook of the cluster refuses it: "),
+        (422, DENIED, {}, Answer.REFUSED, "denied request: no"),
+        (401, EXPIRED, {}, Answer.REFUSED, "token"),
+        (500, b"", {}, Answer.UNKNOWN, "500"),
+        (502, b"<html>bad gateway</html>", {}, Answer.UNKNOWN, "bad gateway"),
+        (503, b"\xff\xfe", {}, Answer.UNKNOWN, "503"),
+        (504, CONFLICTS, {}, Answer.UNKNOWN, "due to conflicts"),
+        (408, b"", {}, Answer.LATER, "408"),
+        (302, b"", {}, Answer.REFUSED, "302"),
+        (418, b"[" * 100_000, {}, Answer.REFUSED, "418"),
+    ],
+)
+def test_what_an_answer_means(status: int, body: bytes, headers: dict[str, str], answer: Answer, reason: str) -> None:
+    """Each answer has its meaning, with the server's own words in the reason; the ticket comes back."""
+    reply = read_answer(attempt(), ApiAnswer(status, body, headers))
+    assert (reply.ticket, reply.answer) == (3, answer)
+    assert reason in reply.reason
+    assert bool(reply.reason) is (answer is not Answer.ACCEPTED)
+    assert (reply.wait_s > 0) is (answer in (Answer.BLOCKED, Answer.LATER, Answer.UNKNOWN))
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])
+def test_gone_after_a_lost_answer_is_evicted(status: int, body: bytes) -> None:
+    """An earlier try may have been carried out: then it was, and its memory is waited for."""
+    reply = read_answer(attempt(is_unsure=True), ApiAnswer(status, body, {}))
+    assert reply.answer is Answer.ACCEPTED
+    assert reply.reason.startswith("the answer of the API server had been lost, and ")
+
+
+def test_the_pauses_have_full_jitter_below_a_ceiling_that_doubles() -> None:
+    """5 s, 10 s, 20 s, 40 s, then 60 s at most; a second at least; spread over the whole of it."""
+    for number, ceiling_s in ((1, FIRST_WAIT_S), (2, 10.0), (4, 40.0), (5, LONGEST_WAIT_S), (25, LONGEST_WAIT_S)):
+        waits = [read_answer(attempt(number=number), ApiAnswer(429, BUDGET, {})).wait_s for _ in range(300)]
+        assert LEAST_WAIT_S <= min(waits) < LEAST_WAIT_S + ceiling_s / 5
+        assert ceiling_s * 0.8 < max(waits) <= ceiling_s
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "least_s"),
+    [
+        (429, UNSEEN_BUDGET, {"Retry-After": "10"}, 10.0),
+        (429, UNSEEN_BUDGET, {}, 10.0),
+        (429, THROTTLED, {"Retry-After": "7"}, 7.0),
+        (504, CONFLICTS, {}, 10.0),
+        (503, b"", {"Retry-After": "99999999999"}, 300.0),
+        (503, b"", {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, 0.0),
+    ],
+)
+def test_a_pause_that_the_server_asks_for_is_kept(
+    status: int, body: bytes, headers: dict[str, str], least_s: float
+) -> None:
+    """Retry-After, in the header or in the Status, comes before the jitter; five minutes of it at most."""
+    reply = read_answer(attempt(), ApiAnswer(status, body, headers))
+    assert least_s + LEAST_WAIT_S <= reply.wait_s <= least_s + FIRST_WAIT_S
+
+
+def found(**more: Any) -> bytes:
+    """A pod as the API answers for it."""
+    return json.dumps(pod_object("p", "u", **more)).encode()
+
+
+MIRROR = {"annotations": {"kubernetes.io/config.mirror": "h"}}
+TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OF_DAEMONSET = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "answer", "reason"),
+    [
+        (200, found(), None, ""),
+        (200, found(status={"phase": "Running"}), None, ""),
+        (200, found(status={"phase": "Pending"}), None, ""),
+        (200, found(metadata={"uid": "v"}), Answer.GONE, "another pod has its name now"),
+        (200, found(metadata=TERMINATING), Answer.GONE, "the pod is being deleted already"),
+        (200, found(status={"phase": "Succeeded"}), Answer.GONE, "the pod has ended: its phase is Succeeded"),
+        (200, found(status={"phase": "Failed"}), Answer.GONE, "the pod has ended: its phase is Failed"),
+        (200, found(metadata=MIRROR), Answer.SPARED, "it is a static pod"),
+        (200, found(metadata=OF_DAEMONSET), Answer.SPARED, "its DaemonSet would put the pod back"),
+        (200, found(status={"phase": 7}), Answer.REFUSED, "it can't be read"),
+        (200, found(metadata={"labels": 7}), Answer.REFUSED, "it can't be read"),
+        (200, found(metadata={"uid": ""}), Answer.REFUSED, "it can't be read"),
+        (200, b"", Answer.REFUSED, "the answer holds no pod"),
+        (200, b"[" * 100_000, Answer.REFUSED, "the answer holds no pod"),
+        (200, b'{"kind":"PodList","items":[]}', Answer.REFUSED, "the answer holds no pod"),
+        (404, NO_POD, Answer.GONE, "the pod is gone"),
+        (404, NO_SUCH_API, Answer.REFUSED, "could not find the requested resource"),
+        (401, EXPIRED, Answer.REFUSED, "token"),
+        (403, NO_RIGHT, Answer.REFUSED, "apply what `gpu-watchdog rights` prints"),
+        (429, THROTTLED, Answer.LATER, "it throttles this account"),
+        (500, b"", Answer.LATER, "500"),
+        (503, b"", Answer.LATER, "503"),
+    ],
+)
+def test_what_the_fresh_look_means(status: int, body: bytes, answer: Answer | None, reason: str) -> None:
+    """Only the very pod, alive, unprotected and readable, is gone on with."""
+    reply = read_look(attempt(), ApiAnswer(status, body, {}))
+    assert (reply.answer if reply is not None else None) is answer
+    assert reply is None or reason in reply.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [(found(metadata=TERMINATING), Answer.ACCEPTED), (found(metadata={"uid": "v"}), Answer.ACCEPTED)],
+)
+def test_the_look_after_a_lost_answer_tells(body: bytes, answer: Answer) -> None:
+    """Being deleted, or another pod by now: the earlier try has come about."""
+    reply = read_look(attempt(is_unsure=True), ApiAnswer(200, body, {}))
+    assert reply is not None
+    assert reply.answer is answer
+
+
+def test_without_a_way_to_the_api_it_is_tried_later(tmp_path: Path) -> None:
+    """A kubeconfig that is missing for a moment, as while it is replaced: nothing was asked for."""
+    reply = evict(Api(tmp_path / "config"), attempt())
+    assert reply.answer is Answer.LATER
+    assert "there is no way to the API server" in reply.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("p", "/api/v1/namespaces/a/pods/p"),
+        ("..", "/api/v1/namespaces/a/pods/%20"),
+        ("x/../../secrets", "/api/v1/namespaces/a/pods/x%2F..%2F..%2Fsecrets"),
+        ("p?a=b#c", "/api/v1/namespaces/a/pods/p%3Fa%3Db%23c"),
+        ("ü", "/api/v1/namespaces/a/pods/%C3%BC"),
+    ],
+)
+def test_a_name_leads_nowhere_else(name: str, path: str) -> None:
+    """Names come from outside: none of them leads to another object."""
+    assert path_of(attempt(name=name)) == path

@@ -1,0 +1,194 @@
+"""Why no answer comes from the API server, said in a sentence with its remedy; each cause is made for real."""
+
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from tests.cluster.credentials import write_kubeconfig
+from tests.kube import faulty
+from tests.rig.command import free_port
+from watchdog.kube.answers import Answer, ApiUnreachableError
+from watchdog.kube.client import Api
+from watchdog.kube.unreachable import explain, is_certificate
+
+AUTHORITY = (
+    "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed it, and "
+    "that nothing in between, like a proxy, answers in the API server's place"
+)
+SILENT = (
+    "it takes the connection and stays silent; see whether the API server hangs or is overloaded, or something in "
+    "between swallows packets (firewall, MTU)"
+)
+BROKE = (
+    "the connection broke; the API server may be restarting: if it stays so, look at its log, and at what stands in "
+    "front of it"
+)
+ROWS: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
+    "silent before TLS": (
+        lambda: faulty.server(None),
+        SILENT,
+    ),
+    "silent after TLS": (
+        lambda: faulty.server(None, faulty.certificate()),
+        SILENT,
+    ),
+    "hangs up": (
+        lambda: faulty.server(faulty.hangs_up, faulty.certificate()),
+        BROKE,
+    ),
+    "half an answer": (
+        lambda: faulty.server(faulty.answers("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab"), faulty.certificate()),
+        BROKE,
+    ),
+    "no TLS": (
+        lambda: faulty.server(faulty.answers("HTTP/1.1 400 Bad Request\r\n\r\n")),
+        "it does not speak TLS; look at the port, and at what listens there",
+    ),
+    "no HTTP": (
+        lambda: faulty.server(faulty.answers("220 mail\r\n"), faulty.certificate()),
+        "what answers there does not speak HTTP; look at the address and the port",
+    ),
+    "expired": (
+        lambda: faulty.server(None, faulty.certificate("expired")),
+        (
+            "its certificate is not accepted: certificate has expired; renew the API server's certificate, or set this "
+            "node's clock right if it is ahead"
+        ),
+    ),
+    "not yet valid": (
+        lambda: faulty.server(None, faulty.certificate("early")),
+        (
+            "its certificate is not accepted: certificate is not yet valid; set this node's clock right if it is "
+            "behind, otherwise make the certificate anew: the clock by which it was made was ahead"
+        ),
+    ),
+    "unknown authority": (
+        lambda: faulty.server(None, faulty.certificate("foreign")),
+        f"its certificate is not accepted: unable to get local issuer certificate; {AUTHORITY}",
+    ),
+    "another name": (
+        lambda: faulty.server(None, faulty.certificate("of another name")),
+        (
+            "its certificate is not accepted: IP address mismatch, certificate is not valid for '127.0.0.1'; take a "
+            "name or address that is in the certificate as `server` of the kubeconfig, or have a certificate made for "
+            "this one"
+        ),
+    ),
+}
+
+
+def _problem(tmp_path: Path, url: str) -> str:
+    kubeconfig = write_kubeconfig(tmp_path / "config", server=url, ca=faulty.authority().certificate, token="t")
+    with Api(kubeconfig) as api, pytest.raises(ApiUnreachableError) as caught:
+        api.call("GET", "/version", read_timeout_s=0.5)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{url}: ")
+    return sentence.removeprefix(f"{url}: ")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "silent before TLS")) for name in ROWS]
+)
+def test_each_cause_has_its_sentence(tmp_path: Path, name: str) -> None:
+    """Whoever is paged reads what is wrong and what to do, in one sentence with one semicolon."""
+    make, expected = ROWS[name]
+    with make() as port:
+        said = _problem(tmp_path, f"https://127.0.0.1:{port}")
+    assert said == expected
+    assert said.count("; ") == 1
+    assert "\n" not in said
+
+
+def test_nothing_listens(tmp_path: Path) -> None:
+    """A port on which nobody listens is refused at once."""
+    expected = "Connection refused: nothing listens there; see that the API server is up, and that its address is right"
+    assert _problem(tmp_path, f"https://127.0.0.1:{free_port()}") == expected
+
+
+def test_a_name_without_an_address(tmp_path: Path) -> None:
+    """A name that no name server knows, or that none could be asked for: RFC 6761 keeps `.invalid` free."""
+    said = _problem(tmp_path, "https://no-such-host.invalid:6443")
+    assert said.startswith("its name can't be resolved: ")
+    assert said.endswith(
+        (
+            "; look at `server` in the kubeconfig, and at this node's DNS",
+            "; no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)",
+        )
+    )
+
+
+def test_a_client_certificate_that_the_server_wants(tmp_path: Path) -> None:
+    """What the server says in TLS of our certificate is put in words, and not as a connection that broke."""
+    with faulty.server(faulty.answers(""), faulty.certificate(), wants_client=True) as port:
+        said = _problem(tmp_path, f"https://127.0.0.1:{port}")
+    # The server's alert comes after our request (TLS 1.3), so the reset may be quicker than it.
+    assert said.startswith(("it wants a client certificate, and this account has none", "the connection broke"))
+
+
+def test_a_proxy_that_does_not_lead_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a proxy of the environment is asked is said: the API server itself may be well."""
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert _problem(tmp_path, "https://127.0.0.1:6443") == (
+        "the proxy does not lead there: Connection refused; put the API server's address into NO_PROXY, or correct "
+        "HTTPS_PROXY (in a kubeconfig: proxy-url)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "start"),
+    [
+        (101, "Network is unreachable; look at the network of this node"),
+        (113, "No route to host; look at the network of this node"),
+        (1, "Operation not permitted, by a firewall of this node; "),
+        (24, "Too many open files here; raise the limit"),
+    ],
+)
+def test_errors_of_the_kernel(number: int, start: str) -> None:
+    """What can't be made on loopback: the transport hands these on as OSError with their number."""
+    error = OSError(number, os.strerror(number))
+    assert explain(error, "x").startswith(f"x: {start}")
+
+
+def test_no_answer_to_a_connection() -> None:
+    """A connection that nobody answers is told from one that is taken and then silent."""
+    timeout = urllib3.exceptions.ConnectTimeoutError(None, "Connection to 10.0.0.1 timed out. (connect timeout=5.0)")
+    timeout.__cause__ = TimeoutError("timed out")
+    assert explain(timeout, "x").startswith("x: it can't be connected to: no answer; look at what lies in between")
+
+
+def test_only_certificates_are_certificates() -> None:
+    """Whether it is the certificate that is not accepted is known through every wrapping."""
+    inner = ssl.SSLCertVerificationError(1, "x")
+    assert is_certificate(urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.SSLError(inner)))  # type: ignore[arg-type]
+    assert not is_certificate(ssl.SSLError(1, "x"))
+    assert not is_certificate(socket.gaierror(-2, "x"))
+
+
+def test_what_nobody_foresaw_keeps_its_name() -> None:
+    """An error of another kind is named as it is, on one line and with a place to go on."""
+    assert explain(RuntimeError("odd"), "x") == "x: RuntimeError: odd; `gpu-watchdog doctor` on this node looks further"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b"", "401; this account's token or certificate has expired"),
+        (403, b'{"message":"pods is forbidden"}', "403: pods is forbidden; this account lacks the right: apply what"),
+        (403, b'{"message":"User \\"system:anonymous\\" cannot"}', "cannot; no credentials were sent: give the"),
+        (429, b"", "429; it throttles this account"),
+        (302, b"", "302; that is not the API server"),
+        (502, b"<html>\n<b>", "502: <html> <b>; the API server, or what stands in front of it, is not well"),
+        (404, b"", "404"),
+    ],
+)
+def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
+    """What the server refuses is said in its words, with what helps where that is known."""
+    assert said in Answer(status, body, {}).sentence("pods")

@@ -1,0 +1,137 @@
+"""Bytes of a LIST and a WATCH, cut into lines and read."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kube.watching import bookmark, error, line, pod
+from watchdog.kube.watch_stream import (
+    BrokenStreamError,
+    EventKind,
+    Identity,
+    Lines,
+    read_event,
+    read_identity,
+    read_list,
+    read_status,
+)
+
+
+@given(st.lists(st.binary(min_size=1).filter(lambda text: b"\n" not in text and text.strip())), st.data())
+def test_lines_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+    """Lines come out whole and in order, wherever the network cuts them; a last one without an end does not."""
+    whole = b"".join(text + b"\n" for text in texts) + b"half"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)))))
+    pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    lines = Lines()
+    assert [found for piece in pieces for found in lines.feed(piece)] == texts
+
+
+@pytest.mark.parametrize("cut", [3, 1000])
+def test_a_line_that_is_too_long(cut: int) -> None:
+    """A line without an end is refused before more than the longest is kept, and the lines before it count."""
+    text = b"one\n" + b"x" * 1000
+    lines = Lines(longest=100)
+    found: list[bytes] = []
+
+    def feed() -> None:
+        for start in range(0, len(text), cut):
+            found.extend(lines.feed(text[start : start + cut]))
+
+    with pytest.raises(BrokenStreamError, match="longer"):
+        feed()
+    assert found == [b"one"]
+
+
+def test_empty_lines_say_nothing() -> None:
+    """Blank lines, as some proxies send them to keep a connection up, are passed over."""
+    assert list(Lines().feed(b"\n\r\n  \nx\n")) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "identity"),
+    [
+        (line("ADDED", pod("x", "1", "5")), EventKind.ADDED, Identity(namespace="a", name="x", uid="1", version="5")),
+        (
+            line("DELETED", pod("x", "1", "6")),
+            EventKind.DELETED,
+            Identity(namespace="a", name="x", uid="1", version="6"),
+        ),
+        (bookmark("77"), EventKind.BOOKMARK, Identity(version="77")),
+        (error(410, "Expired"), EventKind.ERROR, Identity()),
+        (b'{"type":"MODIFIED","object":{}}', EventKind.MODIFIED, Identity()),
+        (b'{"type":"MODIFIED","object":7}', EventKind.MODIFIED, Identity()),
+        (b'{"type":"MODIFIED","object":{"metadata":{"name":3,"uid":"1"}}}', EventKind.MODIFIED, Identity(uid="1")),
+        (b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"0"}}}', EventKind.ADDED, Identity()),
+    ],
+)
+def test_events(text: bytes, kind: EventKind, identity: Identity) -> None:
+    """An event says its type, and how its object names itself, as far as that can be read."""
+    event = read_event(text.strip())
+    assert (event.kind, event.identity) == (kind, identity)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<html>sign in</html>",
+        b'{"type":"ADDED"}',
+        b'{"type":"SYNC","object":{}}',
+        b'{"type":"ADDED","object":{',
+        b'{"type":7,"object":{}}',
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 5000,
+        b'{"type":"BOOKMARK","object":{"metadata":{}}}',
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"0"}}}',
+    ],
+)
+def test_what_is_no_event(text: bytes) -> None:
+    """What is no event is refused: what it should have said is not known."""
+    with pytest.raises(BrokenStreamError):
+        read_event(text)
+
+
+def test_the_status_of_an_error() -> None:
+    """An error within a watch reads like the answer that it would have been; one that can't be read is the server's."""
+    expired = read_status(read_event(error(410, "Expired", details={"retryAfterSeconds": 3})).item)
+    assert (expired.status, expired.reason, expired.message) == (410, "Expired", "Expired it is")
+    assert expired.retry_after_s == 3
+    for odd in (b"{}", b"7", b'{"code":200}', b'{"code":"x"}'):
+        assert read_status(odd).status == 500
+
+
+def test_the_title_of_what_is_hardly_legible() -> None:
+    """People are told as much of a name as there is."""
+    titles = [Identity(namespace="a", name="x").title, Identity(name="x").title, Identity(uid="1").title]
+    assert titles == ["a/x", "x", "without a name"]
+    assert read_identity(b"no JSON") == Identity()
+
+
+def test_a_list() -> None:
+    """A list gives its items as they were written, and the version from which a watch goes on."""
+    body = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}, "items": [{"x": 1}, 2]}
+    items, version = read_list(json.dumps(body).encode(), "PodList")
+    assert ([bytes(item) for item in items], version) == ([b'{"x": 1}', b"2"], "12")
+    assert read_list(json.dumps({**body, "items": None}).encode(), "PodList") == ((), "12")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"kind": "Status"}, "no PodList, but 'Status'"),
+        ({"metadata": {}}, "no resourceVersion"),
+        ({"metadata": {"resourceVersion": "0"}}, "no resourceVersion"),
+        ({"metadata": None}, "no list"),
+        ({"items": {}}, "no list"),
+    ],
+)
+def test_what_is_no_list(changes: dict[str, object], why: str) -> None:
+    """Whatever else answers 200 is refused with a sentence; so is a list from which no watch can go on."""
+    body = {"kind": "PodList", "metadata": {"resourceVersion": "12"}, "items": [], **changes}
+    with pytest.raises(ValueError, match=why):
+        read_list(json.dumps(body).encode(), "PodList")
+    with pytest.raises(ValueError, match="no list"):
+        read_list(b"<html>", "PodList")

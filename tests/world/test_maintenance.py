@@ -1,0 +1,248 @@
+"""`run` while the GPUs of its node are under maintenance: the driver is let go, and nobody is hit."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+import pytest
+
+from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig.devices import held, seconds_until, watched
+from tests.rig.record import deeds, events
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
+from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+WITHIN_S: Final = 5.0
+MIG: Final = {"nvidia.com/mig.config.state": "pending"}
+UPGRADE: Final = {"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"}
+RELEASE: Final = {"gpu-memory-watchdog/release-driver": ""}
+MISMATCH: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
+
+
+@pytest.fixture
+def device(world_v1: Node) -> Path:
+    """The folder of the node's device files; the driver opens one of them, and the node has nothing to tell yet."""
+    folder = world_v1.root / "dev"
+    folder.mkdir()
+    (folder / "nvidia0").touch()
+    world_v1.stub = replace(world_v1.stub, device=folder / "nvidia0")
+    world_v1.mark()
+    world_v1.write()
+    return folder
+
+
+def here(world: Node, *steps: str, more: str = "") -> AbstractContextManager[Daemon]:
+    """The daemon on this node, which follows the node's own object."""
+    return run(world, write_policy(world.root, *steps, more=more), more=("--node-object", world.node_file))
+
+
+def says(running: Daemon, path: str, text: str) -> bool:
+    """Whether one of its endpoints says so; not while a new process begins."""
+    with contextlib.suppress(OSError):
+        return text in running.get(path)[1]
+    return False
+
+
+def started(running: Daemon) -> int:
+    """How many processes have begun as this daemon."""
+    return len(running.events("started"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "why"),
+    [
+        (MIG, {}, "the node's label nvidia.com/mig.config.state is pending"),
+        (UPGRADE, {}, "the node's label nvidia.com/gpu-driver-upgrade-state is pod-restart-required"),
+        ({}, RELEASE, "the node carries the annotation gpu-memory-watchdog/release-driver"),
+    ],
+)
+def test_the_driver_is_let_go_and_opened_again(
+    world_v1: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
+) -> None:
+    """Point 34: within 5 s nothing of the driver is open, the loop goes on turning, and it is said why."""
+    pod = world_v1.pod("calm", ("main", "4Gi"))
+    tenant = world_v1.start(pod, used=3 * GIB)
+    world_v1.write()
+    with here(world_v1, KILL_AT_ONCE) as running:
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        assert held(running.pid, device) == {str(device / "nvidia0")}
+        world_v1.mark(labels=labels, annotations=annotations)
+        assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
+        running.wait(lambda d: why in d.get("/readyz")[1])
+        with watched(running.pid, device) as seen:
+            running.wait_passes(2)
+        assert seen == []
+        _nothing_is_guessed(running, why)
+        world_v1.use(tenant, 2 * GIB)
+        world_v1.mark()
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        assert held(running.pid, device)
+        status = running.status()
+        assert (status["maintenance"], status["accounts"][0]["used"], started(running)) == (None, 2 * GIB, 1)
+    told = [line["message"] for line in running.events("gap_began")]
+    assert len([each for each in told if why in each]) == 1
+
+
+def _nothing_is_guessed(running: Daemon, why: str) -> None:
+    """What is unknown is null in the status and absent in the metrics; the loop is well, the daemon is not ready."""
+    status = running.status()
+    (gpu,) = status["gpus"]
+    assert (status["maintenance"], gpu["up"], set(gpu["memory"].values())) == (why, False, {None})
+    (account,) = status["accounts"]
+    assert (account["verdict"], account["used"], account["processes"][0]["used"]) == ("unknown", None, None)
+    assert running.get("/healthz")[0] == 200
+    assert running.get("/readyz")[0] == 503
+    assert running.metric("gpu_memory_total_bytes") is None
+    assert running.metric("pod_memory_used_bytes", pod="calm") is None
+    assert running.metric("scan_gaps_total", reason="maintenance") != 0
+
+
+@pytest.mark.parametrize("keep", ["open", "mapped"])
+def test_a_library_that_keeps_a_device_goes_with_its_process(
+    world_v1: Node, device: Path, keep: Literal["open", "mapped"]
+) -> None:
+    """Point 34: it begins anew in place, with the same PID, and opens nothing before the end; brakes are kept."""
+    brakes = '\n[brakes]\nnode = "1 per 10m"\n'
+    world_v1.stub = replace(world_v1.stub, keep=keep)
+    first, second = (world_v1.pod(f"hog-{number}", ("main", "1Gi")) for number in (1, 2))
+    victim, other = world_v1.start(first, used=4 * GIB), world_v1.start(second, used=128 * MIB)
+    world_v1.write()
+    with here(world_v1, KILL_AT_ONCE, more=brakes) as running:
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+        assert not victim.is_alive
+        world_v1.mark(labels=MIG)
+        assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
+        with watched(running.pid, device) as seen:
+            running.wait(lambda d: started(d) == 2 and says(d, "/readyz", "mig.config.state is pending"))
+            running.wait_passes(3)
+        assert seen == []
+        (ending,) = [line for line in running.log() if "to be started anew" in line["message"]]
+        assert str(device / "nvidia0") in ending["message"]
+        world_v1.mark()
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        world_v1.use(other, 4 * GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="node") == 1)
+        running.wait_passes(2)
+        assert (other.is_alive, started(running), running.stop()[0]) == (True, 2, 0)
+    assert [each.result for each in deeds(world_v1.journal)] == ["done"]
+
+
+@pytest.mark.parametrize("call", [LISTS[0], "nvmlShutdown"])
+def test_a_call_that_hangs_goes_with_its_process_too(world_v1: Node, device: Path, call: str) -> None:
+    """Point 34: nothing ends a call into the driver but the end of its process; that comes within the 5 s as well."""
+    with here(world_v1, KILL_AT_ONCE) as running:
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        stub, world_v1.stub = world_v1.stub, replace(world_v1.stub, delays=(StubDelay(call=call, ms=120_000),))
+        world_v1.write()
+        time.sleep(1.5 if call in LISTS else 0)
+        world_v1.mark(labels=MIG)
+        assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
+        running.wait(lambda d: says(d, "/readyz", "mig.config.state is pending"))
+        world_v1.stub = stub
+        world_v1.write()
+        world_v1.mark()
+        running.wait(lambda d: d.get("/readyz")[0] == 200)
+        assert (started(running), running.stop()[0]) == (2, 0)
+
+
+def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Path) -> None:
+    """Point 34: whoever is over when it begins lives, the record says why, and is killed once the driver is back."""
+    pod = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(pod, used=128 * MIB)
+    world_v1.write()
+    with here(world_v1, KILL_AT_ONCE) as running:
+        running.wait_passes(1)
+        world_v1.mark(labels=MIG)
+        world_v1.use(tenant, 4 * GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="maintenance") == 1)
+        assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
+        running.wait_passes(3)
+        assert (tenant.is_alive, tenant.terms, running.metric("withheld_total", brake="maintenance")) == (True, [], 1)
+        (told,) = running.events("withheld")
+        assert "because the GPUs of this node are under maintenance" in told["message"]
+        over_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        world_v1.mark()
+        running.wait(lambda _: not tenant.is_alive)
+        assert min(tenant.terms) > over_s
+
+
+def test_nobody_gets_a_second_signal_and_the_ladder_begins_anew(world_v1: Node, device: Path) -> None:
+    """Point 34, as 33: no SIGKILL to whoever is in his grace when it begins, and all of the ladder after its end."""
+    pod = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(pod, used=4 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with here(world_v1, KILL_AFTER_2S) as running:
+        running.wait(lambda _: tenant.terms)
+        world_v1.mark(labels=MIG)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
+        time.sleep(2.5)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+        over_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        world_v1.mark()
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
+    assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
+    told = json.dumps([line["message"] for line in running.events("kill_ended")])
+    assert "the GPUs came under maintenance in the grace period" in told
+    assert [name for name, _, deed in events(world_v1.journal, "signalled") if deed == 1] == ["signalled"]
+
+
+@contextlib.contextmanager
+def under_way(world: Node) -> Iterator[Daemon]:
+    """A daemon that begins in the middle of a maintenance."""
+    world.mark(labels=MIG)
+    with here(world, KILL_AT_ONCE) as running:
+        yield running
+
+
+def test_a_daemon_that_begins_meanwhile_opens_nothing(world_v1: Node, device: Path) -> None:
+    """Point 34: not even for a moment; and SIGTERM ends it as ever."""
+    with under_way(world_v1) as running, watched(running.pid, device) as seen:
+        running.wait_passes(3)
+        status = running.status()
+        assert (status["gpus"], status["accounts"], status["gaps"][0]["what"]) == ([], [], "NVML")
+        code, took_s = running.stop()
+    assert (code, took_s < 1, seen) == (0, True, [])
+
+
+def test_another_driver_afterwards_takes_another_process(world_v1: Node, device: Path) -> None:
+    """The library stays mapped after its end; where it does not fit the new driver the process ends, with exit 1."""
+    with under_way(world_v1) as running:
+        running.wait_passes(1)
+        returns = (StubReturn(call="nvmlInitWithFlags", code=MISMATCH),)
+        world_v1.stub = replace(world_v1.stub, returns=returns)
+        world_v1.write()
+        time.sleep(2)
+        assert running.process.poll() is None
+        world_v1.mark()
+        assert running.process.wait(timeout=15) == 1
+    assert any("another version than the NVML library" in line["message"] for line in running.log())
+    assert not held(running.pid, device)
+
+
+def test_scan_opens_nothing_either(world_v1: Node, device: Path) -> None:
+    """`scan` says that the GPUs are under maintenance without asking the driver, however briefly."""
+    world_v1.mark(annotations=RELEASE)
+    arguments = ("scan", "--node", "n1", "--pods", world_v1.pods_file, "--node-object", world_v1.node_file)
+    world_v1.stub = replace(world_v1.stub, device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
+    world_v1.write()
+    found = json.loads(gpu_watchdog(*arguments, "--json", stub=world_v1.stub_file).stdout)
+    assert (found["maintenance"], found["gpus"]) == (
+        "the node carries the annotation gpu-memory-watchdog/release-driver",
+        [],
+    )
+    text = " ".join(gpu_watchdog(*arguments, stub=world_v1.stub_file).stdout.split())
+    assert "under maintenance: the node carries the annotation gpu-memory-watchdog/release-driver." in text
+    assert "NVML is let go while that lasts" in text
+    world_v1.mark(annotations={"gpu-memory-watchdog/release-driver": "false"})
+    assert gpu_watchdog(*arguments, "--json", stub=world_v1.stub_file).returncode != 0

@@ -1,0 +1,91 @@
+"""The cluster as this node's daemon uses it: what is followed, evicted, written and advertised by the API."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from watchdog.announcer import Announcer
+from watchdog.bell import Bell
+from watchdog.core.model import Node, Snapshot
+from watchdog.core.needs import Needs, needs
+from watchdog.core.policy import Policy
+from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.client import Api
+from watchdog.kube.clocks import ClockNotes
+from watchdog.kube.events import EventWriter
+from watchdog.kube.evictor import ApiEvictor
+from watchdog.kube.namespacefeed import NamespaceFeed
+from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.podfeed import PodFeed
+from watchdog.options import Options
+
+
+class _Feed(Protocol):
+    """One kind of object that is followed."""
+
+    def start(self) -> None:
+        """Begin to follow, on a thread of its own."""
+
+    def stop(self) -> None:
+        """Stop following, at once."""
+
+    def forget(self) -> None:
+        """Stop following, and know nothing any more."""
+
+    def fetch(self) -> None:
+        """List once, in this thread."""
+
+
+class Cluster:
+    """The feeds of this node, and those who act by the API. Nothing is asked of it before it is needed."""
+
+    def __init__(self, options: Options, bell: Bell) -> None:
+        self.api = Api(options.kubeconfig)
+        self.pods = PodFeed(self.api, options.node, bell)
+        self.node = NodeFeed(self.api, options.node, bell)
+        self.namespaces = NamespaceFeed(self.api, bell)
+        self.evictor = ApiEvictor(self.api, bell)
+        self.announcer = Announcer(EventWriter(self.api, options.node))
+        self._clocks = ClockNotes()
+        self._keeper = CapacityKeeper(self.api)
+        self._kinds: tuple[tuple[_Feed, Callable[[Needs], bool]], ...] = (
+            (self.pods, lambda _: True),
+            (self.node, lambda need: need.node and options.node_object is None),
+            (self.namespaces, lambda need: need.namespaces and options.namespaces is None),
+        )
+        self._followed: list[_Feed] = []
+
+    def follow(self, policy: Policy) -> None:
+        """Follow what this policy needs from now on, and nothing else."""
+        need = needs(policy)
+        for feed, is_needed in self._kinds:
+            if is_needed(need) and feed not in self._followed:
+                feed.start()
+                self._followed.append(feed)
+            elif not is_needed(need) and feed in self._followed:
+                feed.forget()
+                self._followed.remove(feed)
+
+    def fetch(self, policy: Policy) -> None:
+        """List once what this policy needs; what does not come is a gap where it is read."""
+        need = needs(policy)
+        for feed, is_needed in self._kinds:
+            if is_needed(need):
+                feed.fetch()
+
+    def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
+        """Have the node advertise what the policy says; for the daemon that holds the node's lock alone."""
+        self._keeper.keep(node, snapshot, policy)
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What there is to say of the capacity and of the clocks since the last time, in sentences."""
+        capacity = tuple(note.text for note in self._keeper.take_notes())
+        return (*capacity, *self._clocks.take(self.api.clock_offset_s))
+
+    def close(self, timeout_s: float) -> None:
+        """Write in so many seconds the Events that are still to be written, stop following, let the connections go."""
+        self._keeper.stop()
+        self.announcer.close(timeout_s)
+        for feed in self._followed:
+            feed.stop()
+        self._followed.clear()
+        self.api.close()

@@ -1,0 +1,68 @@
+"""Evictions as values: one try to evict a pod, what can come of it, and how long a refused one is tried again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from watchdog.core.model import Pod
+
+# Whoever evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that its
+# owner must know, and the step begins anew as the brakes let it.
+GIVE_UP_AFTER_S: Final = 600.0
+MOST_TRIES: Final = 25
+_MIRROR: Final = "it is a static pod: the kubelet would go on running it"
+DAEMON: Final = "its DaemonSet would put the pod back on this node at once"
+
+
+class Answer(Enum):
+    """What came of one try."""
+
+    ACCEPTED = auto()  # the pod is being deleted, with its grace
+    GONE = auto()  # the pod is gone, is another one, has ended, or is being deleted already
+    SPARED = auto()  # the pod as it is now must not be evicted
+    BLOCKED = auto()  # by its disruption budgets
+    LATER = auto()  # nothing has been done, and it may go better later
+    UNKNOWN = auto()  # no answer came to the eviction itself: it may have been carried out
+    REFUSED = auto()  # trying again would not help
+    WITHDRAWN = auto()  # it was given up before the eviction was asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try. `ticket` brings the reply back to whom it belongs to; `number` counts the tries from 1.
+
+    `grace_s` is whole seconds, at least 1. `is_unsure` says that an earlier try may have been carried out.
+    `objection` says in a few words why a pod, as it is at that moment, must not be evicted; `is_wanted`, whether the
+    eviction has not been given up meanwhile. Both are called on the thread that makes the try.
+    """
+
+    ticket: int
+    number: int
+    namespace: str
+    name: str
+    uid: str
+    grace_s: int
+    is_unsure: bool
+    objection: Callable[[Pod], str | None]
+    is_wanted: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of a try, `reason` in words for people; `wait_s` is how long to wait before the next one."""
+
+    ticket: int
+    answer: Answer
+    reason: str = ""
+    wait_s: float = 0.0
+
+
+def against_evicting(pod: Pod) -> str | None:
+    """Why no pod like this is ever evicted, beyond what protects it from all force; None: nothing.
+
+    A pod of a DaemonSet comes back on the same node at once; a mirror pod stands for one that the API does not run.
+    """
+    if pod.static:
+        return _MIRROR
+    return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None

@@ -1,0 +1,117 @@
+"""What the API server answers, and what it means when it does not: each translated once."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from watchdog.core.errors import WatchdogError
+
+
+class ApiError(WatchdogError):
+    """A request to the API did not come to its end; the text is a sentence with the remedy."""
+
+
+class ApiConfigError(ApiError):
+    """There is no way to the API: no configuration, or one that can't be read."""
+
+
+class ApiUnreachableError(ApiError):
+    """No answer came: network, TLS, a time-out. Whether the request has been carried out is not known."""
+
+
+class ApiSilentError(ApiUnreachableError):
+    """Nothing came for as long as it was waited for."""
+
+
+class Cause(msgspec.Struct, gc=False):
+    """One of `details.causes` of a Status."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel", gc=False):
+    causes: list[Cause] | None = None
+    retry_after_seconds: int | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(_Status)
+_LONGEST_MESSAGE: Final = 300
+_NOT_THE_SERVER: Final = "that is not the API server: look at the address, and for a proxy that answers in its place"
+_NOT_WELL: Final = "the API server, or what stands in front of it, is not well: if it stays so, look at its log"
+REMEDIES: Final[Mapping[int, str]] = {
+    **dict.fromkeys((301, 302, 303, 307, 308, 407), _NOT_THE_SERVER),
+    401: "this account's token or certificate has expired or is of another cluster, the account is gone, or a clock is "
+    "wrong: `gpu-watchdog doctor` tells which",
+    403: "this account lacks the right: apply what `gpu-watchdog rights` prints for this policy",
+    429: "it throttles this account: if it stays so, look at the flow schemas and at who else asks so much",
+    **dict.fromkeys((500, 502, 503, 504), _NOT_WELL),
+}
+_NO_CREDENTIALS: Final = "no credentials were sent: give the kubeconfig's user a token or a client certificate"
+_ANONYMOUS: Final = "system:anonymous"
+
+
+class Answer:
+    """A whole answer: its status and body. Everything of a Status object is at hand, empty where there is none."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self._failure = _Status() if self.is_good else _decode(body)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the request was carried out (2xx)."""
+        return 200 <= self.status < 300
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the server refused it as coming from nobody in particular."""
+        return self.status == 403 and _ANONYMOUS in self.message
+
+    @property
+    def reason(self) -> str:
+        """The machine's word, like `NotFound`, `AlreadyExists`, `Expired`."""
+        return self._failure.reason
+
+    @property
+    def message(self) -> str:
+        """The server's own sentence, cut to a bearable length; where it has none, the start of the body."""
+        text = self._failure.message or self.body[:_LONGEST_MESSAGE].decode("utf-8", "replace")
+        return " ".join(text.split())[:_LONGEST_MESSAGE]
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes that a Status lists."""
+        details = self._failure.details
+        return tuple(details.causes or ()) if details is not None else ()
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds that the server asks to wait; None where it does not say."""
+        header = self.headers.get("Retry-After", "")
+        if header.isascii() and header.isdigit():
+            return float(header)
+        details = self._failure.details
+        return None if details is None or not details.retry_after_seconds else float(details.retry_after_seconds)
+
+    def sentence(self, what: str) -> str:
+        """What was refused and why, with a remedy, for people; `what` names the request."""
+        said = f": {self.message}" if self.message else ""
+        remedy = _NO_CREDENTIALS if self.is_anonymous else REMEDIES.get(self.status)
+        return f"{what}: the API server answered {self.status}{said}" + (f"; {remedy}" if remedy else "")
+
+
+def _decode(body: bytes) -> _Status:
+    try:
+        return _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Status()

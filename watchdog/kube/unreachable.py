@@ -1,0 +1,175 @@
+"""Why no answer came from the API server: the chain of a transport's exceptions -> one sentence with its remedy."""
+
+import errno
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import urllib3
+
+Chain = Sequence[BaseException]
+
+# All of them are `what is wrong; what helps`, with one semicolon: readers split there.
+_ERRNOS: Final = {
+    errno.ECONNREFUSED: "{said}: nothing listens there; see that the API server is up, and that its address is right",
+    errno.ENETUNREACH: "{said}; look at the network of this node, which has no route there, and at the address",
+    errno.EHOSTUNREACH: "{said}; look at the network of this node, at its firewall, and at the address",
+    errno.EPERM: "{said}, by a firewall of this node; let this account connect to the API server",
+    errno.EACCES: "{said}, by a firewall of this node; let this account connect to the API server",
+    errno.EMFILE: "{said} here; raise the limit (LimitNOFILE)",
+}
+_NO_ANSWER: Final = (
+    "it can't be connected to: no answer; look at what lies in between (a firewall, a NetworkPolicy, routes), and "
+    "whether the address is right"
+)
+_SILENT: Final = (
+    "it takes the connection and stays silent; see whether the API server hangs or is overloaded, or something in "
+    "between swallows packets (firewall, MTU)"
+)
+_BROKE: Final = (
+    "the connection broke; the API server may be restarting: if it stays so, look at its log, and at what stands in "
+    "front of it"
+)
+_REFUSED: Final = "its certificate is not accepted: {said}; "
+# X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH in openssl/x509_vfy.h.
+_CERTIFICATES: Final = {
+    9: _REFUSED
+    + "set this node's clock right if it is behind, otherwise make the certificate anew: the clock by which "
+    "it was made was ahead",
+    10: _REFUSED + "renew the API server's certificate, or set this node's clock right if it is ahead",
+    **dict.fromkeys(
+        (62, 64),
+        _REFUSED + "take a name or address that is in the certificate as `server` of the kubeconfig, or have a "
+        "certificate made for this one",
+    ),
+}
+_UNKNOWN_AUTHORITY: Final = (
+    _REFUSED + "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that "
+    "signed it, and that nothing in between, like a proxy, answers in the API server's place"
+)
+# Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are what the server said of us.
+_TLS: Final = {
+    "ALERT_CERTIFICATE_EXPIRED": "it says that this account's client certificate has expired; renew it",
+    "CERTIFICATE_REQUIRED": "it wants a client certificate, and this account has none; give one in the kubeconfig",
+    "_ALERT_": "it refuses this account's client certificate or this version of TLS ({said}); see that the certificate "
+    "is of the authority for clients of this cluster",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS; look at the port, and at what listens there",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "the file of the cluster's authority holds no certificate; correct "
+    "certificate-authority in the kubeconfig (in a pod: the ConfigMap kube-root-ca.crt)",
+    "KEY_VALUES_MISMATCH": "client certificate and key do not belong together; correct them in the kubeconfig",
+}
+
+
+def explain(error: BaseException, place: str) -> str:
+    """Say in a sentence why no answer came from a place, and what to do."""
+    chain = list(_chain(error))
+    for judge in _JUDGES:
+        sentence = judge(chain)
+        if sentence is not None:
+            return f"{place}: {' '.join(sentence.split())}"
+    last = chain[-1]
+    return f"{place}: {type(last).__name__}: {last}; `gpu-watchdog doctor` on this node looks further"
+
+
+def is_certificate(error: BaseException) -> bool:
+    """Whether it is the server's certificate that was not accepted."""
+    return any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
+
+
+def _proxy(chain: Chain) -> str | None:
+    if not any(isinstance(each, urllib3.exceptions.ProxyError) for each in chain):
+        return None
+    cause = next((str(each) for each in reversed(chain) if isinstance(each, OSError)), "no answer")
+    said = re.sub(r"^.Errno [0-9]+. ", "", cause)
+    return (
+        f"the proxy does not lead there: {said}; put the API server's address into NO_PROXY, or correct HTTPS_PROXY "
+        "(in a kubeconfig: proxy-url)"
+    )
+
+
+def _certificate(chain: Chain) -> str | None:
+    for each in chain:
+        if isinstance(each, ssl.SSLCertVerificationError):
+            sentence = _CERTIFICATES.get(each.verify_code, _UNKNOWN_AUTHORITY)
+            return sentence.format(said=each.verify_message.rstrip("."))
+    return None
+
+
+def _tls(chain: Chain) -> str | None:
+    for each in chain:
+        if isinstance(each, ssl.SSLError) and each.reason:
+            for part, sentence in _TLS.items():
+                if part in each.reason:
+                    return sentence.format(said=each.reason.replace("_", " ").lower())
+    return None
+
+
+def _name(chain: Chain) -> str | None:
+    for each in chain:
+        if isinstance(each, socket.gaierror):
+            said = f"its name can't be resolved: {each.strerror}"
+            if each.errno == socket.EAI_AGAIN:
+                return (
+                    f"{said}; no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
+                )
+            return f"{said}; look at `server` in the kubeconfig, and at this node's DNS"
+    return None
+
+
+def _file(chain: Chain) -> str | None:
+    for each in chain:
+        if isinstance(each, OSError) and each.filename:
+            return f"{each.filename} can't be read: {each.strerror}; see that it is there, and that this account may"
+    return None
+
+
+def _system(chain: Chain) -> str | None:
+    for each in chain:
+        if isinstance(each, OSError) and each.errno in _ERRNOS:
+            return _ERRNOS[each.errno].format(said=each.strerror or each)
+    return None
+
+
+def _silence(chain: Chain) -> str | None:
+    if not any(isinstance(each, TimeoutError | urllib3.exceptions.TimeoutError) for each in chain):
+        return None
+    connecting = any(isinstance(each, urllib3.exceptions.ConnectTimeoutError) for each in chain)
+    return _NO_ANSWER if connecting and not any("handshake" in str(each) for each in chain) else _SILENT
+
+
+def _protocol(chain: Chain) -> str | None:
+    broken = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    if any(isinstance(each, broken) for each in chain):
+        return _BROKE
+    for each in chain:
+        if isinstance(each, http.client.BadStatusLine):
+            return "what answers there does not speak HTTP; look at the address and the port"
+        if isinstance(each, urllib3.exceptions.LocationValueError):
+            return f"that is no address: {each}; correct `server` in the kubeconfig, like https://10.0.0.1:6443"
+    return None
+
+
+_JUDGES: Final[tuple[Callable[[Chain], str | None], ...]] = (
+    *(_proxy, _certificate, _tls, _name, _file, _system, _silence, _protocol),
+)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it stands for, to the innermost; bounded, since a chain can be made a ring."""
+    seen: list[BaseException] = []
+    pending: list[BaseException] = [error]
+    while pending and len(seen) < 20:
+        each = pending.pop(0)
+        if any(each is old for old in seen):
+            continue
+        seen.append(each)
+        pending += [
+            inner
+            for inner in (each.__cause__, each.__context__, getattr(each, "reason", None))
+            if isinstance(inner, BaseException)
+        ]
+        pending += [inner for inner in each.args if isinstance(inner, BaseException)]
+    yield from seen
