@@ -91,7 +91,7 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
 def test_what_the_api_takes_is_not_loaded_without_it() -> None:
     """A daemon with --pods pays nothing for the client of the API: 20 MiB on every node."""
     code = (
-        "import sys; import watchdog.daemon; from watchdog.sources import open_cluster; "
+        "import sys; import watchdog.run; from watchdog.sources import open_cluster; "
         "from watchdog.bell import Bell; from watchdog.options import Options; from pathlib import Path; "
         "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
         "print(sorted({'kubernetes', 'urllib3', 'tenacity', 'yaml'} & set(sys.modules)))"

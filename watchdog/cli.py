@@ -36,7 +36,7 @@ def main() -> None:
 @listen_option
 def run(**options: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT. SIGHUP reads the policy again, and so does a change of the file."""
-    from watchdog.daemon import run_daemon
+    from watchdog.run import run_daemon
 
     code = run_daemon(Options(**options))
     sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 import math
 import signal
-import sys
 from dataclasses import replace
 
 from watchdog import clock
@@ -17,19 +16,16 @@ from watchdog.core.policy import Policy
 from watchdog.cycle import Cycle, Pass, View
 from watchdog.enforcement import Footing
 from watchdog.evictions import Evictions
-from watchdog.export.listen import ListenError
 from watchdog.late import outdated, without_second_look
 from watchdog.leftovers import left_over
 from watchdog.looking import Look, Looker
 from watchdog.node.driver import Driver
-from watchdog.node.nvml import NvmlDriver
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
 from watchdog.pass_report import report_of
 from watchdog.permission import Permission
 from watchdog.reporter import Reporter
 from watchdog.sources import open_cluster
-from watchdog.start import open_processes
 from watchdog.surroundings import Surroundings
 from watchdog.waiter import Waiter
 
@@ -39,23 +35,6 @@ _HEARTBEAT_S = 0.5
 _FAREWELL_S = 0.3
 # A pass that fails in a way that nobody foresaw is logged and tried again; this many in a row end the daemon.
 _MAX_FAILURES = 10
-
-
-def run_daemon(options: Options) -> int:
-    """Run the daemon on this node's GPUs; the exit code."""
-    policy_file = PolicyFile(options.policy)
-    try:
-        policy = policy_file.load()
-    except PolicyError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    footing, scanner = open_processes(options)
-    try:
-        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
-    except ListenError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return daemon.run()
 
 
 class Daemon:

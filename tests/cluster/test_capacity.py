@@ -203,6 +203,23 @@ def test_another_object_of_the_same_name_is_not_touched(
     api.close()
 
 
+def test_what_was_changed_is_not_changed_again_before_it_is_seen(
+    control_plane: ControlPlane, node: str, kubeconfig: Path
+) -> None:
+    """The watch shows a change some time after it was made; passes until then ask for nothing."""
+    api = Api(kubeconfig)
+    old = decode_node(control_plane.api.call("GET", f"/api/v1/nodes/{node}").body)
+    since = time.time()
+    keeper = CapacityKeeper(api)
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        keeper.keep(old, Snapshot(at=clock.now(), driver="550", gpus=cards(80)), POLICY)
+        time.sleep(0.05)
+    keeper.stop()
+    assert patches(control_plane, node, since) == [200]
+    api.close()
+
+
 def test_a_change_by_somebody_else_in_between_is_not_written_over(
     control_plane: ControlPlane, node: str, kubeconfig: Path
 ) -> None:

@@ -16,8 +16,6 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.core.model import GapReason
-from watchdog.kube.namespacefeed import NamespaceFeed
-from watchdog.kube.nodefeed import NodeFeed
 
 pytestmark = pytest.mark.slow
 
@@ -163,31 +161,6 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
         assert followed.verbs().count("watch") <= 3
 
 
-def test_a_true_410(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
-    """History that etcd no longer has costs exactly one list, not older than what was seen, and what went is gone."""
-    node = pods.node()
-    gone, kept = pods.create("gone", node=node), pods.create("kept", node=node)
-    with following(control_plane, node, by=tcp_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["gone", "kept"])
-        known = next(pod for pod in followed.read().pods if pod.name == "kept")
-        tcp_proxy.refuse()
-        tcp_proxy.cut()
-        pods.delete(gone)
-        control_plane.expire_history()
-        followed.forget()
-        tcp_proxy.heal()
-        followed.wait_for(["kept"], 40)
-        followed.wait_until_watching()
-        followed.stays(lambda: followed.verbs() == ["watch", "list", "watch"], 3)
-        first, again, _ = followed.asked()
-        version = kept["metadata"]["resourceVersion"]
-        assert f"resourceVersion={version}" in first.uri
-        assert f"resourceVersion={version}" in again.uri
-        assert followed.read().pods[0] is known
-
-
 def test_stop_and_start(control_plane: ControlPlane, pods: Pods) -> None:
     """A stop takes no time and ends the watch at the server; a start lists again, not from before what was seen."""
     node = pods.node()
@@ -223,43 +196,3 @@ def test_one_list_in_the_calling_thread(control_plane: ControlPlane, pods: Pods)
         assert (found.pods, found.synced) == ((), None)
         assert "nothing is known: listing the pods of node" in found.gaps[0].why
         assert "401" in found.gaps[0].why
-
-
-def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
-    """The node's labels and annotations as they change; once deleted it is not known, which a gap says."""
-    name = pods.node(labels={"zone": "a"})
-    with following(control_plane, name) as followed:
-        feed = NodeFeed(followed.api, name, followed.bell)
-        feed.start()
-        try:
-            wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a", 10)
-            control_plane.kubectl("annotate", "node", name, "gpu-memory-watchdog/mode=observe")
-            wait_until(lambda: "gpu-memory-watchdog/mode" in feed.read(clock.now())[0].annotations, 2)
-            node, gaps = feed.read(clock.now())
-            assert (node.known, node.capacity["cpu"], gaps) == (True, "64", ())
-            pods.clear()
-            wait_until(lambda: not feed.read(clock.now())[0].known, 5)
-            node, (gap,) = feed.read(clock.now())
-            assert (node.name, node.labels, gap.reason) == (name, {}, GapReason.NODE)
-            assert dict(feed.requests) == {"list": 1, "watch": 1}
-        finally:
-            feed.stop()
-        seen = [one for one in control_plane.requests(user_agent="gpu-memory-watchdog/") if name in one.uri]
-        assert [one.verb for one in seen] == ["list", "watch"]
-        assert f"fieldSelector=metadata.name%3D{name}&resourceVersion=0" in seen[0].uri
-
-
-def test_namespaces(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
-    """The labels of all namespaces as they change; only metadata is sent."""
-    with following(control_plane, "n1") as followed:
-        feed = NamespaceFeed(followed.api, followed.bell)
-        feed.start()
-        try:
-            wait_until(lambda: namespace in feed.read(clock.now())[0], 10)
-            assert feed.read(clock.now())[0]["kube-system"] == {"kubernetes.io/metadata.name": "kube-system"}
-            control_plane.kubectl("label", "namespace", namespace, "tier=dev")
-            wait_until(lambda: feed.read(clock.now())[0][namespace].get("tier") == "dev", 2)
-            assert feed.read(clock.now())[1] == ()
-            assert dict(feed.requests) == {"list": 1, "watch": 1}
-        finally:
-            feed.stop()

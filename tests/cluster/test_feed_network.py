@@ -1,9 +1,6 @@
 """A feed over a network that fails in every way: what it asks, what it keeps, what it says, and that it heals."""
 
-import contextlib
-import json
 import time
-import tracemalloc
 
 import pytest
 
@@ -17,16 +14,8 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.kube.watching import bookmark
 from tests.node.support import wait_until
 from watchdog import clock
-from watchdog.kube.watch_stream import LONGEST_LINE
 
 pytestmark = pytest.mark.slow
-
-
-def spoil(line: bytes) -> bytes:
-    """The event with containers that no pod has."""
-    event = json.loads(line)
-    event["object"]["spec"]["containers"] = "spoilt"
-    return json.dumps(event).encode() + b"\n"
 
 
 def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
@@ -148,117 +137,6 @@ def test_a_slow_server(control_plane: ControlPlane, pods: Pods, api_proxy: ApiPr
         assert synced is not None
         assert synced.boottime_s - began_s < 2
         assert followed.verbs()[0] == "list"
-
-
-def test_a_cut_in_the_middle_of_a_line(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
-    """Half an event is none: it comes again with the next watch, and no list is made."""
-    node = pods.node()
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        api_proxy.cut(when=watches("pods"))
-        pods.create("new", node=node, running=False)
-        followed.wait_for(["new"], 10)
-        assert followed.verbs() == ["list", "watch", "watch"]
-
-
-def test_a_cut_in_the_middle_of_a_list(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
-    """Half a list is none: nothing of it is taken, and it is asked for again."""
-    node = pods.node()
-    pods.create("old", node=node)
-    api_proxy.cut(when=lists("pods"))
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_for(["old"], 10)
-        assert followed.verbs() == ["list", "list", "watch"][: len(followed.verbs())]
-
-
-@pytest.mark.parametrize("line", [b"<html>oops</html>", b'{"type":"ADDED","object":{"kind":"Pod"}}', b'{"type":"ADD'])
-def test_garbage_on_a_watch(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy, line: bytes) -> None:
-    """A line of which nothing can be said ends the watch; the event whose place it took comes again, without a list."""
-    node = pods.node()
-    pods.create("old", node=node)
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
-        old = followed.read().pods[0]
-        api_proxy.edit(lambda _: line + b"\n", when=watches("pods"))
-        pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 10)
-        assert next(pod for pod in followed.read().pods if pod.name == "old") is old
-        assert followed.verbs() == ["list", "watch", "watch"]
-        assert followed.read().gaps == ()
-
-
-def test_a_line_without_an_end(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
-    """A line that grows and grows is given up at its longest: the memory is bounded, and the watch is resumed."""
-    node = pods.node()
-    pods.create("old", node=node)
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
-        (stream,) = [each for each in api_proxy.streams if watches("pods")(each.seen)]
-        part = b"x" * 2**20
-        tracemalloc.start()
-        try:
-            with contextlib.suppress(OSError):  # the feed hangs up
-                for _ in range(20 * LONGEST_LINE // len(part)):
-                    stream.write(part)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 3 * LONGEST_LINE
-        pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 10)
-        assert followed.verbs() == ["list", "watch", "watch"]
-
-
-def test_an_event_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
-    """That pod is not known any more and is named; the others go on; its next good event heals it; no request more."""
-    node = pods.node()
-    odd = pods.create("odd", node=node)
-    pods.create("old", node=node)
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old", "odd"])
-        old = next(pod for pod in followed.read().pods if pod.name == "old")
-        api_proxy.edit(spoil, when=watches("pods"))
-        pods.set_status(odd, {"message": "one"})
-        followed.wait_for(["old"], 5)
-        found = followed.read()
-        assert found.pods[0] is old
-        assert [gap.what for gap in found.gaps] == [f"pod {pods.namespace}/odd"]
-        assert "unknown pod" in found.gaps[0].why
-        pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 5)
-        pods.set_status(odd, {"message": "two"})
-        followed.wait_for(["old", "new", "odd"], 5)
-        assert followed.read().gaps == ()
-        assert followed.verbs() == ["list", "watch"]
-
-
-def test_a_listed_pod_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
-    """One odd pod of a list is named and costs nobody else."""
-    node = pods.node()
-    pods.create("odd", node=node)
-    pods.create("old", node=node)
-
-    def change(body: bytes) -> bytes:
-        found = json.loads(body)
-        for item in found["items"]:
-            if item["metadata"]["name"] == "odd":
-                item["spec"]["containers"] = 7
-        return json.dumps(found).encode()
-
-    api_proxy.edit(change, when=lists("pods"))
-    with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_for(["old"])
-        assert [gap.what for gap in followed.read().gaps] == [f"pod {pods.namespace}/odd"]
-        assert followed.feed.problem is None
 
 
 def test_watches_that_end_at_once(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:

@@ -200,6 +200,25 @@ def test_nothing_else_of_the_own_node_can_be_changed(control_plane: ControlPlane
     assert control_plane.get("node", own) == before
 
 
+def test_whatever_rbac_is_given_beyond_it_the_rest_of_nodes_stays(
+    control_plane: ControlPlane, namespace: str, pods: Pods
+) -> None:
+    """The admission policy holds for nodes as a whole: a role that is widened by mistake opens nothing there."""
+    own = pods.node()
+
+    def widened(identity: ServiceAccount) -> str:
+        return render(parse(WHOLE), identity).replace('["nodes/status"]', '["nodes/status", "nodes"]')
+
+    with acting(control_plane, namespace, widened, own) as made:
+        for operation in (
+            {"op": "add", "path": "/spec/unschedulable", "value": True},
+            {"op": "add", "path": "/metadata/labels/a", "value": "b"},
+        ):
+            answer = patch(control_plane, made.token, own, operation, sub="")
+            assert (answer.status, operation) == (403, operation)
+            assert "the watchdog may only change" in answer.object["message"]
+
+
 def test_by_way_of_the_status_the_spec_is_not_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
     """The API server itself drops a change of the spec there: a taint can't be set."""
     made, own, _ = guarded

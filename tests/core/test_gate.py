@@ -163,6 +163,16 @@ def test_daemonset_pods_are_not_evicted() -> None:
     assert planned(seen, [of_daemonset], AT_ONCE).actions[0].do is Do.KILL
 
 
+def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> None:
+    """An eviction does no more than delete it, and each in vain would count for others' brakes; a kill may help."""
+    hanging = pod("a", container(declared="1Gi"), deletion_deadline_s=at(-100).wall_s)
+    seen = snapshot([use(5, 2 * Gi)])
+    evict = planned(seen, [hanging], policy(rule(step(do="evict"))))
+    assert [each.withheld_by for each in evict.entries] == [Brake.PROTECTED]
+    ladder = planned(seen, [hanging], policy(rule(step(), step("150%", do="evict"))))
+    assert [each.do for each in ladder.actions] == [Do.KILL]
+
+
 def _under_way(above: str = "100%", victim: str = "main", *, whole_pod: bool = False) -> Ledger:
     under_way = UnderWay(step=step(above).signature, victim=victim, whole_pod=whole_pod, until_s=1030.0)
     return Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)

@@ -51,6 +51,8 @@ REMARKS: Final[Mapping[str, str]] = {
     "its card had room again": f"{_NOTHING}: the second look found room, and nobody was signalled",
     "no API": "with --pods, or without a way to the API, nobody can be evicted: leave --pods away, or use `kill`",
     # What came of an eviction.
+    "it is being deleted already, and an eviction does no more than that": "if it stays so, look at its finalizers "
+    "and whether the node's kubelet runs; a `kill` of the same ladder still ends its processes",
     **dict.fromkeys(
         (
             "the pod is gone",

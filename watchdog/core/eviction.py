@@ -13,6 +13,7 @@ GIVE_UP_AFTER_S: Final = 600.0
 MOST_TRIES: Final = 25
 _MIRROR: Final = "it is a static pod: the kubelet would go on running it"
 DAEMON: Final = "its DaemonSet would put the pod back on this node at once"
+DELETED: Final = "it is being deleted already, and an eviction does no more than that"
 
 
 class Answer(Enum):
@@ -61,8 +62,12 @@ class Reply:
 def against_evicting(pod: Pod) -> str | None:
     """Why no pod like this is ever evicted, beyond what protects it from all force; None: nothing.
 
-    A pod of a DaemonSet comes back on the same node at once; a mirror pod stands for one that the API does not run.
+    A pod of a DaemonSet comes back on the same node at once; a mirror pod stands for one that the API does not run. One
+    that hangs in its deletion, beyond its deadline, would be evicted in vain again and again, and use up the brakes of
+    others.
     """
     if pod.static:
         return _MIRROR
+    if pod.deletion_deadline_s is not None:
+        return DELETED
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None

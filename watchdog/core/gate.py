@@ -54,8 +54,8 @@ class Gate:
         """Give an account's entries as they go into the plan: of the due ones the last, and what comes later.
 
         Where force is held back, the last due warning is given all the same: a pod that is protected, say, is still
-        told of. A step under pressure that is held back holds back no other, nor does an eviction that has begun and
-        has not come about; that goes on whatever is held back above it.
+        told of. A step under pressure that is held back holds back no other, nor does the eviction of a pod that is
+        being deleted, nor one that has begun and has not come about; that goes on whatever is held back above it.
         """
         yield from (self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0)
         due = [entry for entry in entries if entry.due_in_s <= 0]
@@ -67,7 +67,8 @@ class Gate:
             yield judged
             if judged.taken:
                 return
-            is_held = is_held or not (judged.definition.under_pressure or judged.trying is not None)
+            lets_others = judged.definition.under_pressure or judged.trying is not None or _is_in_vain(judged)
+            is_held = is_held or not lets_others
         warnings = [entry for entry in due if entry.do is Do.WARN]
         if warnings:
             yield self._warn(warnings[-1])
@@ -195,6 +196,12 @@ class Gate:
             next_s = math.inf if entry.trying.next_s is None else entry.trying.next_s
             waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
+
+
+def _is_in_vain(entry: PlanEntry) -> bool:
+    """Whether an eviction is held back for no other reason than that the pod is being deleted: a kill may help then."""
+    is_deleted = entry.assessment.pod.deletion_deadline_s is not None
+    return entry.do is Do.EVICT and is_deleted and entry.assessment.protected is None
 
 
 def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:

@@ -1,7 +1,7 @@
 """Why a brake holds a step back and when it lets go: the ends of sentences, for people who never heard of a brake."""
 
 from watchdog.core.brakes import Brake
-from watchdog.core.eviction import DAEMON
+from watchdog.core.eviction import DAEMON, against_evicting
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
@@ -18,7 +18,7 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int 
         why = entry.assessment.protected
         if why:
             return f"the pod is protected: {inert(why, limit)}"
-        return DAEMON
+        return against_evicting(entry.assessment.pod) or DAEMON
     if entry.withheld_by is Brake.PENDING and entry.trying is not None:
         return trying_because(entry.trying)
     bound = _bound(entry, policy, limit) if policy is not None else ""

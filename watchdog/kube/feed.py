@@ -45,7 +45,8 @@ class Feed(Generic[Value, Objects]):
     and something in between can accept for a server that is away.
 
     No more is claimed than that this API server has told all that it knows. One that lags behind etcd tells old news
-    for as long as it stays in service; its own health checks end that (etcd is one of them). What was listed from its
+    for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
+    events queue up on it makes them late, until the server ends the watch of who falls behind. What was listed from its
     memory (resourceVersion 0) counts all the same: a pod that it does not know yet is unknown here and left alone, a
     UID or a container ID never comes back, an eviction reads the pod anew, and no later list is older.
     """

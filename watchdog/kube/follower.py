@@ -41,7 +41,7 @@ class Resource(Generic[Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener(Generic[Value]):
-    """Who is told: of what is known and of the moment at which that was true, and of a problem (None: it is over)."""
+    """Who is told: of what is known (None: as before) and when it was true; of a problem (None: it is over)."""
 
     on_news: Callable[[Shelf[Value] | None, Now], None]
     on_problem: Callable[[str | None], None]
@@ -119,8 +119,8 @@ class Follower(Generic[Value]):
             items, version = read_list(answer.body, self._resource.list_kind)
         except ValueError as error:
             return Outcome(problem=f"{what}: {error}; {_REMEDY}")
-        self._shelf.fill(items)
-        self._listener.on_news(self._shelf, asked)
+        changed = self._shelf.fill(items)
+        self._listener.on_news(self._shelf if changed else None, asked)
         return self._course.listed(version)
 
     def _watch(self, stream: Stream, ask: Ask) -> Outcome:

@@ -1,0 +1,102 @@
+"""A feed whose version the API server no longer has, or does not have yet: one list, from where it may begin."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.faults import watches
+from tests.cluster.feed_rig import MOST_IN_12_S, following
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.kube.watching import error
+from watchdog.kube.follower import Follower, Listener
+from watchdog.kube.podfeed import pods_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_true_410(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    """History that etcd no longer has costs exactly one list, not older than what was seen, and what went is gone."""
+    node = pods.node()
+    gone, kept = pods.create("gone", node=node), pods.create("kept", node=node)
+    with following(control_plane, node, by=tcp_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.wait_for(["gone", "kept"])
+        known = next(pod for pod in followed.read().pods if pod.name == "kept")
+        tcp_proxy.refuse()
+        tcp_proxy.cut()
+        pods.delete(gone)
+        control_plane.expire_history()
+        followed.forget()
+        tcp_proxy.heal()
+        followed.wait_for(["kept"], 40)
+        followed.wait_until_watching()
+        followed.stays(lambda: followed.verbs() == ["watch", "list", "watch"], 3)
+        first, again, _ = followed.asked()
+        version = kept["metadata"]["resourceVersion"]
+        assert f"resourceVersion={version}" in first.uri
+        assert f"resourceVersion={version}" in again.uri
+        assert followed.read().pods[0] is known
+
+
+@pytest.mark.parametrize("form", ["status", "event"])
+def test_410_in_both_forms(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy, form: str) -> None:
+    """As the answer or as the first event: one list, and one only, also when it comes twice."""
+    node = pods.node()
+    pods.create("old", node=node)
+    gone = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": "Expired",
+        "code": 410,
+        "message": "old",
+    }
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        followed.wait_until_watching()
+        followed.forget()
+        if form == "status":
+            api_proxy.answer(410, body=gone, when=watches("pods"), times=1)
+            api_proxy.finish_streams()
+        else:
+            api_proxy.insert(error(410, "Expired").strip(), when=watches("pods"))
+        followed.wait_until_watching(10)
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"], 5)
+        assert followed.verbs() == ["list", "watch"]
+        assert followed.feed.problem is None
+
+
+def test_410_for_ever(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
+    """A server that takes back the versions that it gives is not asked in a circle."""
+    node = pods.node()
+    pods.create("old", node=node)
+    api_proxy.answer(410, when=watches("pods"))
+    with following(control_plane, node, by=api_proxy) as followed:
+        followed.feed.start()
+        time.sleep(12)
+        assert len(api_proxy.seen) <= 2 * MOST_IN_12_S
+        assert "410" in (followed.feed.problem or "")
+        assert followed.names == {"old"}
+
+
+def test_a_version_that_the_server_has_not_come_to(control_plane: ControlPlane, pods: Pods) -> None:
+    """A server that lags behind another one, for real: what it can't list is asked as the newest, at once, and once."""
+    node = pods.node()
+    pods.create("mine", node=node)
+    with following(control_plane, node) as followed:
+        told: list[object] = []
+        resource = pods_of(node)
+        listener: Listener[Any] = Listener(on_news=lambda shelf, at: told.append(at), on_problem=told.append)
+        follower = Follower(followed.api, resource, listener, version="999999999")
+        assert follower.turn().problem is None
+        assert follower.turn().problem is None
+        assert [one.code for one in followed.asked()] == [504, 200]
+        assert "resourceVersion" not in followed.asked()[1].uri
+        assert len(told) == 1
+        assert int(follower.version) < 999999999
