@@ -8,6 +8,7 @@ from watchdog.bell import Bell
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
 from watchdog.core.policy import Policy
+from watchdog.core.switches import maintenance_of
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.clocks import ClockNotes
@@ -33,6 +34,10 @@ class _Feed(Protocol):
 
     def fetch(self) -> None:
         """List once, in this thread."""
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its thread has ended although nobody stopped it."""
 
 
 class Cluster:
@@ -61,9 +66,23 @@ class Cluster:
             if is_needed(need) and feed not in self._followed:
                 feed.start()
                 self._followed.append(feed)
-            elif not is_needed(need) and feed in self._followed:
+            elif not is_needed(need) and feed in self._followed and not self._is_under_maintenance(feed):
                 feed.forget()
                 self._followed.remove(feed)
+
+    def _is_under_maintenance(self, feed: _Feed) -> bool:
+        # Forgotten in the middle of it, the node would be taken for one whose driver may be opened again.
+        return feed is self.node and maintenance_of(self.node.view.objects) is not None
+
+    @property
+    def defect(self) -> str | None:
+        """Why only a new process can help, in a sentence; None: nothing of the kind."""
+        died = any(feed.has_died for feed in self._followed)
+        return (
+            "a thread that follows the API has ended, which is a defect; report what the log has of it"
+            if died
+            else None
+        )
 
     def fetch(self, policy: Policy) -> None:
         """List once what this policy needs; what does not come is a gap where it is read."""
@@ -72,9 +91,12 @@ class Cluster:
             if is_needed(need):
                 feed.fetch()
 
-    def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
-        """Have the node advertise what the policy says; for the daemon that holds the node's lock alone."""
-        self._keeper.keep(node, snapshot, policy)
+    def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
+        """Have the node advertise what the policy says; the daemon that does not hold the node's lock leaves it."""
+        if has_lock:
+            self._keeper.keep(node, snapshot, policy)
+        else:
+            self._keeper.rest()
 
     def take_notes(self) -> tuple[str, ...]:
         """What there is to say of the capacity and of the clocks since the last time, in sentences."""

@@ -208,11 +208,13 @@ class Daemon:
             ended=ended,
         )
         self._reporter.publish(report, is_stale=opened.view.conditions.pods_stale)
-        if self._cluster is not None and self._reporter.has_lock:
-            self._cluster.keep_capacity(opened.view.setting.node, opened.snapshot, self._policy)
+        if self._cluster is not None:
+            node = opened.view.setting.node
+            self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._reporter.has_lock)
         self._failures = 0
-        stuck = self._driver.needs_new_process
-        if stuck is not None and self._looker.maintenance is None:
+        stuck = self._driver.needs_new_process if self._looker.maintenance is None else None
+        stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
+        if stuck is not None:
             self._reporter.say_ending(stuck)
             self._exit_code = 1
 

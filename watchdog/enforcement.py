@@ -28,8 +28,8 @@ REMEDIES: Final = {
     "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
     "another place): remove it to enforce again, when you know who put it there and why",
     "node_annotation": _annotated("NAME"),
-    "node_unknown": "the node's own object was asked for and is not known, and its annotation may say not to enforce: "
-    "the gap `node` has the cause",
+    "node_unknown": "the node's own object was asked for and is not known, or can't be followed for longer than "
+    "stale_after, and its annotation may say not to enforce: the gap `node` has the cause",
     "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
 }
 

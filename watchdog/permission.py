@@ -24,7 +24,7 @@ class Permission:
 
     def judge(self, policy: Policy, now: Now) -> bool:
         """Look at everything again; whether enforcement begins with this moment."""
-        found = self._surroundings.switches(now)
+        found = self._surroundings.switches(now, policy.stale_after_s)
         if found.ignored is not None and found.ignored != self.switches.ignored:
             self._reporter.warn(ignored_mode(found.ignored))
         before, self.switches = self.enforcement, found

@@ -53,6 +53,9 @@ class NodeSource(Protocol):
     def has_changed(self) -> bool:
         """Whether `read` would find something new."""
 
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
+
 
 class NamespaceSource(Protocol):
     """Where the labels of namespaces come from."""
@@ -62,6 +65,9 @@ class NamespaceSource(Protocol):
 
     def has_changed(self) -> bool:
         """Whether `read` would find something new."""
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
 
 
 class NoPods:
@@ -90,6 +96,10 @@ class NamedNode:
         """Never."""
         return False
 
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: it is not known at all."""
+        return False
+
 
 class NoNamespaces:
     """Stands where no source of namespaces was named: none is known."""
@@ -100,6 +110,10 @@ class NoNamespaces:
 
     def has_changed(self) -> bool:
         """Never."""
+        return False
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: it is not known at all."""
         return False
 
 

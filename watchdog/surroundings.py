@@ -1,5 +1,6 @@
 """What surrounds the GPUs: pods, node and namespaces as they are known at the moment, and what they allow."""
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,20 @@ class Surroundings:
         """Whether there are other pods than at the last look, or another node or namespaces."""
         return any(source.has_changed() for source in (self._pods, self._node, self._namespaces))
 
-    def switches(self, now: Now) -> Switches:
-        """What the node's own object asks for at this moment."""
-        return switches(*self._node.read(now))
+    def switches(self, now: Now, old_after_s: float = math.inf) -> Switches:
+        """What the node's own object asks for at this moment; known no more where it is older than this.
+
+        Its age counts only while something keeps the daemon from learning more of it.
+        """
+        found = switches(*self._node.read(now))
+        return replace(found, unseen=found.unseen or self._node.is_old(now, old_after_s))
 
     def view(self, policy: Policy, now: Now, *, journal_writable: bool = True, enforcing: bool = False) -> View:
         """What a pass takes as given at this moment."""
         node, gaps = self._node.read(now)
         namespaces, more_gaps = self._namespaces.read(now)
+        if self._namespaces.is_old(now, policy.stale_after_s):
+            namespaces = {}  # a rule that goes by their labels can't be told then, and its pods are left alone
         pods = self._pods.read(now)
         return View(
             pods=replace(pods, gaps=(*pods.gaps, *gaps, *more_gaps)),

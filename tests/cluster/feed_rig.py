@@ -10,6 +10,7 @@ from typing import Final
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.faults import watches
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
@@ -54,8 +55,11 @@ def let_nobody_read(plane: ControlPlane, user: str = USER) -> None:
 class Followed:
     """A pod feed under test. `asked` is what the API server was asked since the test began."""
 
-    def __init__(self, plane: ControlPlane, config: Path, node: str, pace: Pace = USUAL) -> None:
+    def __init__(
+        self, plane: ControlPlane, config: Path, node: str, pace: Pace = USUAL, by: ApiProxy | None = None
+    ) -> None:
         self.plane = plane
+        self._by = by
         self.bell = Bell()
         self.api = Api(config)
         self.feed = PodFeed(self.api, node, self.bell, pace)
@@ -90,7 +94,10 @@ class Followed:
         wait_until(lambda: self.names == set(names), seconds)
 
     def wait_until_watching(self, seconds: float = 20) -> None:
-        """Wait until a watch of it is open at the server."""
+        """Wait until a watch of it is open at the server, and at the proxy of requests if one is in between."""
+        proxy = self._by
+        if proxy is not None:
+            wait_until(lambda: any(watches("pods")(stream.seen) for stream in proxy.streams), seconds)
         wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self.asked()), seconds)
 
     def stays(self, true: Callable[[], bool], seconds: float) -> None:
@@ -122,7 +129,7 @@ def following(
         server=first.url if first is not None else None,
         ca=by.ca if isinstance(by, ApiProxy) else None,
     )
-    with following_by(Followed(plane, config, node, pace)) as followed:
+    with following_by(Followed(plane, config, node, pace, by if isinstance(by, ApiProxy) else None)) as followed:
         yield followed
 
 

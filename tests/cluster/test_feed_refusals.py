@@ -17,7 +17,7 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.core.model import GapReason
+from watchdog.core.model import GapReason, Pod
 from watchdog.kube.client import Api
 from watchdog.kube.feed import Feed, Kind
 from watchdog.kube.podfeed import PodFeed, pods_of
@@ -148,7 +148,7 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
     node = pods.node()
     pods.create("mine", node=node)
 
-    def decode(item: Item) -> Decoded[int]:
+    def decode(item: Item) -> Decoded[Pod]:
         raise ZeroDivisionError
 
     with following(control_plane, node) as followed:

@@ -22,6 +22,8 @@ from watchdog.enforcement import REMEDIES
 from watchdog.export.news import Event
 
 # Told by the daemon itself and not by a pass; the tests of whole worlds see them.
+# Reading all of the program's texts takes some seconds.
+pytestmark = pytest.mark.slow
 _BY_THE_DAEMON: Final = {Event.STARTED, Event.STOPPED, Event.POLICY_REFUSED}
 
 

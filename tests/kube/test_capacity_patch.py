@@ -136,7 +136,7 @@ def test_another_amount_is_no_contest() -> None:
 
 @pytest.mark.parametrize(
     ("answered", "longest_s"),
-    [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 120), (answer(422), 120)],
+    [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)],
 )
 def test_failures_back_off_to_a_bound(answered: Answer | None, longest_s: float) -> None:
     """A server that may be back at any moment is asked within 30 s, one that refuses less often, both with jitter."""

@@ -34,7 +34,7 @@ class Switches:
     """What is asked for. `maintenance` is why the driver is to be let go, None: it is not.
 
     `ignored` is what the mode's annotation holds where that means nothing. `unseen` says that the node's object was
-    asked for and is not known, so that none of this can be.
+    asked for and is not known, or not any more, so that none of this can be.
     """
 
     observes: bool = False

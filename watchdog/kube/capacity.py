@@ -73,6 +73,11 @@ class CapacityKeeper:
         trouble = (CapacityNote(text=text, is_problem=True) for text in self._trouble.take())
         return (*(CapacityNote(text=text) for text in changes), *trouble)
 
+    def rest(self) -> None:
+        """Ask for nothing until `keep` is called again: another daemon may be at it."""
+        with self._condition:
+            self._wanted = None
+
     def stop(self) -> None:
         """Ask for nothing any more. What is advertised stays: `gpu-watchdog withdraw` takes it back."""
         with self._condition:

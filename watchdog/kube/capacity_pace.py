@@ -30,7 +30,7 @@ class CapacityPace:
         self._contested = Backoff(never, first_s=8.0, longest_s=600.0)
         # A server that does not answer may be up again at any moment; one that refuses waits for a person.
         self._unavailable = Backoff(never)
-        self._refused = Backoff(never, first_s=1.0, longest_s=120.0)
+        self._refused = Backoff(never, first_s=1.0, longest_s=60.0)
 
     def awaits_echo(self, change: Change, now_s: float) -> bool:
         """Whether this very change has just been made, and the node is known as it was before."""

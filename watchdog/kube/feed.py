@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from watchdog.bell import Bell
 from watchdog.core.model import Gap, GapReason, Now
@@ -14,6 +14,7 @@ from watchdog.kube.shelf import Shelf
 
 Value = TypeVar("Value")
 Objects = TypeVar("Objects")
+_DEAD: Final = "its thread has ended, which is a defect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +114,24 @@ class Feed(Generic[Value, Objects]):
     @property
     def view(self) -> View[Objects]:
         """What is known now."""
-        thread, view = self._thread, self._view
-        if self._follower is not None and thread is not None and not thread.is_alive():
-            return replace(view, problem="its thread has ended, which is a defect; restart the daemon and report it")
-        return view
+        if self.has_died:
+            return replace(self._view, problem=f"{_DEAD}; restart the daemon and report it")
+        return self._view
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its thread has ended although nobody stopped it: nothing new comes any more."""
+        thread = self._thread
+        return self._follower is not None and thread is not None and not thread.is_alive()
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Whether something keeps it from learning more, and what it knows was last known to be true longer ago.
+
+        Not by the age alone: what hardly ever changes may rest for minutes on a watch that is sound.
+        """
+        view = self.view
+        synced = view.synced
+        return view.problem is not None and synced is not None and now.boottime_s - synced.boottime_s > limit_s
 
     def has_changed(self) -> bool:
         """Whether `look` would give something else than at the last time, but for `synced`."""

@@ -62,6 +62,10 @@ class NamespaceFile:
         """Whether `read` may find something new."""
         return self._file.has_changed()
 
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: what was read last holds until the file is written anew."""
+        return False
+
     def _unread(self, problem: str) -> Gap:
         return _gap(f"namespaces file {self._file.path}", f"{problem}; what was read before is kept; {_REMEDY}")
 

@@ -53,6 +53,10 @@ class NodeFile:
         """Whether `read` may find something new."""
         return self._file.has_changed()
 
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: what was read last holds until the file is written anew."""
+        return False
+
     def _gap(self, problem: str) -> Gap:
         what = f"node file {self._file.path}"
         return Gap(reason=GapReason.NODE, what=what, why=f"{problem}; what was read before is kept; {_REMEDY}")
