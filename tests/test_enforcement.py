@@ -30,7 +30,6 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
-        (policy(later=("brakes",)), FIRM, (True, True), ("policy_not_followed",)),
         (policy(safety=ALLOWED), Footing(in_host_pid_namespace=False, pidfd_missing="EPERM"), (True, True), ()),
         (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing="x"), (False, False), ()),
     ],

@@ -16,6 +16,7 @@ from watchdog.kube.events import EventWriter
 from watchdog.kube.evictor import ApiEvictor
 from watchdog.kube.namespacefeed import NamespaceFeed
 from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.note import Note
 from watchdog.kube.podfeed import PodFeed
 from watchdog.options import Options
 
@@ -98,10 +99,9 @@ class Cluster:
         else:
             self._keeper.rest()
 
-    def take_notes(self) -> tuple[str, ...]:
+    def take_notes(self) -> tuple[Note, ...]:
         """What there is to say of the capacity and of the clocks since the last time, in sentences."""
-        capacity = tuple(note.text for note in self._keeper.take_notes())
-        return (*capacity, *self._clocks.take(self.api.clock_offset_s))
+        return (*self._keeper.take_notes(), *self._clocks.take(self.api.clock_offset_s))
 
     def close(self, timeout_s: float) -> None:
         """Write in so many seconds the Events that are still to be written, stop following, let the connections go."""

@@ -108,7 +108,10 @@ class Daemon:
             self._cluster.follow(self._policy)
 
     def _turn(self, now: Now) -> None:
-        if self._bell.silence() or now.boottime_s >= self._next_beat_s:
+        if self._bell.silence():  # other pods, another node, a reply to an eviction
+            self._looker.pace.hurry(now)
+            self._next_beat_s = -math.inf
+        if now.boottime_s >= self._next_beat_s:
             self._beat(now)
         self._cycle.advance(now, self._objection)
         look = self._looker.take(now)
@@ -136,7 +139,7 @@ class Daemon:
             self._cycle.take_over(left_over(inheritance.unfinished, until_s), inheritance.brakes)
         self._judge(now)
         for note in self._cluster.take_notes() if self._cluster is not None else ():
-            self._reporter.warn(note)
+            self._reporter.note(note.text, is_problem=note.is_problem)
         self._reporter.note_silence(self._looker.silence(self._policy.reset_after_s, now))
 
     def _judge(self, now: Now) -> None:

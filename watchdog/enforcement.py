@@ -30,7 +30,6 @@ REMEDIES: Final = {
     "node_annotation": _annotated("NAME"),
     "node_unknown": "the node's own object was asked for and is not known, or can't be followed for longer than "
     "stale_after, and its annotation may say not to enforce: the gap `node` has the cause",
-    "policy_not_followed": "the policy has settings that this version can't follow yet: see `gpu-watchdog check`",
 }
 
 
@@ -69,7 +68,6 @@ def judge(
         *(["stop_file"] if _is_there(stop_file(journal)) else []),
         *(["node_annotation"] if switches.observes else []),
         *(["node_unknown"] if switches.unseen else []),
-        *(["policy_not_followed"] if policy.later else []),
     ]
     return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
 

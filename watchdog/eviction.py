@@ -97,7 +97,8 @@ class Eviction:
             return self._accept(reply.reason, now)
         self._is_unsure = self._is_unsure or reply.answer is Answer.UNKNOWN
         if reply.answer in _ENDS:
-            return self._end(_ENDS[reply.answer], reply.reason, now)
+            ended = self._end(_ENDS[reply.answer], reply.reason, now)
+            return replace(ended, for_owner=reply.for_owner)
         return self._wait(reply, now) if self._given_up is None else self._end(*self._given_up, now)
 
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:

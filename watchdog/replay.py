@@ -41,8 +41,6 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
         )
     except JournalError as error:
         raise click.ClickException(str(error)) from error
-    if policy.later:
-        click.echo(f"Not followed by this version, and so not replayed: {', '.join(policy.later)}", err=True)
     if as_json:
         click.echo(json.dumps(story_document(story), indent=1))
         return

@@ -190,6 +190,13 @@ class Reporter:
         """Say that something is odd."""
         self._log.warn(warning)
 
+    def note(self, text: str, *, is_problem: bool) -> None:
+        """Say something of the cluster."""
+        if is_problem:
+            self._log.warn(text)
+        else:
+            self._log.inform(text)
+
     def say_failure(self, error: Exception) -> None:
         """A pass has failed in a way that nobody foresaw."""
         self._log.crash(error)

@@ -13,13 +13,14 @@ from watchdog.bell import Bell
 from watchdog.core.eviction import Answer, Attempt
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.kube.capacity import CapacityKeeper, CapacityNote
+from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import evict
 from watchdog.kube.feed import Feed
 from watchdog.kube.namespacefeed import NamespaceFeed
 from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.note import Note
 from watchdog.kube.podfeed import PodFeed
 
 RESOURCE: Final = "example.com/gpu-memory"
@@ -115,7 +116,7 @@ class Deeds:
         keeper = CapacityKeeper(self._api)
         policy = Policy(sha256="", source="", capacity=Capacity(resource=RESOURCE, amount=secrets.randbelow(2**30)))
         keeper.keep(feed.read(now)[0], Snapshot(at=now, driver=None, gpus=(CARD,)), policy)
-        notes: list[CapacityNote] = []
+        notes: list[Note] = []
 
         def has_said() -> bool:
             notes.extend(keeper.take_notes())

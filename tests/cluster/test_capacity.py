@@ -317,6 +317,7 @@ def test_withdraw_that_cannot(control_plane: ControlPlane, pods: Pods, withdraw:
     code, out, said = withdraw(WITH_CAPACITY, node=other)
     assert (code, out) == (1, "")
     assert "403" in said
+    assert said.endswith("; run it in the daemon's pod, or as an administrator\n")
     assert capacity_of(control_plane.api, other) == 80 * GI
     code, _, said = withdraw(WITH_CAPACITY, "--resource", "cpu")
     assert code == 2

@@ -104,19 +104,19 @@ def test_history_ends(control_plane: ControlPlane, namespace: str, pods: Pods) -
 
 def test_one_user_is_throttled(control_plane: ControlPlane) -> None:
     """All that the user asks for gets 429 with Retry-After, watches too; others are served; it ends."""
-    tokens = {user: control_plane.token(user) for user in ("daemon", "tenant")}
+    tokens = {user: control_plane.token(user) for user in ("nobody", "tenant")}
 
     def statuses(user: str) -> set[int]:
         paths = ("/version", "/api/v1/pods", "/api/v1/pods?watch=1") * 3
         return {control_plane.api.call("GET", path, token=tokens[user]).status for path in paths}
 
-    with control_plane.throttle("daemon"):
-        answer = control_plane.api.call("GET", "/version", token=tokens["daemon"])
+    with control_plane.throttle("nobody"):
+        answer = control_plane.api.call("GET", "/version", token=tokens["nobody"])
         assert (answer.status, int(answer.headers["Retry-After"]) >= 1) == (429, True)
-        assert statuses("daemon") == {429}
+        assert statuses("nobody") == {429}
         assert statuses("tenant") == {200, 403}
-    assert statuses("daemon") == {200, 403}
-    assert {seen.code for seen in control_plane.requests(user="daemon")} >= {429}
+    assert statuses("nobody") == {200, 403}
+    assert {seen.code for seen in control_plane.requests(user="nobody")} >= {429}
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["by SIGTERM", "by SIGKILL"])

@@ -12,9 +12,10 @@ from watchdog.bell import Bell
 from watchdog.core.capacity import advertised
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.kube.capacity import CapacityKeeper, CapacityNote
+from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.note import Note
 
 RESOURCE: Final = "example.com/gpu-memory"
 GI: Final = 2**30
@@ -38,7 +39,7 @@ class Upkeep:
     def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu, policy: Policy = POLICY) -> None:
         self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
         self.policy = policy
-        self.notes: list[CapacityNote] = []
+        self.notes: list[Note] = []
         self._api = Api(kubeconfig)
         self.feed = NodeFeed(self._api, node, Bell())
         self.keeper = CapacityKeeper(self._api)

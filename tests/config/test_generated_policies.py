@@ -49,9 +49,7 @@ def check_report(changed: Changed, error: PolicyError, source: str) -> None:
 
 def same(one: Policy, other: Policy) -> bool:
     """Whether two policies say the same, wherever they come from."""
-    return replace(one, sha256="", source="", later=(), warnings=()) == replace(
-        other, sha256="", source="", later=(), warnings=()
-    )
+    return replace(one, sha256="", source="", warnings=()) == replace(other, sha256="", source="", warnings=())
 
 
 def check_all(numbers: range, path: Path) -> Counter[tuple[str, bool]]:

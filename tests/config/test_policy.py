@@ -45,7 +45,6 @@ def test_the_shipped_example_observes_without_a_warning() -> None:
     """Who installs the product and changes nothing gets a policy that is valid, understood whole, and kills nobody."""
     policy = load_policy(ROOT / "config" / "policy.toml")
     assert policy.warnings == ()
-    assert policy.later == ()
     assert policy.mode == "observe"
     assert policy.declarations
     assert any(step.do.is_force for rule in policy.rules for step in rule.steps)
@@ -55,7 +54,7 @@ def test_the_shipped_example_enforces_once_it_is_told_to() -> None:
     """The one change that its comments promise is enough: nothing in it keeps `run` observing."""
     text = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8")
     policy = parse(text.replace('\nmode = "observe"', '\nmode = "enforce"'))
-    assert (policy.mode, policy.later, policy.warnings) == ("enforce", (), ())
+    assert (policy.mode, policy.warnings) == ("enforce", ())
 
 
 def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
@@ -67,7 +66,6 @@ def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
     policy = parse(
         "\n".join(line[2:] if line.startswith("# ") and line[2:].startswith(marks) else line for line in lines)
     )
-    assert policy.later == ()
     assert policy.capacity == Capacity(resource="veriff.com/gpu-memory", reserve=GI)
     assert (policy.rules[0].mode, policy.rules[1].steps[1].under_pressure) == ("observe", True)
     assert policy.rules[0].active is not None
@@ -76,7 +74,7 @@ def test_the_examples_in_comments_of_the_shipped_policy_are_valid() -> None:
 def test_the_built_in_policy_only_observes() -> None:
     """`scan` without a policy sees what would follow for well-known resources, and there is nothing to warn of."""
     policy = built_in_policy()
-    assert (policy.mode, policy.source, policy.warnings, policy.later) == ("observe", "built-in policy", (), ())
+    assert (policy.mode, policy.source, policy.warnings) == ("observe", "built-in policy", ())
     assert {declaration.key: (declaration.unit, declaration.per) for declaration in policy.declarations} == {
         "veriff.com/gpu-memory": (1, "total"),
         "nvidia.com/gpumem": (MI, "gpu"),

@@ -1,20 +1,16 @@
-"""What a policy is warned of: settings of a later version, and what is hardly meant; and marks that fall."""
+"""What a policy is warned of: what is hardly meant; and marks that fall."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.config.toml_text import to_toml
 from watchdog.config.checks import is_surely_below
-from watchdog.config.keys import fields_of, walk
-from watchdog.config.later import LATER, WARNING
-from watchdog.config.load import load_policy, parse_policy
+from watchdog.config.load import parse_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Mark, Policy
 
-WHOLE: Final = Path(__file__).with_name("whole.toml")
 GI: Final = 2**30
 RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
 SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
@@ -37,34 +33,6 @@ KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"')
 def rule(name: str, match: str) -> str:
     """A rule without steps."""
     return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
-
-
-def test_every_row_of_the_later_table_is_a_key_of_the_schema() -> None:
-    """No row of the table is misspelt: it would let `run` enforce what it does not follow."""
-    tables = {tuple(part for part in location if isinstance(part, str)): table for location, table in walk()}
-    for setting in LATER:
-        names = tuple(part for part in setting.place if part != "*")
-        assert names[-1] in fields_of(tables[names[:-1]]), setting
-    policy = load_policy(WHOLE)
-    assert len(policy.later) == len(LATER)
-    assert sum(WARNING in warning for warning in policy.warnings) == len(LATER)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f'{SOURCE}limit_annotation = ""\n',
-        f"{RULE}account = 'pod'\n",
-        "[brakes]\n[pressure]\n",
-        "[events]\nobserve = false\n",
-        '[[rule]]\nname = "r"\nmatch = { namespaces = ["a"] }\nstep = []\n',
-        step('above = "1Gi"\nfor = "2s"\ndo = "kill"\nunder_pressure = false'),
-        '[[declaration]]\nannotation = "gpu-memory"\nunit = "1Mi"\nper = "gpu"\nnode_labels = { a = "b" }\n',
-    ],
-)
-def test_settings_that_say_nothing_are_not_of_a_later_version(text: str) -> None:
-    """An empty or switched-off setting does not keep `run` observing."""
-    assert parse(text).later == ()
 
 
 @pytest.mark.parametrize(

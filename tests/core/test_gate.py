@@ -201,6 +201,50 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
 
 
+OURS = UnderWay(step=step(do="evict").signature, victim="main", whole_pod=True, until_s=1060.0)
+KILL = UnderWay(step=step().signature, victim="main", until_s=1060.0)
+NEVER = pod("a", namespace="kube-system")
+
+
+@pytest.mark.parametrize(
+    ("under_way", "deadline", "who", "held"),
+    [
+        (OURS, 20, pod("a"), (Brake.PENDING, False)),
+        (OURS, -1, pod("a"), (Brake.PENDING, False)),
+        (KILL, 20, pod("a"), (Brake.PENDING, False)),
+        (None, 20, pod("a"), (Brake.PROTECTED, True)),
+        (None, -1, pod("a"), (Brake.PROTECTED, True)),
+        (OURS, 20, NEVER, (Brake.PROTECTED, True)),
+    ],
+    ids=["evicted by us", "its grace over", "killed by us", "by another", "by another, grace over", "protected besides"],
+)
+def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
+    under_way: UnderWay | None, deadline: float, who: Pod, held: tuple[Brake, bool]
+) -> None:
+    """Points 24 and 28: what our own eviction does to a pod is the deed under way, and no news; another's stays so."""
+    dying = replace(who, containers=(container(declared="1Gi"),), deletion_deadline_s=at(deadline).wall_s)
+    ledger = Ledger()
+    if under_way is not None:
+        ledger = ledger.note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
+    ladder = policy(rule(step("150%", do="evict"), step("300%", 5, "evict")))
+    plan = planned(snapshot([use(5, 4 * Gi)]), [dying], ladder, ledger)
+    due = [entry for entry in plan.entries if entry.due_in_s <= 0]
+    assert [(entry.withheld_by, entry.news) for entry in due] == [held]
+    assert {entry.withheld_by for entry in plan.entries} == {held[0]}
+
+
+def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
+    """Point 24: a kill that comes due in the grace of an eviction is pending, and its owner has been told of that."""
+    dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
+    for who in (dying, replace(dying, deletion_deadline_s=None)):
+        ledger = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, OURS)
+        ladder = policy(rule(step(do="evict"), step("150%")))
+        plan = planned(snapshot([use(5, 2 * Gi)]), [who], ladder, ledger)
+        assert [(entry.do, entry.withheld_by, entry.news) for entry in plan.entries] == [
+            (Do.KILL, Brake.PENDING, False)
+        ]
+
+
 def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     """Point 20 and 24: steps put in front of the one under way by a new policy end no grace."""
     seen = snapshot([use(5, 2 * Gi)])

@@ -1,6 +1,7 @@
 """What doctor makes of the API server's answers: one cause is one finding, and it says whose fault it is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -114,8 +115,35 @@ def test_whom_the_rights_are_for() -> None:
         assert _one(replace(GOOD_API, api=replace(facts, account=account))).remedy.endswith(said)
 
 
+def test_in_a_pod_the_command_is_run_in_it() -> None:
+    """Who asks in the daemon's pod reads a command for his own machine, where the pod's policy does not lie."""
+    facts = lacking("pods/eviction", "create").api
+    assert facts is not None
+    facts = replace(facts, kubeconfig=None)
+    name = "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog"
+    usual = replace(facts, account=replace(facts.account, name=name))
+    pairs = {
+        ("kubectl -n gpu-memory-watchdog exec watchdog-x -- gpu-watchdog rights |", usual, "/etc/gpu-watchdog/policy.toml"),
+        (
+            "kubectl -n gpu exec watchdog-x -- gpu-watchdog rights --policy policy.toml --namespace gpu "
+            "--service-account watchdog |",
+            facts,
+            "policy.toml",
+        ),
+        (
+            "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog rights |",
+            replace(usual, account=replace(usual.account, pod="")),
+            "/etc/gpu-watchdog/policy.toml",
+        ),
+    }
+    for command, said, path in pairs:
+        spoilt = replace(GOOD_API, api=said, policy=replace(GOOD_API.policy, path=Path(path)))
+        (finding,) = [each for each in _wrong(spoilt) if each.name == "right_evict"]
+        assert finding.remedy == f"as an administrator: `{command} kubectl apply -f -`"
+
+
 def test_what_a_missing_right_is_in_the_way_of() -> None:
-    """Without pods nothing can be observed; without the node or evictions not enforced; Events hinder nobody."""
+    """Without pods nothing can be observed; without node, namespaces or evictions not enforced; Events hinder nobody."""
     stands = {
         (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
         for right in ALL_RIGHTS
@@ -125,7 +153,7 @@ def test_what_a_missing_right_is_in_the_way_of() -> None:
         ("pods", "list"): (False, False),
         ("events", "create"): (True, True),
         ("nodes", "list"): (True, False),
-        ("namespaces", "list"): (False, False),
+        ("namespaces", "list"): (True, False),
         ("pods", "get"): (True, False),
         ("pods/eviction", "create"): (True, False),
         ("nodes/status", "patch"): (True, True),

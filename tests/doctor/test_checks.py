@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
-from tests.doctor.api_rows import API, GOOD_API
+from tests.doctor.api_rows import API, GOOD_API, within
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.doctor.switch_rows import SWITCHES
-from tests.worlds import container, gpu, pod, policy, process, rule, use
+from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.config.problems import Problem
 from watchdog.core.findings import Attribution, Reason, Unattributed
-from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node
+from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
 from watchdog.doctor.checks import TOPICS, diagnose
 from watchdog.doctor.facts import Facts
@@ -48,6 +48,7 @@ FOREIGN = replace(GOOD.processes.footing, in_host_pid_namespace=False)
 NO_PIDFD = replace(GOOD.processes.footing, pidfd_missing="pidfd_open: not permitted; use another seccomp profile")
 
 
+STARTING: Final = pod("a", replace(container(), ids=frozenset()))
 SHA256: Final = GOOD.policy.policy.sha256 if GOOD.policy.policy is not None else ""
 
 
@@ -194,7 +195,6 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("none", GOOD),
         ("warning", spoilt("policy", policy=policy(warnings=("rule[0]: has no match",)))),
     ),
-    "policy_followed": (("all", GOOD), ("not", spoilt("policy", policy=policy(later=("events.observe",))))),
     "pods": (
         ("read", GOOD),
         ("none_named", spoilt("cluster", pods_path=None)),
@@ -210,7 +210,7 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     "pods_readable": (("all", GOOD), ("some", _pods(gaps=(ODD_POD,)))),
     "pods_containers": (
         ("known", GOOD),
-        ("none", _pods(pods=(pod("a", replace(container(), ids=frozenset())),))),
+        ("none", _pods(pods=(STARTING,))),
     ),
     "pods_known": (
         ("all", GOOD),
@@ -319,6 +319,10 @@ def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
         pytest.param(read(gpus=(DOWN, gpu(1)), gaps=(LOST,)), True, True, id="one GPU lost"),
         pytest.param(read(gpus=(DOWN,), gaps=(LOST,)), False, False, id="all GPUs lost"),
         pytest.param(spoilt("cluster", age_s=1e6), True, True, id="old pods"),
+        pytest.param(_pods(pods=(STARTING,)), True, False, id="no status"),
+        pytest.param(within(GOOD_API, pods=PodList(pods=(STARTING,), synced=at(0))), True, True, id="none started"),
+        pytest.param(_under(BY_SPACE), True, False, id="namespaces"),
+        pytest.param(_under(BY_NODE), True, False, id="node"),
         pytest.param(_mistakes(1), False, False, id="policy"),
     ],
 )
@@ -351,13 +355,6 @@ def test_nothing_is_said_of_what_can_not_be_seen() -> None:
     assert names.isdisjoint(DRIVER.keys() - {"nvml_library"})
     names = {finding.name for finding in diagnose(spoilt("cluster", pods_path=None)).findings}
     assert names.isdisjoint({"pods_fresh", "pods_node", "pods_containers", "pods_readable", "pods_known"})
-
-
-def test_a_warning_about_a_setting_not_followed_is_said_once() -> None:
-    """What this version does not follow is one finding, not a warning besides."""
-    under = policy(later=("capacity",), warnings=("capacity: is read but not followed", "rule[0]: is odd"))
-    said = [each.what for each in diagnose(spoilt("policy", policy=under)).findings if each.name == "policy_warnings"]
-    assert said == ["odd: rule[0]: is odd"]
 
 
 def test_what_is_lost_names_the_gpu() -> None:

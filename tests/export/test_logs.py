@@ -16,7 +16,7 @@ from tests.export.occurrences import misdeclaring
 from tests.worlds import at, process, snapshot, use
 from watchdog.core.brakes import Begun, Brake
 from watchdog.core.findings import MOST_MISDECLARED
-from watchdog.core.model import Gap, GapReason
+from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.export.logs import Log, configure
@@ -162,6 +162,42 @@ def test_suspension_and_its_end(stream: io.StringIO) -> None:
         ("suspended", "lock", "Told to enforce, but only observing: another watchdog holds the lock."),
         ("resumed", "lock", "No longer a reason against enforcing: lock. Still not enforcing."),
         ("resumed", "journal", "No longer a reason against enforcing: journal. Enforcing again."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by_file", "until"), [(False, "the API server is heard again"), (True, "it is written again")]
+)
+def test_an_old_pod_list_is_told_once_each_way(by_file: bool, until: str) -> None:
+    """That force stops because nobody vouches for the pods is a line of its own, and so is that it is over."""
+    told = News()
+    listed = replace(quiet().pods, by_file=by_file)
+    reports = [quiet(second, pods=replace(listed, synced=at(0))) for second in (0, 180, 181, 182, 440)]
+    reports += [quiet(second, pods=replace(listed, synced=at(second))) for second in (441, 442)]
+    items = [item for report in reports for item in told.since(report) if item.event is not Event.POLICY_LOADED]
+    assert [(item.event.value, item.at.boottime_s - at(0).boottime_s, item.sentence) for item in items] == [
+        (
+            "pods_stale",
+            181,
+            f"The pod list is older than 3m: no time counts and nobody is acted on until {until}.",
+        ),
+        ("pods_fresh", 441, "The pod list is fresh again: time counts again. It was too old for 4m 20s."),
+    ]
+
+
+def test_a_pod_list_that_has_never_come_is_not_called_old() -> None:
+    """At a start the gaps say what has not come yet; there is nothing that has grown old."""
+    assert news(*(quiet(second, pods=PodList()) for second in (0, 300)), quiet(301)) == ["policy_loaded"]
+
+
+def test_an_old_pod_list_is_a_warning(stream: io.StringIO) -> None:
+    """Whoever filters the log by its level finds that nobody is acted on any more."""
+    log = Log()
+    log.log_report(quiet(181, pods=replace(quiet().pods, synced=at(0))))
+    log.log_report(quiet(182))
+    assert [(line["event"], line["level"]) for line in lines(stream)[1:]] == [
+        ("pods_stale", "warning"),
+        ("pods_fresh", "info"),
     ]
 
 

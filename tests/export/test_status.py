@@ -265,6 +265,19 @@ def test_a_pod_list_that_is_too_old_is_told() -> None:
     assert (never["pods_stale"], never["pods_synced_at"]) == (True, None)
 
 
+def test_a_plan_on_an_old_list_says_that_no_time_counts() -> None:
+    """A step whose timer stands still does not come in so many seconds; one that is due is held back, and says so."""
+    story = Story(conditions=Conditions(pods_stale=True))
+    old = PodList(pods=(trainer(),), synced=at(-181))
+    plan = status_document(story.see(trainer_node(), pods=old))["plan"]
+    ends = " The list of the pods on this node is out of date: until it is read anew no time counts."
+    waiting = {entry["due_in_s"] > 0: entry["sentence"] for entry in plan}
+    assert waiting[True].startswith("Pod a/trainer, in 10s: kill ")
+    assert waiting[True].endswith(ends)
+    fresh = status_document(Story().see(trainer_node()))["plan"]
+    assert not [entry for entry in fresh if entry["sentence"].endswith(ends)]
+
+
 def test_the_breaker_is_told_with_its_moments() -> None:
     """Since when it is open, and when the next one is let through; half open, the latter is now."""
     under = policy(brakes=Brakes(breaker=Breaker(hold_s=600)))

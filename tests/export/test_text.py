@@ -108,10 +108,20 @@ def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
 def test_without_a_pod_list_nothing_is_said_of_pods(gaps: tuple[Gap, ...], why: str) -> None:
     """Who has given no list of pods learns that, and not that no pod uses anything or that the list lacks some."""
     text = scan_text(Story(pods=()).see(trainer_node(), pods=PodList(gaps=gaps)))
-    assert _section(text, "Accounts") == "Can't say: no pod list is known (--pods)."
-    assert _section(text, "What would follow") == "Can't say: no pod list is known (--pods)."
+    cause = "the reason stands under Not known" if gaps else "give --kubeconfig FILE, or --pods FILE"
+    assert _section(text, "Accounts") == f"Can't say: no pod list is known; {cause}."
+    assert _section(text, "What would follow") == f"Can't say: no pod list is known; {cause}."
     assert why in text
     assert "of a pod that" not in text
+
+
+def test_nothing_is_not_said_of_pods_that_are_not_known() -> None:
+    """With a wrong --node all use is of unknown pods: that nobody would be acted on is no word of how much they use."""
+    text = scan_text(Story(pods=()).see(trainer_node()))
+    assert _section(text, "What would follow") == (
+        "Nothing of the pods that are known: no account is above the mark of a step. Nothing can be said of 3 processes "
+        "whose pods the list does not have."
+    )
 
 
 def test_suspended_enforcement_stands_in_the_first_line() -> None:

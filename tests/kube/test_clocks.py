@@ -3,6 +3,7 @@
 import pytest
 
 from watchdog.kube.clocks import ClockNotes, differ, offset_s
+from watchdog.kube.note import Note
 
 NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 
@@ -39,11 +40,11 @@ def test_the_log_hears_of_it_once() -> None:
     notes = ClockNotes()
     said = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
     assert [len(each) for each in said] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
-    assert said[3][0].startswith(
+    assert said[3][0].text.startswith(
         "this node's clock is about 1 min behind the API server's: certificates may be refused"
     )
-    assert said[3][0].endswith("; see which of the two is right (`date -u` on both), and set the other one")
-    assert said[8] == ("this node's clock and the API server's agree again",)
+    assert said[3][0].text.endswith("; see which of the two is right (`date -u` on both), and set the other one")
+    assert said[8] == (Note(text="this node's clock and the API server's agree again"),)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +53,4 @@ def test_the_log_hears_of_it_once() -> None:
 )
 def test_how_far_apart_they_are(offset: float, said: str) -> None:
     """In the unit that people would take; a clock that is an hour off is not sixty minutes off."""
-    assert ClockNotes().take(offset)[0].startswith(f"this node's clock is about {said} the API server's: ")
+    assert ClockNotes().take(offset)[0].text.startswith(f"this node's clock is about {said} the API server's: ")

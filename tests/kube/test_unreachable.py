@@ -182,6 +182,7 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
     [
         (401, b"", "401; this account's token or certificate has expired"),
         (403, b'{"message":"pods is forbidden"}', "403: pods is forbidden; this account lacks the right: apply what"),
+        (403, b'{"message":"ValidatingAdmissionPolicy a denied"}', "denied; an admission policy refuses it, whatever"),
         (403, b'{"message":"User \\"system:anonymous\\" cannot"}', "cannot; no credentials were sent: give the"),
         (429, b"", "429; it throttles this account"),
         (302, b"", "302; that is not the API server"),
@@ -192,3 +193,11 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
 def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
     """What the server refuses is said in its words, with what helps where that is known."""
     assert said in Answer(status, body, {}).sentence("pods")
+
+
+def test_what_helps_against_an_admission_policy_is_up_to_who_asks() -> None:
+    """More rights don't move an admission policy: whoever knows what it asks for says so, and no word of rights."""
+    refused = Answer(403, b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}', {})
+    said = refused.sentence("taking x back", against_policy="run it elsewhere")
+    assert said.endswith("denied request; run it elsewhere")
+    assert "this account lacks the right: apply" in Answer(403, b"{}", {}).sentence("x", against_policy="elsewhere")

@@ -25,7 +25,6 @@ SECTIONS: Final[Mapping[str, str]] = {
     "watchdog.core.units": "mistakes",
     "watchdog.config.advice": "warnings",
     "watchdog.config.load": "warnings",
-    "watchdog.config.later": "warnings",
     "watchdog.config.render": "render",
     "watchdog.check": "render",
     "watchdog.daemon": "log",

@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 
 from watchdog.config.declaration_schema import Table
 from watchdog.config.keys import fields_of, is_list, kind_of, table_of, title, walk
-from watchdog.config.later import LATER
 from watchdog.config.problems import Location
 
 ROOT: Final = Path(__file__).parents[2]
@@ -58,22 +57,7 @@ def policy_reference() -> str:
     """The whole text of docs/policy.md."""
     text = TEMPLATE.read_text(encoding="utf-8")
     text = text.replace("{example}", EXAMPLE)
-    text = text.replace("{later}", "\n".join([*_later(), ""]) if LATER else "")
     return text.replace("{reference}", "\n".join(_tables()).rstrip())
-
-
-def _later() -> Iterator[str]:
-    yield "## Not yet followed\n"
-    yield "While one of these is set, `run` only observes, and both `check` and `run` say so:\n"
-    for setting in LATER:
-        *names, key = [part for part in setting.place if part != "*"]
-        place = f"`{key}` of {_heading(_location(names))}" if names else f"`[{key}]`"
-        yield f"- {place}{f' with {setting.values}' if setting.values else ''}"
-
-
-def _location(names: list[str]) -> Location:
-    """The place of a table as `walk` gives it."""
-    return next(at for at, _ in walk() if [part for part in at if isinstance(part, str)] == names)
 
 
 def _tables() -> Iterator[str]:
@@ -106,7 +90,7 @@ def _meaning_of(table: type[Table]) -> str:
 
 def _row(location: Location, key: str, field: FieldInfo) -> str:
     texts = [_as_code(text) for text in (_value(location, field), field.description or "")]
-    return f"| `{key}` | {texts[0]} | {_default(field)} | {texts[1]}{_note(location)} |"
+    return f"| `{key}` | {texts[0]} | {_default(field)} | {texts[1]} |"
 
 
 def _as_code(text: str) -> str:
@@ -132,14 +116,6 @@ def _default(field: FieldInfo) -> str:
     if kind is None or field.default in (None, {}, []):
         return ""
     return f"`{json.dumps(kind.write(field.default))}`"
-
-
-def _note(location: Location) -> str:
-    place = tuple("*" if isinstance(part, int) else part for part in location)
-    for setting in LATER:
-        if setting.place in (place, place[:1]):
-            return f" *Not yet followed{': ' if setting.values else ''}{setting.values}.*"
-    return ""
 
 
 def main() -> int:

@@ -26,10 +26,8 @@ from watchdog.core.policy import (
 )
 
 
-def compile_policy(
-    table: PolicyTable, *, sha256: str, source: str, later: tuple[str, ...], warnings: tuple[str, ...]
-) -> Policy:
-    """Compile a valid policy; what it says of settings that are not followed yet is left out."""
+def compile_policy(table: PolicyTable, *, sha256: str, source: str, warnings: tuple[str, ...]) -> Policy:
+    """Compile a valid policy."""
     allowance = _compile_allowance(table.allowance)
     protect, journal, safety = table.protect, table.journal, table.safety
     return Policy(
@@ -57,7 +55,6 @@ def compile_policy(
         capacity=_compile_capacity(table.capacity, table.declaration) if table.capacity is not None else None,
         events_in_observe=table.events.observe,
         contact=table.events.contact,
-        later=later,
         warnings=warnings,
     )
 

@@ -9,7 +9,7 @@ from watchdog.core.units import format_duration, format_percent, format_quantity
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
-    """Give the policy as TOML or JSON would hold it, without the settings that are not compiled yet."""
+    """Give the policy as TOML or JSON would hold it."""
     return {
         "version": 1,
         "mode": policy.mode,

@@ -7,7 +7,6 @@ from typing import Final
 from watchdog.config.advice import find_warnings
 from watchdog.config.checks import find_mistakes
 from watchdog.config.compile import compile_policy
-from watchdog.config.later import WARNING, find_later
 from watchdog.config.mistakes import check_schema, rule_names, rule_of
 from watchdog.config.problems import PolicyError, Problem, format_path, sort_key
 from watchdog.config.source import parse_document, read_bytes
@@ -44,14 +43,7 @@ def _compile(data: bytes, source: str) -> Policy:
             Problem(source=source, path=format_path(mistake.location), what=mistake.what, rule=rule_of(mistake, names))
             for mistake in sorted(mistakes, key=sort_key)
         )
-    later = find_later(document)
-    warnings = [
+    warnings = tuple(
         f"{format_path(location)}: {what}" if location else what for location, what in find_warnings(checked.table)
-    ]
-    return compile_policy(
-        checked.table,
-        sha256=hashlib.sha256(data).hexdigest(),
-        source=source,
-        later=later,
-        warnings=(*warnings, *(f"{path}: {WARNING}" for path in later)),
     )
+    return compile_policy(checked.table, sha256=hashlib.sha256(data).hexdigest(), source=source, warnings=warnings)

@@ -21,8 +21,7 @@ def render_policy(policy: Policy) -> str:
 
 def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
-    only = f", but `run` only observes while these are set, which it can't follow yet: {', '.join(policy.later)}"
-    yield f"Mode {policy.mode}: {_MODES[policy.mode]}{only if policy.later and policy.mode == 'enforce' else ''}"
+    yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
     yield (
         f"Processes are listed every {format_duration(policy.interval_s)} at least; no force on a pod list older than "
         f"{format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"
@@ -130,8 +129,6 @@ def _rest(policy: Policy) -> Iterator[str]:
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd
     yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
-    if policy.later:
-        yield f"Not followed by this version, so that `run` only observes: {', '.join(policy.later)}"
 
 
 def _capacity(capacity: Capacity | None) -> str:

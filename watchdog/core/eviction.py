@@ -13,6 +13,7 @@ GIVE_UP_AFTER_S: Final = 600.0
 MOST_TRIES: Final = 25
 _MIRROR: Final = "it is a static pod: the kubelet would go on running it"
 DAEMON: Final = "its DaemonSet would put the pod back on this node at once"
+FORBIDDEN: Final = "the watchdog may not evict pods in this cluster; its operator has to mend that"
 DELETED: Final = "it is being deleted already, and an eviction does no more than that"
 
 
@@ -51,12 +52,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of a try, `reason` in words for people; `wait_s` is how long to wait before the next one."""
+    """What came of a try, `reason` in words for people; `wait_s` is how long to wait before the next one.
+
+    `for_owner` says it to the pod's owner where `reason` is only good for the operator.
+    """
 
     ticket: int
     answer: Answer
     reason: str = ""
     wait_s: float = 0.0
+    for_owner: str = ""
 
 
 def against_evicting(pod: Pod) -> str | None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from watchdog.core.brakes import Begun, Brake, owner_of
 from watchdog.core.breaker import breaker_wait_s
-from watchdog.core.eviction import against_evicting
+from watchdog.core.eviction import DELETED, against_evicting
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Do, Policy
+from watchdog.core.protect import TERMINATING
 
 _Held = tuple[Brake, float | None]  # the brake, and the seconds until it lets go (None: not a matter of time)
 
@@ -42,6 +43,8 @@ class Gate:
         # Evictions that the API server has not carried out: they keep no other step waiting, but a card that is to get
         # room gets it from one pod, as long as an answer is awaited.
         self._tried = {key: state.trying for key, state in self.states.items() if state.trying is not None}
+        # The API server may have carried out already what its answer is awaited of.
+        self._asked = {key.uid for key, trying in self._tried.items() if trying.next_s is None}
         for key, state in self.states.items():
             if state.under_way is not None:
                 self._occupy(key.uid, state.under_way)
@@ -96,17 +99,22 @@ class Gate:
         is_stronger = rung is not None and entry.step > rung
         is_kill = rung is not None and entry.do is entry.rule.steps[rung].do is Do.KILL
         hastens = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
-        held = (standing, None) if standing is not None else self._held(entry, hastens=hastens)
+        held = self._held(entry, hastens=hastens) if standing is None else self._held_standing(entry, standing)
         if held is None:
             self._let_through(entry, hastens=hastens)
             return replace(entry, taken=True, hastens=hastens)
         brake, lets_go_in_s = held
-        # That a deed is not begun again while it is under way, or being tried, is no news.
-        own = brake is Brake.PENDING and (entry.trying is not None or (under_way is not None and not is_stronger))
+        # That a deed is not begun again while it is under way, or being tried, is no news; nor is any of its consequences.
+        goes_on = entry.trying is not None or (under_way is not None and not is_stronger)
+        own = brake is Brake.PENDING and (goes_on or standing is Brake.PENDING or self._is_ending(entry))
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_news = not own and brake.value not in state.reported
         return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, news=is_news)
+
+    def _held_standing(self, entry: PlanEntry, brake: Brake) -> _Held:
+        wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
+        return brake, None if wait_s is None else self._seconds_until(wait_s)
 
     def _held(self, entry: PlanEntry, *, hastens: bool) -> _Held | None:
         """The brake that holds back a due step which could be acted on.
@@ -118,8 +126,7 @@ class Gate:
             return Brake.MAINTENANCE, None
         busy_until_s = None if hastens else self._busy_until_s(entry)
         if busy_until_s is not None:
-            wait_s = busy_until_s - self._now.boottime_s
-            return Brake.PENDING, max(wait_s, 0.0) if math.isfinite(wait_s) else None
+            return Brake.PENDING, self._seconds_until(busy_until_s)
         if self.conditions.pods_stale:
             return Brake.STALE, None
         counted = None if hastens or entry.trying is not None else self._counted(entry)
@@ -148,11 +155,18 @@ class Gate:
             return None
         return waits[0][0], entry.due_in_s + max(wait_s for _, wait_s in waits)
 
+    def _seconds_until(self, at_s: float) -> float | None:
+        return max(at_s - self._now.boottime_s, 0.0) if math.isfinite(at_s) else None
+
     def _standing_brake(self, entry: PlanEntry) -> Brake | None:
-        """The brakes that time does not lift."""
-        is_spared = entry.do is Do.EVICT and against_evicting(entry.assessment.pod) is not None
-        if entry.assessment.protected is not None or is_spared:
-            return Brake.PROTECTED
+        """The brakes that time does not lift.
+
+        A pod that terminates while a deed of ours is under way on it is not protected from us: the deed is pending.
+        """
+        spared = against_evicting(entry.assessment.pod) if entry.do is Do.EVICT else None
+        why = entry.assessment.protected or spared
+        if why is not None:
+            return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_hit(entry) else Brake.PROTECTED
         needs_victim = entry.do is Do.KILL and not entry.victim
         return Brake.UNKNOWN_CONTAINER if needs_victim else None
 
@@ -172,6 +186,16 @@ class Gate:
             return
         observes = entry.assessment.observes
         self._memory[observes] = self._memory[observes].note(owner_of(entry.assessment.pod), Begun(now_s))
+
+    def _is_hit(self, entry: PlanEntry) -> bool:
+        """Whether a deed of ours is under way on the account, its victim or the whole pod."""
+        is_own = self.states[entry.account].under_way is not None
+        return is_own or self._is_ending(entry) or (entry.account.uid, entry.victim) in self._busy
+
+    def _is_ending(self, entry: PlanEntry) -> bool:
+        """Whether a deed of ours is ending the whole pod, or the API server is being asked to."""
+        uid = entry.account.uid
+        return (uid, None) in self._busy or uid in self._asked
 
     def _occupy(self, uid: str, under_way: UnderWay) -> None:
         until_s = math.inf if under_way.until_s is None else under_way.until_s

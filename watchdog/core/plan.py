@@ -100,6 +100,8 @@ class Result(StrEnum):
 class Outcome:
     """What came of one plan entry. `reason` says it in a few words; `signalled` are the processes that got a signal.
 
+    `for_owner` says it to the pod's owner where `reason` is only good for the operator.
+
     `deed` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
     conclusive reading not above the mark, plus `for`, to the first signal; `release_s` from the first signal to the
     memory seen free. `victims` say for people what the processes were.
@@ -109,6 +111,7 @@ class Outcome:
     result: Result
     at: Now
     reason: str = ""
+    for_owner: str = ""
     signalled: tuple[ProcessKey, ...] = ()
     victims: tuple[str, ...] = ()
     deed: int | None = None

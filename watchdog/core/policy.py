@@ -220,7 +220,7 @@ class Safety:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The whole policy. `later` names settings that this version reads but cannot follow: `run` then observes."""
+    """The whole policy."""
 
     sha256: str
     source: str
@@ -239,7 +239,6 @@ class Policy:
     capacity: Capacity | None = None
     events_in_observe: bool = False
     contact: str = ""
-    later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Final
 
 from watchdog.core.model import Now, Place, Pod
 from watchdog.core.policy import Protect
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000  # scheduling.SystemCriticalPriority of k8s.io/kubernetes
+TERMINATING: Final = "it is terminating and its grace period has not passed"
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -25,7 +27,7 @@ def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str |
     if pod.priority is not None and pod.priority >= SYSTEM_CRITICAL_PRIORITY:
         return "its priority is system-critical"
     if pod.deletion_deadline_s is not None and now.wall_s <= pod.deletion_deadline_s:
-        return "it is terminating and its grace period has not passed"
+        return TERMINATING
     return _by_policy(pod, protect)
 
 

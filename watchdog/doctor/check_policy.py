@@ -1,4 +1,4 @@
-"""The policy: is it there, is it right, can it be followed."""
+"""The policy: is it there, is it right, and does the daemon go by it."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,16 +18,10 @@ def check_policy(facts: PolicyFacts) -> Iterable[Finding]:
     policy = facts.policy
     yield topic.POLICY.say("valid", path=facts.path)
     yield topic.MODE.say(policy.mode)
-    later = set(policy.later)
     for text in policy.warnings:
-        if text.partition(":")[0] not in later:
-            yield topic.WARNINGS.say("warning", warning=text)
+        yield topic.WARNINGS.say("warning", warning=text)
     if not policy.warnings:
         yield topic.WARNINGS.say("none")
-    if later:
-        yield topic.FOLLOWED.say("not", settings=", ".join(policy.later))
-    else:
-        yield topic.FOLLOWED.say("all")
 
 
 def check_running(facts: PolicyFacts, listen: ListenFacts) -> Iterable[Finding]:

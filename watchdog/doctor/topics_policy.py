@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from watchdog.doctor.finding import ENFORCING, Topic, missing, ok, warning
+from watchdog.doctor.finding import Topic, missing, ok, warning
 
 POLICY: Final = Topic(
     name="policy",
@@ -32,15 +32,6 @@ WARNINGS: Final = Topic(
         "warning": warning("odd: {warning}", "change the policy if it is not meant"),
     },
 )
-FOLLOWED: Final = Topic(
-    name="policy_followed",
-    means="This version follows every setting of the policy; as long as it does not, it only observes.",
-    purposes=ENFORCING,
-    cases={
-        "all": ok("every setting of the policy is followed"),
-        "not": missing("not followed by this version: {settings}", "take these settings out of the policy"),
-    },
-)
 RUNNING: Final = Topic(
     name="policy_running",
     means="The daemon that answers on `--listen` goes by this very policy.",
@@ -56,4 +47,4 @@ RUNNING: Final = Topic(
         ),
     },
 )
-TOPICS: Final = (POLICY, RUNNING, MODE, WARNINGS, FOLLOWED)
+TOPICS: Final = (POLICY, RUNNING, MODE, WARNINGS)

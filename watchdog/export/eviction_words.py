@@ -5,7 +5,7 @@ from typing import Final
 from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES
 from watchdog.core.ledger import Trying
 from watchdog.core.units import format_duration
-from watchdog.export.phrases import inert
+from watchdog.export.phrases import said
 
 _LONGEST: Final = 400
 _BOUND: Final = f"at most {MOST_TRIES} times in {format_duration(GIVE_UP_AFTER_S)}"
@@ -24,7 +24,7 @@ def trying_because(trying: Trying) -> str:
 
 def refusal(reason: str, limit: int = _LONGEST) -> str:
     """What the API server said, made harmless, as a part of a sentence."""
-    return inert(reason, limit).rstrip(".")
+    return said(reason, limit)
 
 
 def _ordinal(number: int) -> str:

@@ -9,8 +9,9 @@ from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.advice import advice
 from watchdog.export.clauses import Terms, amount_used, holder, mark, signals, terms, victims
 from watchdog.export.idle_words import observing_because
-from watchdog.export.phrases import elapsed_s, inert, span
+from watchdog.export.phrases import elapsed_s, inert, said, span
 
+_LONGEST_REASON: Final = 600
 _ENDS: Final = {
     Result.FAILED: "failed",
     Result.BLOCKED: "was blocked",
@@ -46,7 +47,7 @@ def _what(outcome: Outcome) -> str:
     if outcome.result is Result.OBSERVED:
         why = observing_because(entry.assessment) if entry.assessment.observes else "it only observes here"
         return f"The watchdog would {base} {whom}, {over}; {why}, so nothing was done."
-    reason = f": {inert(outcome.reason)}" if outcome.reason else ""
+    reason = f": {said(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
     return f"The watchdog was to {base} {whom}, {over}; this {_ENDS[outcome.result]}{reason}."
 
 

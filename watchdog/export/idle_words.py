@@ -16,7 +16,6 @@ _SUSPENDED: Final = {
     "stop_file": "the stop file",
     "node_annotation": "the annotation of the node",
     "node_unknown": "the node's own object is not known",
-    "policy_not_followed": "the policy has settings that this version can't follow",
 }
 
 

@@ -114,7 +114,7 @@ def is_eviction(context: Row) -> bool:
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """Say what came of a kill or an eviction."""
     doing, done = ("evicting", "evicted") if is_eviction(context) else ("killing", "killed")
-    why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    why = f": {said(reason, 600)}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
         return f"{_title(context)}: {_victim(context)} was {done}{rule}{why}."
@@ -126,7 +126,7 @@ def released_sentence(context: Row, release_s: float | None, reason: str) -> str
     if release_s is not None:
         begun = "the eviction was accepted" if is_eviction(context) else "the first signal"
         return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
-    why = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    why = f": {said(reason, 600)}" if reason else ""
     if is_eviction(context):
         return f"{_title(context)}: its memory is not waited for any more{why}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."

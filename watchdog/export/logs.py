@@ -127,6 +127,10 @@ class Log:
         """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
         self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
 
+    def inform(self, message: str) -> None:
+        """A line about something that has been done, and that nobody has to look at."""
+        self._logger.info("info", message=message)
+
     def warn(self, message: str) -> None:
         """A line about something that an operator should look at."""
         self._logger.warning("warning", message=message)

@@ -35,6 +35,18 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}..{text[len(text) - tail :]}"
 
 
+def said(text: str, limit: int) -> str:
+    """Make what somebody else said harmless, without its full stop; what is too long ends at a word.
+
+    The middle of a sentence has its verb: only names are cut there.
+    """
+    text = inert(text, 4096).rstrip(".")
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 3]
+    return f"{kept.rpartition(' ')[0] or kept}..."
+
+
 def clip(text: str, size: int) -> str:
     """Cut a text to `size` bytes of UTF-8, at a character's border; what cannot be encoded becomes `?`."""
     data = text.encode("utf-8", errors="replace")

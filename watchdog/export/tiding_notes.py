@@ -14,7 +14,7 @@ from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.export.advice import advice
 from watchdog.export.idle_words import observing_because
-from watchdog.export.phrases import clip, inert
+from watchdog.export.phrases import clip, inert, said
 from watchdog.export.words import LONGEST_NOTE, fit, misdeclared_note, note_writer, outcome_note
 
 # What happened has the larger part of a note; of the rest whatever is too long is left out, whom to ask as the last.
@@ -46,7 +46,8 @@ def due_note(
 def blocked_note(outcome: Outcome, report: CycleReport) -> str:
     """Say that an eviction was not possible, and why."""
     entry, policy = outcome.entry, report.policy
-    reason = f": {clip(inert(outcome.reason), _LONGEST_REASON).rstrip('.')}" if outcome.reason else ""
+    why = outcome.for_owner or outcome.reason
+    reason = f": {clip(said(why, _LONGEST_REASON), _LONGEST_REASON)}" if why else ""
     end = f"The eviction is blocked{reason}. {_AGAIN}" if outcome.result is Result.BLOCKED else f"It failed{reason}."
 
     def head(size: int) -> str:

@@ -9,7 +9,7 @@ from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.export.journal_read import HistoryRow
 from watchdog.export.news import Event
-from watchdog.export.phrases import clock_time, inert
+from watchdog.export.phrases import clock_time, inert, said
 
 _ENDS: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.EXPLAINED})
 _HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
@@ -76,11 +76,11 @@ def _hindrance(deed: _Deed, now_s: float) -> str:
         return ""
     ended = deed.ended
     if ended is not None and ended.result in (*_HALF_DONE, Result.GONE) and ended.reason:
-        return f"The reason: {inert(ended.reason, 400).rstrip('.')}."
+        return f"The reason: {said(ended.reason, 600)}."
     if deed.blocked is None or not deed.blocked.reason:
         return ""
     since = clock_time(deed.blocked.wall_s, now_s)
-    return f"It was blocked at {since}: {inert(deed.blocked.reason, 400).rstrip('.')}."
+    return f"It was blocked at {since}: {said(deed.blocked.reason, 600)}."
 
 
 _END: Final[dict[str, str]] = {
@@ -107,7 +107,7 @@ def _signals(deed: _Deed, now_s: float) -> str:
     first = dict(reversed(sent))
     told = " and ".join(f"{name} at {clock_time(at_s, now_s)}" for name, at_s in sorted(first.items(), key=_moment))
     reason = deed.ended.reason if deed.ended is not None and deed.ended.result in _HALF_DONE else None
-    because = f": {inert(reason, 400).rstrip('.')}" if reason else ""
+    because = f": {said(reason, 600)}" if reason else ""
     if deed.ended is not None and deed.ended.result == Result.INTERRUPTED and "SIGKILL" not in first:
         return f"Its processes got {told}, and no SIGKILL was sent{because}."
     return f"Its processes got {told}{because}."
@@ -123,4 +123,4 @@ def _release(deed: _Deed, now_s: float) -> str:
     at, reason = clock_time(deed.released.wall_s, now_s), deed.released.reason
     if reason is None:
         return f"Its memory was seen free at {at}."
-    return f"Its memory had not been seen free at {at}: {inert(reason, 400).rstrip('.')}."
+    return f"Its memory had not been seen free at {at}: {said(reason, 600)}."

@@ -84,7 +84,7 @@ def delay_note(entry: PlanEntry) -> str:
     """Say that an eviction has not come about yet, and why, in at most 1 kB of UTF-8."""
 
     def write(limit: int) -> str:
-        why = refusal(entry.trying.refused, max(limit, 120)) if entry.trying is not None else ""
+        why = refusal(entry.trying.refused, _longest_reason(limit)) if entry.trying is not None else ""
         what = f"{_deed(_VERBS[entry.do].doing, entry, None, limit)} has not come about yet {AGAIN}: {why}"
         return f"{capital(holder(entry.assessment, limit))}: {what}{_by(entry, limit)}."
 
@@ -186,7 +186,11 @@ def _by(entry: PlanEntry, limit: int) -> str:
 
 
 def _reason(outcome: Outcome, limit: int) -> str:
-    return f": {inert(outcome.reason, max(limit, 120)).rstrip('.')}" if outcome.reason else ""
+    return f": {refusal(outcome.reason, _longest_reason(limit))}" if outcome.reason else ""
+
+
+def _longest_reason(limit: int) -> int:
+    return max(3 * limit, 120)
 
 
 class _Verb(NamedTuple):

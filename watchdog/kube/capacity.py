@@ -5,7 +5,6 @@ node advertises differ from what it has to offer. While nothing differs nothing 
 """
 
 import threading
-from dataclasses import dataclass
 
 from watchdog import clock
 from watchdog.core.capacity import Settling, advertised, offered
@@ -15,15 +14,8 @@ from watchdog.kube.answers import Answer, ApiError
 from watchdog.kube.capacity_pace import PATIENCE, CapacityPace
 from watchdog.kube.capacity_patch import Change, is_outrun, quantity, send
 from watchdog.kube.client import Api
+from watchdog.kube.note import Note
 from watchdog.kube.notices import Notices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityNote:
-    """What an operator should know of it, in a sentence."""
-
-    text: str
-    is_problem: bool = False
 
 
 class CapacityKeeper:
@@ -66,12 +58,12 @@ class CapacityKeeper:
                 self._thread.start()
             self._condition.notify()
 
-    def take_notes(self) -> tuple[CapacityNote, ...]:
+    def take_notes(self) -> tuple[Note, ...]:
         """What there is to say since the last time."""
         with self._condition:
             changes, self._changes = self._changes, []
-        trouble = (CapacityNote(text=text, is_problem=True) for text in self._trouble.take())
-        return (*(CapacityNote(text=text) for text in changes), *trouble)
+        trouble = (Note(text=text, is_problem=True) for text in self._trouble.take())
+        return (*(Note(text=text) for text in changes), *trouble)
 
     def rest(self) -> None:
         """Ask for nothing until `keep` is called again: another daemon may be at it."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from watchdog.kube.note import Note
+
 TOLERANCE_S: Final = 60.0  # nothing here breaks by less; NTP keeps it under one
 
 
@@ -33,7 +35,7 @@ class ClockNotes:
     def __init__(self) -> None:
         self._apart = False
 
-    def take(self, offset: float | None) -> tuple[str, ...]:
+    def take(self, offset: float | None) -> tuple[Note, ...]:
         """What there is to say now, given how far the server's clock was ahead by its last answer."""
         if offset is None:
             return ()
@@ -43,16 +45,15 @@ class ClockNotes:
             return ()
         self._apart = apart
         if not apart:
-            return ("this node's clock and the API server's agree again",)
+            return (Note(text="this node's clock and the API server's agree again"),)
         # Whole minutes: the server's Date has whole seconds, and the answer was on its way for a while.
         which = "behind" if offset > 0 else "ahead of"
-        return (
-            (
-                f"this node's clock is {_roughly(abs(offset))} {which} the API server's: certificates may be refused, "
-                "`active` hours of rules and deadlines of pods that end come at a wrong time, and so are the times in "
-                "the journal and in Events; see which of the two is right (`date -u` on both), and set the other one"
-            ),
+        text = (
+            f"this node's clock is {_roughly(abs(offset))} {which} the API server's: certificates may be refused, "
+            "`active` hours of rules and deadlines of pods that end come at a wrong time, and so are the times in "
+            "the journal and in Events; see which of the two is right (`date -u` on both), and set the other one"
         )
+        return (Note(text=text, is_problem=True),)
 
 
 def _roughly(seconds: float) -> str:

@@ -4,13 +4,14 @@ It never falls back to deleting. What each answer means is from the server's own
 k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go, 1.34).
 """
 
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
-from watchdog.core.eviction import Answer, Attempt, Reply
+from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, Reply
 from watchdog.core.model import Gap, Pod
 from watchdog.kube.answers import Answer as ApiAnswer
 from watchdog.kube.answers import ApiError, ApiUnreachableError
@@ -174,7 +175,18 @@ def _refused(attempt: Attempt, answer: ApiAnswer, what: str) -> Reply:
         return _again(attempt, Answer.LATER, sentence, answer)
     if answer.status == 403 and "admission webhook" in answer.message:
         sentence = f"{what}: an admission webhook of the cluster refuses it: {answer.message}"
-    return _reply(attempt, Answer.REFUSED, sentence)
+    reply = _reply(attempt, Answer.REFUSED, sentence)
+    return replace(reply, for_owner=FORBIDDEN) if _lacks_right(answer) else reply
+
+
+def _lacks_right(answer: ApiAnswer) -> bool:
+    """Whether it is the account that may not, rather than this pod or the cluster's own checks of it.
+
+    An authorizer's refusal says `User "..." cannot create resource "pods/eviction"` (forbiddenMessage in
+    k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
+    """
+    is_denied = answer.status == 403 and 'User "' in answer.message and " cannot " in answer.message
+    return answer.status == 401 or is_denied
 
 
 def _gone(attempt: Attempt, why: str) -> Reply:

@@ -36,7 +36,7 @@ class NodeFeed(Feed[Node, Node]):
             path="/api/v1/nodes",
             list_kind="NodeList",
             selector={"fieldSelector": f"metadata.name={name}"},
-            heartbeat=False,
+            heartbeat=True,  # an annotation on it can switch enforcement off
             make_shelf=lambda: Shelf(decode, namespaced=False),
         )
         super().__init__(api, Kind(resource=resource, thread="api-node", reason=GapReason.NODE, gather=gather), bell)
