@@ -43,10 +43,10 @@ def test_what_is_named_is_read(tmp_path: Path) -> None:
     ("options", "rules", "expected"),
     [
         ({}, (rule(step()),), []),
-        ({}, (BY_NODE,), ["there is no way to the labels of the node (rules by node): give --kubeconfig"]),
+        ({}, (BY_NODE,), ["there is no way to the labels of nodes (rules by node): give --kubeconfig"]),
         ({}, (BY_NAMESPACE, ALSO), ["there is no way to the labels of namespaces (rules by team, also): give --k"]),
-        ({}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of the node", "there is no way to the labels of n"]),
-        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of the node"]),
+        ({}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes", "there is no way to the labels of n"]),
+        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes"]),
         ({"namespaces": FILE, "node_object": FILE}, (BY_NODE, BY_NAMESPACE), []),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_source_that_a_rule_needs_is_missed(
     for warning, words in zip(warnings, expected, strict=True):
         assert warning.startswith(words)
         assert "has no rule and is left alone" in warning
-        option = "--node-object" if "of the node" in warning else "--namespaces"
+        option = "--node-object" if "of nodes" in warning else "--namespaces"
         assert f"give --kubeconfig FILE, or {option} FILE with --pods; " in warning
 
 

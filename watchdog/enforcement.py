@@ -78,6 +78,11 @@ def remedies(journal: Path, node: str) -> dict[str, str]:
     return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}
 
 
+def remedy_on(reason: str, node: str) -> str | None:
+    """The remedy for a reason on a node of which only the name is known; None for a reason of a later daemon."""
+    return _annotated(node) if reason == "node_annotation" and node else REMEDIES.get(reason)
+
+
 def ignored_mode(value: str) -> str:
     """Say that the node's annotation has a value which means nothing."""
     return f"the node's annotation {MODE} is ignored: it is {value[:100]!r}, and can only say observe, never more force"

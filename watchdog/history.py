@@ -29,8 +29,8 @@ _COLOURS: Final = {
     **dict.fromkeys(
         ("warned", "withheld", "suspended", "policy_refused", "gap_began", "misdeclared", "breaker_opened"), YELLOW
     ),
-    **dict.fromkeys(("evict_blocked", "evict_delayed"), YELLOW),
-    **dict.fromkeys(("released", "resumed", "gap_ended", "breaker_closed"), GREEN),
+    **dict.fromkeys(("evict_blocked", "evict_delayed", "pods_stale"), YELLOW),
+    **dict.fromkeys(("released", "resumed", "gap_ended", "breaker_closed", "pods_fresh"), GREEN),
 }
 
 

@@ -156,14 +156,16 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
     """Warnings of what the rules of a policy need and nothing gives, each in a sentence."""
     if uses_api(options):
         return ()
+    by_node = [rule.name for rule in policy.rules if rule.match.node_labels]
+    by_namespace = [rule.name for rule in policy.rules if rule.match.namespace_labels]
     needs = (
-        ("--node-object", options.node_object, [rule.name for rule in policy.rules if rule.match.node_labels]),
-        ("--namespaces", options.namespaces, [rule.name for rule in policy.rules if rule.match.namespace_labels]),
+        ("nodes", "--node-object", options.node_object, by_node),
+        ("namespaces", "--namespaces", options.namespaces, by_namespace),
     )
     unmatched = (
-        f"no {option} FILE, and rules match by its labels ({', '.join(names)}): a pod that one of them may be for has "
-        "no rule and is left alone"
-        for option, file, names in needs
+        f"there is no way to the labels of {what} (rules {', '.join(names)}): give --kubeconfig FILE, or {option} FILE "
+        "with --pods; a pod that one of these rules may be for has no rule and is left alone"
+        for what, option, file, names in needs
         if names and file is None
     )
     evicts = needs_of(policy).evict

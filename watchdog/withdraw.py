@@ -15,6 +15,8 @@ from watchdog.kube.client import Api
 
 # The node's object is written by its kubelet too: a change that came too late is made on what is there by now.
 _ATTEMPTS: Final = 5
+# The policy goes by the node of the pod that the token is bound to (watchdog.kube.admission).
+_ELSEWHERE: Final = "run it in the daemon's pod, or as an administrator"
 
 
 class WithdrawError(WatchdogError):
@@ -66,7 +68,8 @@ def _withdraw(api: Api, name: str, resource: str) -> str:
                 "are scheduled, follows with the kubelet's next status (10 s). Pods that have it go on"
             )
         if not is_outrun(answer):
-            raise WithdrawError(answer.sentence(f"taking {resource} back from node {name}"))
+            what = f"taking {resource} back from node {name}"
+            raise WithdrawError(answer.sentence(what, against_policy=_ELSEWHERE))
     raise WithdrawError(f"node {name} was changed by somebody else each time; try again")
 
 

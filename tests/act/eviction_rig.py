@@ -115,11 +115,14 @@ class World:
         """A whole pass."""
         return self.close(self.open(second, **conditions))
 
-    def answer(self, answer: Answer, reason: str = "", wait_s: float = 5.0, *, number: int = -1) -> None:
+    def answer(
+        self, answer: Answer, reason: str = "", wait_s: float = 5.0, *, number: int = -1, for_owner: str = ""
+    ) -> None:
         """Let the API answer a try (the last one), and the daemon wake up for it."""
         assert isinstance(self.api, Answers)
         ticket = self.tries[number].ticket
-        self.api.replies.append(Reply(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s))
+        reply = Reply(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s, for_owner=for_owner)
+        self.api.replies.append(reply)
         self.wake()
 
     def wake(self, second: float | None = None) -> None:

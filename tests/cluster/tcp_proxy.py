@@ -174,9 +174,9 @@ class TcpProxy:
     def _pump(self, pipe: _Pipe, *, answers: bool) -> None:
         source = pipe.server if answers else pipe.client
         assert source is not None
-        source.settimeout(_TICK_S)
         while not pipe.closed:
             try:
+                source.settimeout(_TICK_S)  # the other pump may have closed it
                 data = source.recv(_CHUNK)
                 if not data:
                     break

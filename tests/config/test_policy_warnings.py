@@ -60,6 +60,7 @@ def rule(name: str, match: str) -> str:
             "declaration[0].limit_annotation: says nothing",
         ),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
+        ('stale_after = "2m"\n', "stale_after: is shorter than 2m40s: on a quiet cluster"),
         ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: protects nobody"),
         ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
         ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),

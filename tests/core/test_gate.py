@@ -216,7 +216,7 @@ NEVER = pod("a", namespace="kube-system")
         (None, -1, pod("a"), (Brake.PROTECTED, True)),
         (OURS, 20, NEVER, (Brake.PROTECTED, True)),
     ],
-    ids=["evicted by us", "its grace over", "killed by us", "by another", "by another, grace over", "protected besides"],
+    ids=["evicted by us", "grace over", "killed by us", "by another", "by another, grace over", "protected besides"],
 )
 def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     under_way: UnderWay | None, deadline: float, who: Pod, held: tuple[Brake, bool]

@@ -109,8 +109,26 @@ def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
 @pytest.mark.parametrize(
     ("first", "node", "words"),
     [
-        (BY_NODE, NAMELESS, ("labels of node n1", "rule by node matches", "the gap `node n1` has the cause", "with --pods: give --node-object FILE")),
-        (BY_NAMESPACE, NODE, ("labels of namespace ns", "rule by namespace matches", "the gap `namespaces` has the cause", "with --pods: give --namespaces FILE")),
+        (
+            BY_NODE,
+            NAMELESS,
+            (
+                "labels of node n1",
+                "rule by node matches",
+                "the gap `node n1` has the cause",
+                "with --pods: give --node-object FILE",
+            ),
+        ),
+        (
+            BY_NAMESPACE,
+            NODE,
+            (
+                "labels of namespace ns",
+                "rule by namespace matches",
+                "the gap `namespaces` has the cause",
+                "with --pods: give --namespaces FILE",
+            ),
+        ),
     ],
 )
 def test_a_pod_whose_rule_is_not_known_is_left_alone(first: object, node: Node, words: tuple[str, ...]) -> None:

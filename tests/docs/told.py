@@ -72,6 +72,10 @@ def _reports() -> Iterator[CycleReport]:
     for refused in ("the API server is away", "it is away still"):
         trying = Trying(step=evicting.definition.signature, tries=2, until_s=at(600).boottime_s, refused=refused)
         yield replace(quiet(69), plan=replace(quiet(69).plan, entries=(replace(evicting, trying=trying),)))
+    for by_file in (False, True):
+        old = replace(quiet(80).pods, synced=at(80), by_file=by_file)
+        yield from (quiet(second, pods=old) for second in (80, 300))
+        yield quiet(301)
     base = quiet(70)
     yield from (replace(base, plan=replace(base.plan, entries=(each,))) for each in withheld())
 

@@ -92,6 +92,7 @@ def _gap(reason: GapReason, what: str) -> Gap:
 
 NO_PODS: Final = replace(GOOD.cluster.pods, pods=())
 NO_LIST: Final = PodList(gaps=(_gap(GapReason.PODS, "pods"),))
+NOT_STARTED: Final = replace(container(), ids=frozenset())
 NODE_GAP: Final = _gap(GapReason.NODE, "node n1")
 UNKNOWN: Final = Node(name="n1", known=False)
 BY_NODE: Final = policy(rule(match=Match(node_labels={"pool": "gpu"})))
@@ -181,6 +182,9 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("api", GOOD_API),
         ("api_empty", within(GOOD_API, pods=NO_PODS)),
         ("api_unread", within(GOOD_API, pods=NO_LIST)),
+    ),
+    "pods_containers": (
+        ("none_started", within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", NOT_STARTED),)))),
     ),
     "node_object": (
         ("read", GOOD_API),

@@ -122,28 +122,21 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
     facts = replace(facts, kubeconfig=None)
     name = "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog"
     usual = replace(facts, account=replace(facts.account, name=name))
-    pairs = {
-        ("kubectl -n gpu-memory-watchdog exec watchdog-x -- gpu-watchdog rights |", usual, "/etc/gpu-watchdog/policy.toml"),
-        (
-            "kubectl -n gpu exec watchdog-x -- gpu-watchdog rights --policy policy.toml --namespace gpu "
-            "--service-account watchdog |",
-            facts,
-            "policy.toml",
-        ),
-        (
-            "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog rights |",
-            replace(usual, account=replace(usual.account, pod="")),
-            "/etc/gpu-watchdog/policy.toml",
-        ),
-    }
-    for command, said, path in pairs:
-        spoilt = replace(GOOD_API, api=said, policy=replace(GOOD_API.policy, path=Path(path)))
+    nameless = replace(usual, account=replace(usual.account, pod=""))
+    where = Path("/etc/gpu-watchdog/policy.toml")
+    other = "rights --policy policy.toml --namespace gpu --service-account watchdog"
+    for said, path, command in (
+        (usual, where, "-n gpu-memory-watchdog exec watchdog-x -- gpu-watchdog rights"),
+        (nameless, where, "-n gpu-memory-watchdog exec POD -- gpu-watchdog rights"),
+        (facts, Path("policy.toml"), f"-n gpu exec watchdog-x -- gpu-watchdog {other}"),
+    ):
+        spoilt = replace(GOOD_API, api=said, policy=replace(GOOD_API.policy, path=path))
         (finding,) = [each for each in _wrong(spoilt) if each.name == "right_evict"]
-        assert finding.remedy == f"as an administrator: `{command} kubectl apply -f -`"
+        assert finding.remedy == f"as an administrator: `kubectl {command} | kubectl apply -f -`"
 
 
 def test_what_a_missing_right_is_in_the_way_of() -> None:
-    """Without pods nothing can be observed; without node, namespaces or evictions not enforced; Events hinder nobody."""
+    """Without pods nothing can be observed; without node, namespaces or evictions not enforced; Events: no matter."""
     stands = {
         (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
         for right in ALL_RIGHTS

@@ -235,6 +235,10 @@ def test_what_holds_for_the_whole_node_is_said(site: Site) -> None:
     """That nothing is enforced here is said with its remedy; that the pod list is stale, with its age."""
     site.board.publish(quiet(enforcing=False, suspended=("stop_file",)))
     assert "kills and evicts nobody on this node, although it should: the file `stop` beside the journal" in site.text()
+    site.board.publish(quiet(enforcing=False, suspended=("node_annotation",)))
+    text = site.text()
+    assert "`kubectl annotate node n1 gpu-memory-watchdog/mode-` takes it away" in text
+    assert text.index("kills and evicts nobody") < text.index("Pod a/trainer uses"), "what does not come, comes last"
     site.board.publish(quiet(enforcing=False))
     assert "The watchdog only observes on this node: it works everything out and records it, and does" in site.text()
     site.board.publish(quiet(pods=PodList(pods=(trainer(),), synced=at(-300))))

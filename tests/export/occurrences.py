@@ -23,6 +23,11 @@ from watchdog.core.tiding import Tiding
 from watchdog.export.tidings import Tidings
 
 EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
+# The API server's own words for it, in its own grammar, and the remedy.
+BUDGET = (
+    "the disruption budget trainer-pdb needs 1 healthy pods and has 1 currently; more healthy pods, or a looser "
+    "budget, let it through"
+)
 OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
@@ -59,7 +64,7 @@ def misdeclaring(text: str = "900Gi", **more: object) -> CycleReport:
 @cache
 def occurrences() -> dict[str, Tiding]:
     """The occurrence of each reason that docs/events.md shows."""
-    blocked = outcome(evicting(), Result.BLOCKED, reason="PodDisruptionBudget trainers allows no disruption now")
+    blocked = outcome(evicting(), Result.BLOCKED, reason=BUDGET)
     held = withheld(Brake.OWNER_BACKOFF, lets_go_in_s=250.0)
     observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
     found = told(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.act.eviction_rig import EVICT_AT_ONCE, World
+from tests.export.build import quiet
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
-from watchdog.core.eviction import Answer
+from watchdog.core.eviction import FORBIDDEN, Answer
 from watchdog.core.ledger import Trying
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import JournalLimits
@@ -18,9 +19,11 @@ from watchdog.export.explanation import explanation
 from watchdog.export.journal import Journal
 from watchdog.export.journal_read import HistoryRow, history
 from watchdog.export.news import Event, News
+from watchdog.export.phrases import said
 from watchdog.export.status import status_document
 from watchdog.export.status_read import Part
 from watchdog.export.tally import Tally
+from watchdog.export.tiding_notes import blocked_note
 from watchdog.export.why import account_paragraphs
 from watchdog.export.why_deed import deed_sentences
 from watchdog.export.why_past import told
@@ -171,6 +174,13 @@ def test_words_of_the_server_are_made_harmless() -> None:
     assert len(text) < 600
 
 
+def test_what_is_too_long_ends_at_a_word() -> None:
+    """A sentence whose middle is cut out has lost its verb."""
+    assert said("pods are forbidden: the user cannot evict.", 41) == "pods are forbidden: the user cannot evict"
+    assert said("pods are forbidden: the user cannot evict", 40) == "pods are forbidden: the user cannot..."
+    assert len(said("x" * 9999, 400)) == 400
+
+
 def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
     """Intended, blocked, evicted, free: in this order, in sentences that call it an eviction."""
     rows = story(tmp_path / "journal.db")
@@ -251,6 +261,54 @@ def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: Answer, end: s
     assert what.endswith(f"Of that eviction: {end}.")
     assert reason == "The reason: the reason is this."
     assert [text for event, text in world.items if event == "evict_ended"]
+
+
+NO_RIGHT = (
+    'evicting the pod: the API server answered 403: pods "pod-a" is forbidden: User '
+    '"system:serviceaccount:gpu-memory-watchdog:gpu-memory-watchdog" cannot create resource "pods/eviction" in API '
+    'group "" in the namespace "ns"; this account lacks the right: apply what `gpu-watchdog rights` prints for this '
+    "policy"
+)
+
+
+def test_a_missing_right_is_told_in_full_to_the_operator_and_in_short_to_the_owner() -> None:
+    """Who reads the log sees the verb and the remedy; the tenant, who can do neither, that the operator has to."""
+    world = Told()
+    world.tell(0)
+    world.answer(Answer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
+    world.tell(1)
+    assert f"failed: {NO_RIGHT} (rule r" in dict(world.items)["evict_ended"]
+    assert f"; this failed: {FORBIDDEN}. " in explanation(world.ended[-1], world.policy)
+    assert f" It failed: {FORBIDDEN}. " in blocked_note(world.ended[-1], quiet(1))
+
+
+def test_our_own_eviction_is_no_withholding() -> None:
+    """While the pod that we evict terminates, nothing is told but that it was evicted; `explain` says the same."""
+    world = Told()
+    world.tell(0)
+    deadline_s = at(31).wall_s
+    world.pods = (replace(OF_WEB, deletion_deadline_s=deadline_s),)
+    world.tell(1)  # the watch may be faster than the answer
+    world.answer(Answer.ACCEPTED)
+    for second in (2, 3, 32, 33):
+        status = world.tell(second)
+        assert [entry["withheld_by"] for entry in status["plan"]] == ["pending"]
+    world.used = {}
+    world.tell(34)
+    assert [event for event, _ in world.items] == [
+        *("policy_loaded", "evict_begun", "evict_ended", "released", "explained"),
+    ]
+    assert not any(world.tally.withheld.values())
+    assert "protected" not in why(status)
+
+
+def test_a_pod_that_somebody_else_ends_is_held_back() -> None:
+    """A pod that terminates by another hand is spared, and that is told."""
+    world = Told()
+    world.pods = (replace(OF_WEB, deletion_deadline_s=at(31).wall_s),)
+    status = world.tell(0)
+    assert [event for event, _ in world.items] == ["policy_loaded", "withheld"]
+    assert "This pod is never killed or evicted, whatever it uses: it is terminating" in why(status)
 
 
 def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:

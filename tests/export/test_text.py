@@ -119,8 +119,8 @@ def test_nothing_is_not_said_of_pods_that_are_not_known() -> None:
     """With a wrong --node all use is of unknown pods: that nobody would be acted on is no word of how much they use."""
     text = scan_text(Story(pods=()).see(trainer_node()))
     assert _section(text, "What would follow") == (
-        "Nothing of the pods that are known: no account is above the mark of a step. Nothing can be said of 3 processes "
-        "whose pods the list does not have."
+        "Nothing of the pods that are known: no account is above the mark of a step. "
+        "Nothing can be said of 3 processes whose pods the list does not have."
     )
 
 

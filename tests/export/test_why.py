@@ -88,6 +88,34 @@ def _gapped() -> CycleReport:
     return Story().see(trainer_node(None, gaps=gaps))
 
 
+def _of_others() -> CycleReport:
+    named = {
+        "labels of namespace a": "not read",
+        "labels of namespace team-b": "not read",
+        "namespace team-b": "odd",
+        "namespaces": "nothing is known",
+        "pod a/trainer": "odd",
+        "pod team-b/other": "odd",
+        "pods of node n1": "nothing is known",
+    }
+    gaps = tuple(Gap(reason=GapReason.PODS, what=what, why=why) for what, why in named.items())
+    return Story().see(trainer_node(None, gaps=gaps))
+
+
+def _ruleless() -> CycleReport:
+    gap = Gap(reason=GapReason.NAMESPACES, what="labels of namespace a", why="no labels")
+    report = assessed_as(rule=None, verdict=Verdict.UNKNOWN, rule_gap=gap)
+    return replace(report, snapshot=replace(report.snapshot, gaps=(gap,)))
+
+
+def _let_go() -> CycleReport:
+    silent = Gap(reason=GapReason.MAINTENANCE, what="NVML", why="the driver is upgraded")
+    seen = snapshot([use(pid, None) for pid in (101, 102)], trainer_node(1.0).processes.values(), gaps=(silent,))
+    return Story(conditions=Conditions(maintenance=True)).see(
+        replace(seen, blind=True), maintenance="the driver is upgraded"
+    )
+
+
 def _unknown_container() -> CycleReport:
     stray = process(7, "u1/main", place=Place(kind=PlaceKind.POD, pod="u1"))
     seen = snapshot([use(7, Gi)], [stray])
@@ -252,6 +280,29 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
             "learned: GPU-0 processes: call 1 failed; tried again. What could not be learned: GPU-0 more "
             "processes: call 3 failed; tried again. There is more that could not be learned: 2 things."
         ),
+    ),
+    (
+        "gaps of others",
+        _of_others,
+        (
+            "What could not be learned: labels of namespace a: not read. What could not be learned: pod a/trainer: "
+            "odd. What could not be learned: pods of node n1: nothing is known. The rule"
+        ),
+    ),
+    (
+        "rule unknown, once",
+        _ruleless,
+        "on a guess. Which rule is for it can't be said: no labels.",
+    ),
+    (
+        "maintenance",
+        _let_go,
+        "What pod a/trainer uses is not known while the GPUs' driver is let go. It may use",
+    ),
+    (
+        "maintenance, no guess",
+        _let_go,
+        "and nobody is killed or evicted on a guess. The rule for it",
     ),
     (
         "gaps of the node",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import pod_object
-from watchdog.core.eviction import Answer, Attempt, against_evicting
+from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, against_evicting
 from watchdog.kube.answers import Answer as ApiAnswer
 from watchdog.kube.client import Api
 from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
@@ -124,6 +124,16 @@ def test_what_an_answer_means(status: int, body: bytes, headers: dict[str, str],
     assert reason in reply.reason
     assert bool(reply.reason) is (answer is not Answer.ACCEPTED)
     assert (reply.wait_s > 0) is (answer in (Answer.BLOCKED, Answer.LATER, Answer.UNKNOWN))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_ours"),
+    [(403, NO_RIGHT, True), (401, EXPIRED, True), (403, WEBHOOK, False), (422, DENIED, False)],
+)
+def test_what_the_account_may_not_is_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
+    """Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does."""
+    reply = read_answer(attempt(), ApiAnswer(status, body, {}))
+    assert reply.for_owner == (FORBIDDEN if is_ours else "")
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])

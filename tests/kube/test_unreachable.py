@@ -197,7 +197,7 @@ def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
 
 def test_what_helps_against_an_admission_policy_is_up_to_who_asks() -> None:
     """More rights don't move an admission policy: whoever knows what it asks for says so, and no word of rights."""
-    refused = Answer(403, b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}', {})
-    said = refused.sentence("taking x back", against_policy="run it elsewhere")
+    body = b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}'
+    said = Answer(403, body, {}).sentence("taking x back", against_policy="run it elsewhere")
     assert said.endswith("denied request; run it elsewhere")
     assert "this account lacks the right: apply" in Answer(403, b"{}", {}).sentence("x", against_policy="elsewhere")

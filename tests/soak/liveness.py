@@ -32,7 +32,7 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
         book.put_off[fact.key] = book.put_off.get(fact.key, 0) + 1
         if book.put_off[fact.key] > most:
             mine = [e for e in planned.entries if e.account.uid == fact.key[0]]
-            said = [(e.account.container, e.account.gpu, e.step, e.due_in_s, e.withheld_by, e.taken) for e in mine]
+            said = [(e.step, e.do.value, e.due_in_s, e.withheld_by, e.assessment.protected) for e in mine]
             fail(LAW10, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {said}")
 
 
@@ -43,7 +43,9 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     steps = fact.rule.steps
     if ladder is None or ladder.failed or fact.allowed is None or fact.rule.mode == "observe":
         return False
-    if uid not in here.tenants or protected(fact.tenant, here.plan, now.wall_s) or here.tenants[uid] != fact.tenant:
+    # A pod whose grace is over only now was protected still when the reading was asked for.
+    is_spared = protected(fact.tenant, here.plan, now.wall_s - _SETTLES_S)
+    if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant:
         return False
     due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact.key, step)]
     if not due or any(step.do != "kill" for step in steps[due[0] :]):

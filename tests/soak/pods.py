@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.soak import processes
 from tests.soak.cluster import Box, Gi, Kind, Mi, Tenant
+from tests.soak.kernel import true_claim
 from tests.soak.truth import WATCHDOG
 from tests.soak.world import World
 
@@ -94,6 +95,9 @@ def delete(world: World) -> None:
         return
     if world.dice.random() < 0.3:
         world.cluster.remove(tenant.uid)
+        for task in world.kernel.living():
+            if task.pod == tenant.uid:  # nothing gives its lies away any more: see docs/safety.md
+                task.claim = true_claim(task.pod, task.container)
         world.say(f"pod went by force: {tenant.uid}")
         return
     _vanish(world, tenant)

@@ -124,7 +124,8 @@ def lie(world: World) -> None:
     others = [pod for pod in world.cluster.tenants if pod not in (task.pod, WATCHDOG)]
     lies = [CONTRADICTORY, UNREADABLE, Place(kind=PlaceKind.POD, pod="nobody", container=task.container)]
     seen = world.cluster.view.tenants.get(task.pod)
-    if others and seen is not None and any(box.known and box.cid == task.container for box in seen.boxes):
+    is_seen = seen is not None and any(box.known and box.cid == task.container for box in seen.boxes)
+    if others and is_seen and task.pod in world.cluster.tenants:
         # A known container under another pod's name: the list gives it away.
         lies.append(Place(kind=PlaceKind.POD, pod=world.dice.choice(others), container=task.container))
     task.claim = world.dice.choice(lies)

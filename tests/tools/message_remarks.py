@@ -215,6 +215,8 @@ CAUGHT: Final = frozenset(
 # What needs no remedy: it says what holds, or what to write follows from it.
 SELF_EVIDENT: Final = frozenset(
     {
+        # For the owner of a pod, who can do no more than ask; the operator has the cause and its remedy in the log.
+        "the watchdog may not evict pods in this cluster; its operator has to mend that",
         "<above> falls below <lower> of an earlier step",
         '<cause>; a mark is "110%" of allowed, "+512Mi" above allowed, or "20Gi"',
         "<text> ends when it begins; a whole day is 00:00-24:00",

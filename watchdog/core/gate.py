@@ -104,7 +104,7 @@ class Gate:
             self._let_through(entry, hastens=hastens)
             return replace(entry, taken=True, hastens=hastens)
         brake, lets_go_in_s = held
-        # That a deed is not begun again while it is under way, or being tried, is no news; nor is any of its consequences.
+        # That a deed is not begun again while it is under way, or being tried, is no news; nor is what it brings about.
         goes_on = entry.trying is not None or (under_way is not None and not is_stronger)
         own = brake is Brake.PENDING and (goes_on or standing is Brake.PENDING or self._is_ending(entry))
         if not own:

@@ -242,8 +242,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The pods of this node. `synced` is when the list was last known to be true; None: there is no source of pods."""
+    """The pods of this node. `synced` is when the list was last known to be true; None: there is no source of pods.
+
+    `by_file` says that they stand in a file which somebody else writes, and don't come from the API server.
+    """
 
     pods: tuple[Pod, ...] = ()
     synced: Now | None = None
     gaps: tuple[Gap, ...] = ()
+    by_file: bool = False

@@ -66,10 +66,16 @@ def _carries(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> boo
 
 
 def _node_gap(rule: Rule, node: Node) -> Gap:
-    why = f"rule {rule.name} matches by labels of the node, which are not known; give --node-object FILE"
+    why = (
+        f"rule {rule.name} matches by labels of the node, which are not known; by the API: the gap `node {node.name}` "
+        "has the cause; with --pods: give --node-object FILE"
+    )
     return Gap(reason=GapReason.NODE, what=f"labels of node {node.name}", why=f"{why}; {_LEFT_ALONE}")
 
 
 def _namespace_gap(rule: Rule, namespace: str) -> Gap:
-    why = f"rule {rule.name} matches by labels of the namespace, which are not known; give --namespaces FILE with it"
+    why = (
+        f"rule {rule.name} matches by labels of the namespace, which are not known; by the API: the gap `namespaces` "
+        "has the cause; with --pods: give --namespaces FILE with it"
+    )
     return Gap(reason=GapReason.NAMESPACES, what=f"labels of namespace {namespace}", why=f"{why}; {_LEFT_ALONE}")

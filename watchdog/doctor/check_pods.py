@@ -46,7 +46,7 @@ def _by_api(facts: ClusterFacts, processes: ProcessFacts) -> Iterable[Finding]:
         yield topic.PODS.say("api" if pods.pods else "api_empty", node=facts.node_name, count=len(pods.pods))
         yield from _readable(pods.gaps, pods)
         if pods.pods:
-            yield from _contents(pods, processes)
+            yield from _contents(pods, processes, none="none_started")
 
 
 def _remedied(gaps: Iterable[Gap]) -> dict[str, str]:
@@ -72,9 +72,10 @@ def _readable(others: Iterable[Gap], pods: PodList) -> Iterable[Finding]:
         yield topic.PODS_READABLE.say("all")
 
 
-def _contents(pods: PodList, processes: ProcessFacts) -> Iterable[Finding]:
+def _contents(pods: PodList, processes: ProcessFacts, none: str = "none") -> Iterable[Finding]:
+    """What the list tells of containers; `none` is the case where that is nothing."""
     known = sum(bool(container.ids) for pod in pods.pods for container in pod.containers)
-    yield topic.PODS_CONTAINERS.say("known" if known else "none", count=known)
+    yield topic.PODS_CONTAINERS.say("known" if known else none, count=known)
     yield from _unknown(processes)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from watchdog.doctor.finding import Topic, missing, ok, warning
+from watchdog.doctor.finding import ENFORCING, Topic, missing, ok, warning
 
 PODS: Final = Topic(
     name="pods",
@@ -59,11 +59,16 @@ PODS_READABLE: Final = Topic(
 PODS_CONTAINERS: Final = Topic(
     name="pods_containers",
     means="The pod list has IDs of containers, by which processes are told apart; they stand in `status`.",
+    purposes=ENFORCING,
     cases={
         "known": ok("containers with an ID in the pod list: {count}"),
         "none": missing(
             "no container of the pod list has an ID: nobody can be acted on",
             "write the whole objects (kubectl get pods -A -o json), with `status`; just after a start wait a minute",
+        ),
+        "none_started": warning(
+            "no container of the pod list has an ID: there is nobody to act on",
+            "no container has started here yet: look again in a minute",
         ),
     },
 )
@@ -81,6 +86,7 @@ PODS_KNOWN: Final = Topic(
 NODE_OBJECT: Final = Topic(
     name="node_object",
     means="The node's own object can be read, where the policy asks for labels of the node.",
+    purposes=ENFORCING,
     cases={
         "read": ok("the labels of node {node} are known"),
         "unneeded": ok("the policy asks for no label of the node"),
@@ -109,6 +115,7 @@ NODE_OBJECT: Final = Topic(
 NAMESPACES: Final = Topic(
     name="namespaces",
     means="The labels of namespaces can be read, where the policy asks for them.",
+    purposes=ENFORCING,
     cases={
         "read": ok("namespaces whose labels are known: {count}"),
         "unneeded": ok("the policy asks for no label of a namespace"),

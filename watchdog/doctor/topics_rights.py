@@ -45,6 +45,7 @@ NODE: Final = Topic(
 NAMESPACES: Final = Topic(
     name="right_namespaces",
     means="This account may list and watch namespaces, where rules match by their labels.",
+    purposes=ENFORCING,
     cases=_cases(
         missing(
             "this account may not {verbs} {target}: pods that rules with namespace_labels may be for are left alone",

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Final
 
-from watchdog.enforcement import REMEDIES
+from watchdog.enforcement import remedy_on
+from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
 from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
 from watchdog.export.status_read import Part
@@ -90,6 +91,7 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         accounts=tuple(dict(each.values) for each in accounts),
         plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
         paragraphs=(
+            _idle(status),
             *(p for each in accounts for p in account_paragraphs(each, status)),
             deed_sentences(here, status.moment("at") or 0.0, half_done=True),
             _of_node(status),
@@ -120,12 +122,12 @@ def by_journal(
     )
 
 
-def _of_node(status: Part) -> tuple[str, ...]:
-    """What holds for everybody on the node: whether anything is done at all, and whom to ask."""
+def _idle(status: Part) -> tuple[str, ...]:
+    """Why nothing is done on the whole node: it comes first, since all that would follow does not."""
     sentences = []
-    suspended, contact = status.texts("suspended"), status.text("contact")
+    suspended, node = status.texts("suspended"), inert(status.text("node") or "")
     if suspended:
-        why = "; ".join(REMEDIES.get(reason, inert(reason)) for reason in suspended)
+        why = "; ".join(remedy_on(reason, node) or inert(reason) for reason in suspended)
         sentences.append(f"At the moment the watchdog kills and evicts nobody on this node, although it should: {why}.")
     elif not status.flag("enforcing"):
         sentences.append(
@@ -137,14 +139,16 @@ def _of_node(status: Part) -> tuple[str, ...]:
             f"The GPUs of this node are under maintenance ({inert(maintenance, 600)}): until that is over nothing is "
             "known of them, and nobody is killed or evicted."
         )
-    sentences += _of_breaker(status)
+    return tuple(sentences)
+
+
+def _of_node(status: Part) -> tuple[str, ...]:
+    """What else holds for everybody on the node, and whom to ask."""
+    sentences, contact = _of_breaker(status), status.text("contact")
     synced, now = status.moment("pods_synced_at"), status.moment("at")
     if status.flag("pods_stale"):
         last = f", last true at {clock_time(synced, now)}" if synced is not None and now is not None else ""
-        sentences.append(
-            f"The list of the pods on this node is out of date{last}: until it is read anew no time counts, and "
-            "nobody is killed or evicted."
-        )
+        sentences.append(f"{OUT_OF_DATE}{last}: {NO_TIME_COUNTS}, and nobody is killed or evicted.")
     if contact:
         sentences.append(f"Questions: ask {inert(contact, 600)}.")
     return tuple(sentences)

@@ -1,5 +1,7 @@
 """Why a brake holds a step back and when it lets go: the ends of sentences, for people who never heard of a brake."""
 
+from typing import Final
+
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import DAEMON, against_evicting
 from watchdog.core.model import Now
@@ -8,6 +10,9 @@ from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.core.units import format_duration, format_percent
 from watchdog.export.eviction_words import trying_because
 from watchdog.export.phrases import LONGEST_NAME, clock_time, count, inert, span
+
+OUT_OF_DATE: Final = "The list of the pods on this node is out of date"
+NO_TIME_COUNTS: Final = "until it is read anew no time counts"
 
 
 def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int = LONGEST_NAME) -> str:

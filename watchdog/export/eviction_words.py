@@ -22,9 +22,14 @@ def trying_because(trying: Trying) -> str:
     return f"{whom} ({refusal(trying.refused)}), tried {times} so far and {_BOUND}"
 
 
-def refusal(reason: str, limit: int = _LONGEST) -> str:
+def refusal(reason: str) -> str:
     """What the API server said, made harmless, as a part of a sentence."""
-    return said(reason, limit)
+    return said(reason, _LONGEST)
+
+
+def brief(reason: str, limit: int) -> str:
+    """Likewise, in a note whose names have at most `limit` characters: a sentence has room for a few of them."""
+    return said(reason, max(3 * limit, 120))
 
 
 def _ordinal(number: int) -> str:

@@ -10,7 +10,7 @@ from watchdog.core.policy import Do
 from watchdog.export.clauses import mark
 from watchdog.export.journal_schema import COLUMNS
 from watchdog.export.news import NewsItem
-from watchdog.export.phrases import count, inert, span
+from watchdog.export.phrases import count, inert, said, span
 
 Value = str | int | float | None
 Row = dict[str, Value]

@@ -25,6 +25,7 @@ _LEVELS: Final[Mapping[Event, int]] = {
     Event.BREAKER_OPENED: logging.WARNING,
     Event.MISDECLARED: logging.WARNING,
     Event.GAP_BEGAN: logging.WARNING,
+    Event.PODS_STALE: logging.WARNING,
     Event.SUSPENDED: logging.WARNING,
     Event.POLICY_REFUSED: logging.ERROR,
 }

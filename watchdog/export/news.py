@@ -12,6 +12,7 @@ from watchdog.core.policy import Do
 from watchdog.export.breaker_words import breaker_note
 from watchdog.export.explanation import explanation
 from watchdog.export.phrases import count, elapsed_s, inert, span
+from watchdog.export.staleness import Staleness
 from watchdog.export.sums import all_gaps
 from watchdog.export.words import delay_note, misdeclared_note, note, outcome_note, release_note
 
@@ -40,6 +41,8 @@ class Event(StrEnum):
     MISDECLARED = "misdeclared"
     GAP_BEGAN = "gap_began"
     GAP_ENDED = "gap_ended"
+    PODS_STALE = "pods_stale"
+    PODS_FRESH = "pods_fresh"
     POLICY_LOADED = "policy_loaded"
     POLICY_REFUSED = "policy_refused"
     SUSPENDED = "suspended"
@@ -74,6 +77,7 @@ class News:
         self._remedies = remedies or {}
         self._policy = ""
         self._suspended: frozenset[str] = frozenset()
+        self._staleness = Staleness()
         self._gaps: dict[tuple[GapReason, str], _Seen] = {}
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
         self._breaker_open = False
@@ -85,6 +89,7 @@ class News:
             *self._policy_news(report),
             *self._suspension_news(report),
             *self._gap_news(report),
+            *self._staleness_news(report),
             *self._misdeclaration_news(report),
             *self._breaker_news(report),
             *self._delay_news(report),
@@ -131,6 +136,11 @@ class News:
                 lasted = span(elapsed_s(seen.first, seen.last))
                 sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
                 yield NewsItem(event=Event.GAP_ENDED, at=report.at, sentence=sentence, detail=seen.gap.reason.value)
+
+    def _staleness_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        if sentence := self._staleness.news(report):
+            event = Event.PODS_STALE if self._staleness.lasts else Event.PODS_FRESH
+            yield NewsItem(event=event, at=report.at, sentence=sentence)
 
     def _breaker_news(self, report: CycleReport) -> Iterator[NewsItem]:
         is_open = report.plan.ledger.brakes.opened is not None
@@ -193,11 +203,7 @@ def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
 
 def _delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
     return NewsItem(
-        event=Event.EVICT_DELAYED,
-        at=report.at,
-        sentence=delay_note(entry),
-        assessment=entry.assessment,
-        entry=entry,
+        event=Event.EVICT_DELAYED, at=report.at, sentence=delay_note(entry), assessment=entry.assessment, entry=entry
     )
 
 

@@ -10,9 +10,9 @@ from watchdog.core.findings import Assessment
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport
 from watchdog.core.units import format_bytes
+from watchdog.export.outlook import outlook
 from watchdog.export.phrases import inert, rfc3339
 from watchdog.export.sums import all_gaps
-from watchdog.export.words import forecast, what_follows
 
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}"
@@ -46,7 +46,7 @@ def page(report: CycleReport | None) -> str:
         ),
         _list(
             "What would follow",
-            [forecast(each, report.at, report.policy, report.suspended) for each in what_follows(report.plan.entries)],
+            outlook(report),
             "Nothing.",
         ),
         _list("Not known", [f"{gap.what}: {gap.why}" for gap in all_gaps(report)], "Nothing is missing."),

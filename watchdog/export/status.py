@@ -8,16 +8,16 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent
 from watchdog.export.brake_words import withheld_because
 from watchdog.export.breaker_words import breaker_times
-from watchdog.export.phrases import elapsed_s, inert, rfc3339
+from watchdog.export.phrases import inert, rfc3339
 from watchdog.export.status_account import account_row, json_seconds
-from watchdog.export.sums import all_gaps, residual_by_gpu
+from watchdog.export.sums import all_gaps, pods_stale, residual_by_gpu
 from watchdog.export.words import forecast
 
 
 def status_document(report: CycleReport) -> dict[str, Any]:
     """A report as the JSON that the outside relies on. Process names have their control characters escaped."""
     residual = residual_by_gpu(report)
-    synced = report.pods.synced
+    synced, stale = report.pods.synced, pods_stale(report)
     return {
         "node": report.node.name,
         "at": rfc3339(report.at.wall_s),
@@ -29,12 +29,12 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "accounts": [account_row(assessment, report) for assessment in report.assessments],
         "unattributed": [_unattributed(use) for use in report.attribution.unattributed],
         "gaps": [{"what": inert(gap.what), "why": inert(gap.why, 1000)} for gap in all_gaps(report)],
-        "plan": [_entry(entry, report) for entry in report.plan.entries],
+        "plan": [_entry(entry, report, stale=stale) for entry in report.plan.entries],
         "contact": inert(report.policy.contact, 600),
         "free_below": format_percent(report.policy.free_below),
         "release_timeout_s": json_seconds(report.policy.release_timeout_s),
         "pods_synced_at": rfc3339(synced.wall_s) if synced is not None else None,
-        "pods_stale": synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s,
+        "pods_stale": stale,
         "breaker": _breaker(report),
         "maintenance": inert(report.maintenance, 600) if report.maintenance is not None else None,
     }
@@ -80,7 +80,7 @@ def _trying(entry: PlanEntry, report: CycleReport) -> dict[str, Any] | None:
     }
 
 
-def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
+def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool) -> dict[str, Any]:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     held = entry.withheld_by is not None
     return {
@@ -104,5 +104,5 @@ def _entry(entry: PlanEntry, report: CycleReport) -> dict[str, Any]:
         "lets_go_in_s": json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         "held_because": withheld_because(entry, report.policy) if held else None,
         "trying": _trying(entry, report),
-        "sentence": forecast(entry, report.at, report.policy, report.suspended),
+        "sentence": forecast(entry, report.at, report.policy, report.suspended, stale=stale),
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from watchdog.core.model import Gap, Gpu
 from watchdog.core.plan import CycleReport
+from watchdog.export.phrases import elapsed_s
 
 
 @dataclass(slots=True)
@@ -24,6 +25,12 @@ class Sum:
     def total(self) -> int | None:
         """The sum in bytes; None if a part is unknown."""
         return self.at_least if self.known else None
+
+
+def pods_stale(report: CycleReport) -> bool:
+    """Whether the pod list was too old to act on at the pass, or has never been there."""
+    synced = report.pods.synced
+    return synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s
 
 
 def _by_gpu(parts: Iterable[tuple[str, int | None]]) -> Mapping[str, Sum]:

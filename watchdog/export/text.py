@@ -8,10 +8,10 @@ from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
 from watchdog.export.advice import declare_by
 from watchdog.export.idle_words import observing_because
-from watchdog.export.phrases import byte_cell, elapsed_s, inert, rfc3339, span
+from watchdog.export.outlook import outlook
+from watchdog.export.phrases import byte_cell, count, elapsed_s, inert, rfc3339, span
 from watchdog.export.sums import all_gaps, residual_by_gpu
 from watchdog.export.table import BOLD, GREEN, RED, WIDTH, YELLOW, Cell, Column, Row, bar, fits, paint, table
-from watchdog.export.words import forecast, what_follows
 
 _COLOURS: Mapping[Verdict, str] = {
     Verdict.OVER: RED,
@@ -117,7 +117,9 @@ def _cannot_say(report: CycleReport) -> list[str]:
     if report.snapshot.blind:
         return [f"Can't say: {_blind(report)}."]
     if report.pods.synced is None:
-        return ["Can't say: no pod list is known (--pods)."]
+        is_told = any(gap.reason is GapReason.PODS for gap in report.pods.gaps)
+        cause = "the reason stands under Not known" if is_told else "give --kubeconfig FILE, or --pods FILE"
+        return [f"Can't say: no pod list is known; {cause}."]
     return []
 
 
@@ -215,10 +217,18 @@ def _why(reason: Reason, report: CycleReport) -> str:
 def _plan(report: CycleReport, width: int) -> list[str]:
     if cannot := _cannot_say(report):
         return cannot
+    unknown = _unknown(report)
     if not report.plan.entries:
-        return ["Nothing: no account is above the mark of a step."]
-    told = [forecast(each, report.at, report.policy, report.suspended) for each in what_follows(report.plan.entries)]
-    return [*(line for text in told for line in _item(text, width)), *_wrap(_FROM_NOW, width)]
+        who = " of the pods that are known" if unknown else ""
+        return _wrap(f"Nothing{who}: no account is above the mark of a step.{unknown}", width)
+    return [*(line for text in outlook(report) for line in _item(text, width)), *_wrap(_FROM_NOW + unknown, width)]
+
+
+def _unknown(report: CycleReport) -> str:
+    """That there are processes of which nothing can be said, since nobody knows their pods."""
+    unknown = {use.pid for use in report.attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
+    who = count(len(unknown), "process whose pod", "processes whose pods")
+    return f" Nothing can be said of {who} the list does not have." if unknown else ""
 
 
 def _item(text: str, width: int) -> list[str]:

@@ -6,6 +6,7 @@ They are made from the JSON of `/api/status`, so that any daemon that can be rea
 from collections.abc import Iterator
 from typing import Final
 
+from watchdog.core.protect import TERMINATING
 from watchdog.core.units import format_bytes
 from watchdog.export.phrases import clock_time, count, inert
 from watchdog.export.status_read import Part
@@ -37,7 +38,9 @@ def _use(account: Part, status: Part) -> Iterator[str]:
     where = f" on {inert(gpu)}" if gpu is not None else ""
     name = account_name(account)
     subject = name[:1].upper() + name[1:]
-    if used is None:
+    if used is None and not at_least and status.text("maintenance") is not None:
+        yield f"What {name} uses is not known while the GPUs' driver is let go."
+    elif used is None:
         yield f"{subject} uses at least {format_bytes(at_least)} of GPU memory{where}; how much more is not known now."
     elif used:
         yield f"{subject} uses {format_bytes(used)} of GPU memory{where}."
@@ -114,20 +117,36 @@ def _standing(account: Part, status: Part) -> Iterator[str]:
         yield f"{unknown}, and nobody is killed or evicted on a guess."
     if account.whole("used") is None or verdict == "unknown":
         silent = sum(1 for process in account.parts("processes") if process.whole("used") is None)
-        if silent:
+        # Under maintenance nobody asks the driver; that it is let go is said of the node.
+        if silent and status.text("maintenance") is None:
             yield f"The driver does not tell how much {count(silent, 'process', 'processes')} of it uses."
         yield from _gaps(account, status)
 
 
 def _gaps(account: Part, status: Part) -> Iterator[str]:
-    """What could not be learned: of this account's GPUs where any gap is, or else of the node."""
-    gaps = [(gap.text("what") or "", gap.text("why") or "") for gap in status.parts("gaps")]
+    """What could not be learned: of this account's GPUs where any gap is, or else of the node and of this pod."""
+    named = [(gap.text("what") or "", gap.text("why") or "") for gap in status.parts("gaps")]
+    gaps = [gap for gap in named if _concerns(*gap, account, status)]
     own = {process.text("gpu") or "" for process in account.parts("processes")} | {account.text("gpu") or ""}
     mine = [gap for gap in gaps if any(gpu and gpu in gap[0] for gpu in own)] or gaps
     for what, why in mine[:_MOST_GAPS]:
         yield f"What could not be learned: {inert(what)}: {inert(why, 600).rstrip('.')}."
     if len(mine) > _MOST_GAPS:
         yield f"There is more that could not be learned: {count(len(mine) - _MOST_GAPS, 'thing')}."
+
+
+def _concerns(what: str, why: str, account: Part, status: Part) -> bool:
+    """Whether a gap says something of this account that is not said elsewhere: tenants are not shown each other."""
+    namespace, pod, unknown = account.text("namespace") or "", account.text("pod") or "", account.text("rule_unknown")
+    if why == unknown or (what == "NVML" and status.text("maintenance") is not None):
+        return False
+    for noun in ("labels of namespace ", "namespace "):
+        if what.startswith(noun):
+            return what == f"{noun}{namespace}"
+    if what.startswith("namespaces"):
+        return unknown is not None
+    is_pod = what.startswith("pod ") and not what.startswith("pod file")
+    return not is_pod or what == f"pod {namespace}/{pod}"
 
 
 def _declarations(account: Part, _status: Part) -> Iterator[str]:
@@ -156,6 +175,8 @@ def _rule(account: Part, status: Part) -> Iterator[str]:
         more = ", which only warns: it kills and evicts nobody"
     yield f"The rule for it is {inert(rule)}{more}."
     protected = account.text("protected")
+    if protected == TERMINATING and account.part("under_way") is not None:
+        return  # by the very deed of which is told next
     if protected is not None:
         yield f"This pod is never killed or evicted, whatever it uses: {inert(protected, 600)}."
     elif account.flag("observes"):

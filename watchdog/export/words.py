@@ -3,7 +3,7 @@
 They name the rule and the mark, never the number of a step, and fit the note of an Event.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from watchdog.core.findings import Assessment, Misdeclaration, Verdict
@@ -11,7 +11,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.export.brake_words import letting_go, withheld_because
+from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE, letting_go, withheld_because
 from watchdog.export.clauses import (
     because,
     capital,
@@ -24,7 +24,7 @@ from watchdog.export.clauses import (
     usage,
     victims,
 )
-from watchdog.export.eviction_words import AGAIN, refusal
+from watchdog.export.eviction_words import AGAIN, brief
 from watchdog.export.idle_words import is_idle, observing_because
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, span
 
@@ -84,7 +84,7 @@ def delay_note(entry: PlanEntry) -> str:
     """Say that an eviction has not come about yet, and why, in at most 1 kB of UTF-8."""
 
     def write(limit: int) -> str:
-        why = refusal(entry.trying.refused, _longest_reason(limit)) if entry.trying is not None else ""
+        why = brief(entry.trying.refused, limit) if entry.trying is not None else ""
         what = f"{_deed(_VERBS[entry.do].doing, entry, None, limit)} has not come about yet {AGAIN}: {why}"
         return f"{capital(holder(entry.assessment, limit))}: {what}{_by(entry, limit)}."
 
@@ -117,10 +117,12 @@ def misdeclared_note(assessment: Assessment, skipped: Misdeclaration, size: int 
     return clip(f"Pod {pod}: {inert(skipped.source)} is skipped: {why}{end} {instead}", size)
 
 
-def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = ()) -> str:
+def forecast(
+    entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
+) -> str:
     """Say which step of whose comes when, or what holds it back: a line of a plan.
 
-    `suspended` are the reasons why nothing is done although the policy says enforce.
+    `suspended`: why nothing is done although the policy enforces; `stale`: the pod list is too old; no timer runs.
     """
 
     def write(limit: int) -> str:
@@ -135,16 +137,10 @@ def forecast(entry: PlanEntry, now: Now, policy: Policy | None = None, suspended
             nothing = f" Nothing will be done: {observing_because(entry.assessment, limit, policy, suspended)}."
         who = capital(holder(entry.assessment, limit))
         why = because(entry, limit, policy, in_bytes=True)
-        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{deed}{how}. {why}{nothing}"
+        still = f" {OUT_OF_DATE}: {NO_TIME_COUNTS}." if stale and entry.due_in_s > 0 else ""
+        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{deed}{how}. {why}{nothing}{still}"
 
     return fit(write)
-
-
-def what_follows(entries: Iterable[PlanEntry]) -> list[PlanEntry]:
-    """The entries of a plan that would really come: where one is acted on now, no lesser step of its account does."""
-    entries = tuple(entries)
-    acted_on = {entry.account: entry.step for entry in entries if entry.taken and entry.do.is_force}
-    return [each for each in entries if each.due_in_s <= 0 or each.step >= acted_on.get(each.account, 0)]
 
 
 def _when(entry: PlanEntry) -> str:
@@ -186,11 +182,7 @@ def _by(entry: PlanEntry, limit: int) -> str:
 
 
 def _reason(outcome: Outcome, limit: int) -> str:
-    return f": {refusal(outcome.reason, _longest_reason(limit))}" if outcome.reason else ""
-
-
-def _longest_reason(limit: int) -> int:
-    return max(3 * limit, 120)
+    return f": {brief(outcome.reason, limit)}" if outcome.reason else ""
 
 
 class _Verb(NamedTuple):

@@ -55,6 +55,8 @@ REMEDIES: Final[Mapping[int, str]] = {
     **dict.fromkeys((500, 502, 503, 504), _NOT_WELL),
 }
 _NO_CREDENTIALS: Final = "no credentials were sent: give the kubeconfig's user a token or a client certificate"
+_BY_POLICY: Final = "an admission policy refuses it, whatever rights this account has: the policy's message says why"
+_POLICY: Final = "ValidatingAdmissionPolicy"
 _ANONYMOUS: Final = "system:anonymous"
 
 
@@ -103,10 +105,15 @@ class Answer:
         details = self._failure.details
         return None if details is None or not details.retry_after_seconds else float(details.retry_after_seconds)
 
-    def sentence(self, what: str) -> str:
-        """What was refused and why, with a remedy, for people; `what` names the request."""
+    def sentence(self, what: str, *, against_policy: str = _BY_POLICY) -> str:
+        """What was refused and why, with a remedy, for people; `what` names the request.
+
+        `against_policy` is the remedy where an admission policy refused it.
+        """
         said = f": {self.message}" if self.message else ""
         remedy = _NO_CREDENTIALS if self.is_anonymous else REMEDIES.get(self.status)
+        if self.status == 403 and _POLICY in self.message:
+            remedy = against_policy
         return f"{what}: the API server answered {self.status}{said}" + (f"; {remedy}" if remedy else "")
 
 

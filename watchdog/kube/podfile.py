@@ -17,7 +17,7 @@ class PodFile:
     def __init__(self, path: Path, node: str | None = None) -> None:
         self._file = FollowedFile(path)
         self._node = node
-        self._last = PodList()
+        self._last = PodList(by_file=True)
         self._problem: str | None = None
 
     def read(self, now: Now) -> PodList:
