@@ -6,10 +6,10 @@ from pathlib import Path
 from bench.following import LAST, measure
 from bench.recorded import PODS, SEQUENCE, UPDATES
 from watchdog.core.model import Now, Pod
-from watchdog.kube.client import Api
-from watchdog.kube.follower import Follower, Listener
-from watchdog.kube.podfeed import gather, pods_of
-from watchdog.kube.shelf import Shelf
+from watchdog.kube.api.client import Api
+from watchdog.kube.follow.follower import Follower, Listener
+from watchdog.kube.follow.podfeed import gather, pods_of
+from watchdog.kube.follow.shelf import Shelf
 
 
 class _DoneError(Exception):

@@ -9,15 +9,15 @@ from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
 from watchdog.core.policy import Policy
 from watchdog.core.switches import maintenance_of
-from watchdog.kube.capacity import CapacityKeeper
-from watchdog.kube.client import Api
-from watchdog.kube.clocks import ClockNotes
-from watchdog.kube.events import EventWriter
-from watchdog.kube.evictor import ApiEvictor
-from watchdog.kube.namespacefeed import NamespaceFeed
-from watchdog.kube.nodefeed import NodeFeed
-from watchdog.kube.note import Note
-from watchdog.kube.podfeed import PodFeed
+from watchdog.kube.acts.capacity import CapacityKeeper
+from watchdog.kube.acts.events import EventWriter
+from watchdog.kube.acts.evictor import ApiEvictor
+from watchdog.kube.api.client import Api
+from watchdog.kube.api.clocks import ClockNotes
+from watchdog.kube.api.note import Note
+from watchdog.kube.follow.namespacefeed import NamespaceFeed
+from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.follow.podfeed import PodFeed
 from watchdog.options import Options
 
 

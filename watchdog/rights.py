@@ -8,8 +8,8 @@ import click
 from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Policy
-from watchdog.kube.manifests import ServiceAccount, render
-from watchdog.kube.rights import rights_of
+from watchdog.kube.access.manifests import ServiceAccount, render
+from watchdog.kube.access.rights import rights_of
 
 
 def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> int:

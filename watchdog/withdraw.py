@@ -9,13 +9,13 @@ from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
-from watchdog.kube.answers import ApiError
-from watchdog.kube.capacity_patch import Change, is_outrun, read_node, send
-from watchdog.kube.client import Api
+from watchdog.kube.acts.capacity_patch import Change, is_outrun, read_node, send
+from watchdog.kube.api.answers import ApiError
+from watchdog.kube.api.client import Api
 
 # The node's object is written by its kubelet too: a change that came too late is made on what is there by now.
 _ATTEMPTS: Final = 5
-# The policy goes by the node of the pod that the token is bound to (watchdog.kube.admission).
+# The policy goes by the node of the pod that the token is bound to (watchdog.kube.access.admission).
 _ELSEWHERE: Final = "run it in the daemon's pod, or as an administrator"
 
 

@@ -15,7 +15,7 @@ import yaml
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from watchdog.core.policy import Policy
-from watchdog.kube.manifests import ServiceAccount, render
+from watchdog.kube.access.manifests import ServiceAccount, render
 
 _LIMIT_S = 20.0
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}

@@ -15,7 +15,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.rig.command import COMMAND, free_port
 from tests.stub import Stub, StubGpu, build_or_skip, environment
-from watchdog.kube.rights import ALL_RIGHTS
+from watchdog.kube.access.rights import ALL_RIGHTS
 
 # Every piece of rights is used by it.
 POLICY: Final = """\

@@ -12,8 +12,8 @@ from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.kube.tidings import tiding
 from watchdog.core.tiding import Tiding
-from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter
+from watchdog.kube.acts.events import EventWriter
+from watchdog.kube.api.client import Api
 
 NODE: Final = "gpu-node-1"
 _RBAC: Final = "rbac.authorization.k8s.io"

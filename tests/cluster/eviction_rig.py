@@ -8,9 +8,9 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from watchdog.bell import Bell
 from watchdog.core.eviction import Answer, Attempt, Reply, against_evicting
-from watchdog.kube.client import Api
-from watchdog.kube.evict import evict
-from watchdog.kube.evictor import ApiEvictor
+from watchdog.kube.acts.evict import evict
+from watchdog.kube.acts.evictor import ApiEvictor
+from watchdog.kube.api.client import Api
 
 AGENT = "gpu-memory-watchdog"
 

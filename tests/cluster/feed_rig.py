@@ -16,9 +16,9 @@ from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import PodList
-from watchdog.kube.client import Api
-from watchdog.kube.course import USUAL, Pace
-from watchdog.kube.podfeed import PodFeed
+from watchdog.kube.api.client import Api
+from watchdog.kube.follow.course import USUAL, Pace
+from watchdog.kube.follow.podfeed import PodFeed
 
 USER: Final = "daemon"
 _RBAC: Final = "rbac.authorization.k8s.io"

@@ -14,7 +14,7 @@ from tests.cluster.network import Network, free_port
 from tests.cluster.node import NODE, Cluster
 from tests.rig.command import COMMAND, Daemon
 from tests.stub import environment
-from watchdog.kube.manifests import ServiceAccount
+from watchdog.kube.access.manifests import ServiceAccount
 
 
 class Steered(Protocol):

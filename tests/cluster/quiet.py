@@ -12,10 +12,10 @@ from tests.cluster.feed_rig import USER, let_read
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.kube.client import Api
-from watchdog.kube.namespacefeed import NamespaceFeed
-from watchdog.kube.nodefeed import NodeFeed
-from watchdog.kube.podfeed import PodFeed
+from watchdog.kube.api.client import Api
+from watchdog.kube.follow.namespacefeed import NamespaceFeed
+from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.follow.podfeed import PodFeed
 
 
 def run(plane: ControlPlane, minutes: float) -> None:

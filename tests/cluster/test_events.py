@@ -19,8 +19,8 @@ from tests.worlds import at
 from watchdog.announcer import Announcer
 from watchdog.core.plan import Result
 from watchdog.core.tiding import Tiding
-from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter
+from watchdog.kube.acts.events import EventWriter
+from watchdog.kube.api.client import Api
 from watchdog.options import Options
 from watchdog.reporter import Reporter
 

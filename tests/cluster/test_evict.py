@@ -13,7 +13,7 @@ from tests.cluster.faults import Seen, writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.eviction import Answer
-from watchdog.kube.client import Api
+from watchdog.kube.api.client import Api
 
 LOOK, EVICT = ("get", ""), ("create", "eviction")
 MIRROR = {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}

@@ -8,8 +8,8 @@ from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.core.model import GapReason
-from watchdog.kube.namespacefeed import NamespaceFeed
-from watchdog.kube.nodefeed import NodeFeed
+from watchdog.kube.follow.namespacefeed import NamespaceFeed
+from watchdog.kube.follow.nodefeed import NodeFeed
 
 pytestmark = pytest.mark.slow
 

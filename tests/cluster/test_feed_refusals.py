@@ -18,10 +18,10 @@ from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import GapReason, Pod
-from watchdog.kube.client import Api
-from watchdog.kube.feed import Feed, Kind
-from watchdog.kube.podfeed import PodFeed, pods_of
-from watchdog.kube.shelf import Decoded, Item, Shelf
+from watchdog.kube.api.client import Api
+from watchdog.kube.follow.feed import Feed, Kind
+from watchdog.kube.follow.podfeed import PodFeed, pods_of
+from watchdog.kube.follow.shelf import Decoded, Item, Shelf
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from tests.cluster.deeds import RESOURCE, Deeds
 from tests.cluster.pods import Pods, path_of
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
-from watchdog.kube.manifests import ServiceAccount, render, render_role
-from watchdog.kube.rights import Right, rights_of
+from watchdog.kube.access.manifests import ServiceAccount, render, render_role
+from watchdog.kube.access.rights import Right, rights_of
 
 WHOLE: Final = f"""
 mode = "enforce"

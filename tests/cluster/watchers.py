@@ -24,8 +24,8 @@ from tests.cluster.feed_rig import USER, let_read
 from tests.node.support import REPOSITORY
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.kube.client import Api
-from watchdog.kube.podfeed import PodFeed
+from watchdog.kube.api.client import Api
+from watchdog.kube.follow.podfeed import PodFeed
 
 _EACH: Final = 125  # watchers a process: each is a thread, and threads of one process share one Python
 _LIMIT_S: Final = 180.0

@@ -12,8 +12,8 @@ from typing import Final
 
 from watchdog.config.load import load_policy
 from watchdog.core.policy import Capacity, Do, Mark, Match, Policy, Rule, Step
-from watchdog.kube.manifests import ServiceAccount, render, render_admission, render_role
-from watchdog.kube.rights import Piece, rights_of
+from watchdog.kube.access.manifests import ServiceAccount, render, render_admission, render_role
+from watchdog.kube.access.rights import Piece, rights_of
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFEST: Final = ROOT / "deploy" / "daemonset.yaml"

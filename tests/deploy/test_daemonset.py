@@ -10,8 +10,8 @@ from tests.deploy.manifest import ACCOUNT, EVERYTHING, MANIFEST, PIECES, POLICY,
 from watchdog import __version__
 from watchdog.cli import main
 from watchdog.config.load import load_policy
-from watchdog.kube.manifests import render
-from watchdog.kube.rights import rights_of
+from watchdog.kube.access.manifests import render
+from watchdog.kube.access.rights import rights_of
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
 
 _TEXT: Final = MANIFEST.read_text(encoding="utf-8")

@@ -25,10 +25,10 @@ from watchdog.core.rules import rule_of
 from watchdog.export.journal_errors import explain_os
 from watchdog.export.listen import explain
 from watchdog.export.lock import NodeLock
-from watchdog.kube.namespacefile import NamespaceFile
-from watchdog.kube.nodefile import NodeFile
-from watchdog.kube.podfile import PodFile
-from watchdog.kube.pods import parse_pods
+from watchdog.kube.files.namespacefile import NamespaceFile
+from watchdog.kube.files.nodefile import NodeFile
+from watchdog.kube.files.podfile import PodFile
+from watchdog.kube.objects.pods import parse_pods
 from watchdog.late import outdated
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml_errors import NvmlCallError

@@ -13,8 +13,8 @@ from kubernetes.client import Configuration
 
 from tests.cluster.certificates import openssl
 from tests.kube import faulty
-from watchdog.kube.credentials import Credentials, Validity, credentials_of, validity_of
-from watchdog.kube.peer import Peer, look_at_peer
+from watchdog.kube.api.credentials import Credentials, Validity, credentials_of, validity_of
+from watchdog.kube.api.peer import Peer, look_at_peer
 
 
 def _token(**claims: object) -> str:

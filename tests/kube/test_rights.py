@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from watchdog.cli import main
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
-from watchdog.kube.manifests import ServiceAccount, render
-from watchdog.kube.rights import Piece, rights_of
+from watchdog.kube.access.manifests import ServiceAccount, render
+from watchdog.kube.access.rights import Piece, rights_of
 
 ACCOUNT: Final = ServiceAccount()
 OBSERVE: Final = 'mode = "observe"'

@@ -7,9 +7,9 @@ import pytest
 from tests.kube.objects import list_of
 from tests.kube.watching import line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.podfeed import gather, pod_shelf
-from watchdog.kube.shelf import Shelf
-from watchdog.kube.watch_stream import BrokenStreamError, read_event, read_list
+from watchdog.kube.follow.podfeed import gather, pod_shelf
+from watchdog.kube.follow.shelf import Shelf
+from watchdog.kube.follow.watch_stream import BrokenStreamError, read_event, read_list
 
 
 def shelf_of(*items: dict[str, Any]) -> Shelf[Pod]:

@@ -61,7 +61,10 @@ def test_scan_says_which_file_a_rule_needs(world_v1: Node) -> None:
     arguments = ("scan", "--json", "--policy", teams(world_v1), "--pods", world_v1.pods_file, "--node", "n1")
     done = gpu_watchdog(*arguments, stub=world_v1.stub_file)
     assert done.returncode == 0
-    assert "Warning: there is no way to the labels of namespaces (rules of the team): give --kubeconfig FILE" in done.stderr
+    assert (
+        "Warning: there is no way to the labels of namespaces (rules of the team): give --kubeconfig FILE"
+        in done.stderr
+    )
     seen = json.loads(done.stdout)
     assert ([gap["what"] for gap in seen["gaps"]], seen["plan"]) == (["labels of namespace ns"], [])
     namespaces = world_v1.root / "namespaces.json"

@@ -14,7 +14,7 @@ from watchdog.core.policy import Protect
 from watchdog.core.units import format_duration, format_quantity
 
 _PLUGIN_DOMAIN: Final = "nvidia.com/"
-# On a quiet cluster the API server says something that often (watchdog/kube/course.py).
+# On a quiet cluster the API server says something that often (watchdog/kube/follow/course.py).
 _LIFE_SIGNS_S: Final = 160.0
 _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
 

@@ -20,7 +20,7 @@ from watchdog.enforcement import REMEDIES, Footing, judge
 from watchdog.evictions import Evictions
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
-from watchdog.kube.podfile import PodFile
+from watchdog.kube.files.podfile import PodFile
 from watchdog.node.pidfd import pidfd_supported
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs

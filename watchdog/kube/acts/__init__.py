@@ -1,0 +1,1 @@
+"""What the daemon does by the API: evictions, Events, the capacity of its node."""

@@ -1,0 +1,209 @@
+"""One try to evict a pod by the Eviction API: a fresh look at the pod, then policy/v1 with its UID as precondition.
+
+It never falls back to deleting. What each answer means is from the server's own code (Create and checkAndDecrement in
+k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go, 1.34).
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from tenacity import RetryCallState, Retrying, wait_random_exponential
+
+from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, Reply
+from watchdog.core.model import Gap, Pod
+from watchdog.kube.api.answers import Answer as ApiAnswer
+from watchdog.kube.api.answers import ApiError, ApiUnreachableError
+from watchdog.kube.api.client import READ_TIMEOUT_S, Api
+from watchdog.kube.objects.pods import parse_pods
+from watchdog.kube.objects.wire import DECODE_ERRORS
+
+# A budget changes when another pod becomes ready: seconds at the least.
+FIRST_WAIT_S: Final = 5.0
+LEAST_WAIT_S: Final = 1.0
+LONGEST_WAIT_S: Final = 60.0
+_LONGEST_RETRY_AFTER_S: Final = 300.0
+_GET_TIMEOUT_S: Final = 5.0
+_JITTER: Final = wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S, min=LEAST_WAIT_S)
+_GETTING: Final = "looking at the pod before evicting it"
+_EVICTING: Final = "evicting the pod"
+_BUDGET: Final = "DisruptionBudget"  # DisruptionBudgetCause in k8s.io/api/policy/v1
+_TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+# It checks the UID itself, and the store below it does so again.
+_WRONG_UID: Final = ("UID in the precondition", "UID in precondition")
+_BUDGET_IS_ODD: Final = ("pdb disruptions allowed is negative", "DisruptedPods map too big")
+_LOST: Final = "the answer of the API server had been lost"
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_PHASE: Final = msgspec.json.Decoder(_Pod)
+
+
+def evict(api: Api, attempt: Attempt) -> Reply:
+    """Try to evict a pod, once; takes as long as the server, at most the time-outs of its requests."""
+    looked = _look(api, attempt)
+    if looked is not None:
+        return looked
+    if not attempt.is_wanted():
+        return _reply(attempt, Answer.WITHDRAWN)
+    options = {"gracePeriodSeconds": attempt.grace_s, "preconditions": {"uid": attempt.uid}}
+    metadata = {"name": attempt.name, "namespace": attempt.namespace}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    try:
+        answer = _call(api, "POST", f"{path_of(attempt)}/eviction", body)
+    except ApiUnreachableError as error:
+        return _again(attempt, Answer.UNKNOWN, f"{_EVICTING}: {error}")
+    except ApiError as error:
+        return _again(attempt, Answer.LATER, f"{_EVICTING}: {error}")
+    return read_answer(attempt, answer)
+
+
+def read_answer(attempt: Attempt, answer: ApiAnswer) -> Reply:
+    """What the server's answer to an eviction means."""
+    if answer.is_good:
+        return _reply(attempt, Answer.ACCEPTED)
+    gone = _says_gone(answer)
+    if gone:
+        return _gone(attempt, gone)
+    if _is_budget(answer):
+        return _read_budget(attempt, answer)
+    if answer.status >= 500:
+        # Whether it has been carried out before it went wrong is not known.
+        return _again(attempt, Answer.UNKNOWN, answer.sentence(_EVICTING), answer)
+    if answer.status == 409 or (answer.status == 404 and answer.message.endswith(" not found")):
+        # The pod or its budget has changed, or gone, in the middle of it.
+        return _again(attempt, Answer.LATER, answer.sentence(_EVICTING), answer)
+    return _refused(attempt, answer, _EVICTING)
+
+
+def _says_gone(answer: ApiAnswer) -> str:
+    if answer.status == 404 and answer.message.startswith("pods "):
+        return "the pod is gone"
+    is_other = answer.status == 409 and any(words in answer.message for words in _WRONG_UID)
+    return "another pod has its name now" if is_other else ""
+
+
+def _is_budget(answer: ApiAnswer) -> bool:
+    if answer.status == 429:
+        return any(cause.reason == _BUDGET for cause in answer.causes)
+    words = {403: _BUDGET_IS_ODD, 500: (_TWO_BUDGETS,)}.get(answer.status, ())
+    return any(each in answer.message for each in words)
+
+
+def _read_budget(attempt: Attempt, answer: ApiAnswer) -> Reply:
+    said = next((cause.message for cause in answer.causes if cause.reason == _BUDGET), "") or answer.message
+    said = said[:1].lower() + said[1:].rstrip(".")
+    if answer.status == 500:
+        remedy = "the Eviction API can't tell which one counts: let only one of them select it"
+        return _again(attempt, Answer.BLOCKED, f"{said}; {remedy}", answer)
+    if answer.retry_after_s is not None:
+        # Its controller has not seen the budget yet, or not since it was changed.
+        return _again(attempt, Answer.LATER, f"{said}; if it stays so, look at kube-controller-manager", answer)
+    return _again(attempt, Answer.BLOCKED, f"{said}; more healthy pods, or a looser budget, let it through", answer)
+
+
+def _look(api: Api, attempt: Attempt) -> Reply | None:
+    """Look at the pod anew; None: it is the very pod, and nothing speaks against evicting it."""
+    try:
+        answer = _call(api, "GET", path_of(attempt), None)
+    except ApiError as error:
+        return _again(attempt, Answer.LATER, f"{_GETTING}: {error}")
+    return read_look(attempt, answer)
+
+
+def read_look(attempt: Attempt, answer: ApiAnswer) -> Reply | None:
+    """What the server's answer to the fresh look means; None: the pod may be evicted."""
+    gone = _says_gone(answer)
+    if gone:
+        return _gone(attempt, gone)
+    if not answer.is_good:
+        return _refused(attempt, answer, _GETTING)
+    pods, gaps = _decode(answer.body)
+    if len(pods) != 1:
+        why = "; ".join(gap.why for gap in gaps) or "the answer holds no pod"
+        return _reply(attempt, Answer.REFUSED, f"{_GETTING}: {why}")
+    return _judge(attempt, pods[0], answer.body)
+
+
+def _judge(attempt: Attempt, pod: Pod, body: bytes) -> Reply | None:
+    if pod.uid != attempt.uid:
+        return _gone(attempt, "another pod has its name now")
+    if pod.deletion_deadline_s is not None:
+        return _gone(attempt, "the pod is being deleted already")
+    try:
+        phase = _PHASE.decode(body).status.phase
+    except DECODE_ERRORS as error:
+        return _reply(attempt, Answer.REFUSED, f"{_GETTING}: it can't be read: {error}")
+    if phase in ("Succeeded", "Failed"):
+        return _reply(attempt, Answer.GONE, f"the pod has ended: its phase is {phase}")
+    objection = attempt.objection(pod)
+    return None if objection is None else _reply(attempt, Answer.SPARED, objection)
+
+
+def _decode(body: bytes) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    try:
+        return parse_pods(body)
+    except ValueError:
+        return (), ()
+
+
+def _call(api: Api, method: str, path: str, body: Any) -> ApiAnswer:
+    """Make a request; after a 401 once more, by credentials that may have been rotated meanwhile."""
+    timeout_s = _GET_TIMEOUT_S if method == "GET" else READ_TIMEOUT_S
+    answer = api.call(method, path, body=body, read_timeout_s=timeout_s)
+    return api.call(method, path, body=body, read_timeout_s=timeout_s) if answer.status == 401 else answer
+
+
+def path_of(attempt: Attempt) -> str:
+    """Where the API has the pod; whatever its name holds, nowhere else."""
+    # A name of dots alone would lead out of its place; Kubernetes gives none (RFC 1123).
+    namespace, name = (quote(part, safe="") if part.strip(".") else "%20" for part in (attempt.namespace, attempt.name))
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _refused(attempt: Attempt, answer: ApiAnswer, what: str) -> Reply:
+    sentence = answer.sentence(what)
+    if answer.status in (408, 429) or answer.status >= 500:
+        return _again(attempt, Answer.LATER, sentence, answer)
+    if answer.status == 403 and "admission webhook" in answer.message:
+        sentence = f"{what}: an admission webhook of the cluster refuses it: {answer.message}"
+    reply = _reply(attempt, Answer.REFUSED, sentence)
+    return replace(reply, for_owner=FORBIDDEN) if _lacks_right(answer) else reply
+
+
+def _lacks_right(answer: ApiAnswer) -> bool:
+    """Whether it is the account that may not, rather than this pod or the cluster's own checks of it.
+
+    An authorizer's refusal says `User "..." cannot create resource "pods/eviction"` (forbiddenMessage in
+    k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
+    """
+    is_denied = answer.status == 403 and 'User "' in answer.message and " cannot " in answer.message
+    return answer.status == 401 or is_denied
+
+
+def _gone(attempt: Attempt, why: str) -> Reply:
+    """The pod is not there to be evicted: by an earlier try of ours whose answer was lost, or by somebody else."""
+    if attempt.is_unsure:
+        return _reply(attempt, Answer.ACCEPTED, f"{_LOST}, and {why}")
+    return _reply(attempt, Answer.GONE, why)
+
+
+def _again(attempt: Attempt, answer: Answer, why: str, said: ApiAnswer | None = None) -> Reply:
+    """Something that may go better later: full jitter, on top of a pause that the server asks for."""
+    state = RetryCallState(Retrying(), None, (), {})
+    state.attempt_number = attempt.number
+    asked_s = (said.retry_after_s if said is not None else None) or 0.0
+    wait_s = _JITTER(state) + min(asked_s, _LONGEST_RETRY_AFTER_S)
+    return Reply(ticket=attempt.ticket, answer=answer, reason=why, wait_s=wait_s)
+
+
+def _reply(attempt: Attempt, answer: Answer, why: str = "") -> Reply:
+    return Reply(ticket=attempt.ticket, answer=answer, reason=why)

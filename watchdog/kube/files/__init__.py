@@ -1,0 +1,1 @@
+"""Objects from files, for a daemon that does not ask the API."""

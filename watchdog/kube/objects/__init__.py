@@ -1,0 +1,1 @@
+"""The shapes of the API's objects, and what the core knows of them."""

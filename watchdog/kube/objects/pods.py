@@ -1,0 +1,150 @@
+"""Pods as the API writes them -> the pods that the core knows, each decoded on its own."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Owner, Pod
+from watchdog.kube.objects.wire import (
+    DECODE_ERRORS,
+    POD_DECODER,
+    RawContainer,
+    RawContainerStatus,
+    RawMetadata,
+    RawPod,
+    RawResources,
+    RawStatus,
+    name_object,
+    split_items,
+)
+
+_CONFIG: Final = "kubernetes.io/config."
+_LOOK: Final = "see what writes the list"
+_TEMPLATE_HASH: Final = "pod-template-hash"
+_LONGEST_NAME: Final = 253
+
+
+def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    """Read a list of pods, or one; a pod that can't be read is a gap and the others count. ValueError as `split_items`.
+
+    With `node`, pods bound to another node are left out. The phase is not looked at: processes can outlive it,
+    and a pod that is kept here explains them.
+    """
+    pods: dict[str, Pod] = {}
+    gaps = []
+    for item in split_items(text, "Pod"):
+        try:
+            raw = POD_DECODER.decode(item)
+        except DECODE_ERRORS as error:
+            why = f"it can't be read: {error}; {_LOOK}"
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", why=why))
+            continue
+        if node and raw.spec.node_name and raw.spec.node_name != node:
+            continue
+        pod = pod_of(raw)
+        first = pods.setdefault(pod.uid, pod)
+        if first is not pod:
+            why = f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out; {_LOOK}"
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", why=why))
+    return tuple(pods.values()), tuple(gaps)
+
+
+def pod_of(raw: RawPod) -> Pod:
+    """The pod that one decoded object says."""
+    metadata, spec, status = raw.metadata, raw.spec, raw.status or RawStatus()
+    annotations = metadata.annotations or {}
+    deadline = metadata.deletion_timestamp
+    return Pod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        containers=(
+            *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
+            *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
+            *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
+        ),
+        config_hash=annotations.get(f"{_CONFIG}hash") or annotations.get(f"{_CONFIG}mirror"),
+        labels=metadata.labels or {},
+        annotations=annotations,
+        owner=_owner(metadata),
+        priority=spec.priority,
+        static=_is_static(annotations),
+        # The API server has added the grace already (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
+        deletion_deadline_s=None if deadline is None else deadline.timestamp(),
+    )
+
+
+def _owner(metadata: RawMetadata) -> Owner | None:
+    """The pod's controller, followed from a ReplicaSet to its Deployment where the pod's own object tells it.
+
+    A Deployment names its ReplicaSets after itself and a hash, which its pods carry as a label (getNewReplicaSet in
+    k8s.io/kubernetes/pkg/controller/deployment/sync). No other kind is followed: the name of a CronJob, say, is only
+    likely from that of its Job.
+
+    Owner references and labels are the tenant's to write. With them a pod can come under another rule, pass for a
+    DaemonSet's where that spares an eviction, and share or escape the brakes of an owner, in its own namespace. Nothing
+    else rests on them: the brakes of the namespace and the node hold all the same.
+    """
+    owner = next((reference for reference in metadata.owner_references or () if reference.controller), None)
+    if owner is None:
+        return None
+    template = (metadata.labels or {}).get(_TEMPLATE_HASH)
+    deployment = owner.name.removesuffix(f"-{template}")
+    if owner.kind == "ReplicaSet" and template and deployment not in ("", owner.name):
+        return Owner(kind="Deployment", name=_tame(deployment))
+    return Owner(kind=_tame(owner.kind), name=_tame(owner.name))
+
+
+def _tame(name: str) -> str:
+    """A name as all others of Kubernetes are: printable ASCII of bearable length.
+
+    The API server takes any text here (ValidateOwnerReferences in k8s.io/apimachinery), and brakes remember it.
+    """
+    plain = name if name.isascii() and name.isprintable() else name.encode("unicode_escape", "replace").decode("ascii")
+    return plain[:_LONGEST_NAME]
+
+
+def _is_static(annotations: Mapping[str, str]) -> bool:
+    """Whether it is the mirror of a pod that the kubelet runs from a source of its own.
+
+    Only this annotation counts: nobody can add it later (ValidatePodUpdate in k8s.io/kubernetes), and the kubelet does
+    not run a pod of the API that has it. `config.source` and owner references are the tenant's to write.
+    """
+    return f"{_CONFIG}mirror" in annotations
+
+
+def _containers(
+    declared: list[RawContainer] | None, statuses: list[RawContainerStatus] | None, kind: ContainerKind
+) -> list[Container]:
+    known = {status.name: status for status in statuses or ()}
+    containers = []
+    for container in declared or ():
+        sidecar = kind is ContainerKind.INIT and container.restart_policy == "Always"
+        status = known.get(container.name)
+        state = None if status is None else status.state
+        containers.append(
+            Container(
+                name=container.name,
+                kind=ContainerKind.SIDECAR if sidecar else kind,
+                ids=_ids(status),
+                running=state is not None and state.running is not None,
+                resources=_resources(container.resources),
+            )
+        )
+    return containers
+
+
+def _ids(status: RawContainerStatus | None) -> frozenset[str]:
+    """Container IDs without `containerd://`: the present one and the last one, whose processes may linger."""
+    if status is None:
+        return frozenset()
+    ended = [state.terminated for state in (status.state, status.last_state) if state and state.terminated]
+    texts = [status.container_id, *(state.container_id for state in ended)]
+    return frozenset(text.partition("://")[2] for text in texts if text) - {""}
+
+
+def _resources(resources: RawResources | None) -> dict[str, str]:
+    """Quantities as written, limits over requests: the API server makes them equal for extended resources."""
+    if resources is None:
+        return {}
+    merged = {**(resources.requests or {}), **(resources.limits or {})}
+    return {name: str(quantity) for name, quantity in merged.items()}
