@@ -111,7 +111,8 @@ def test_no_way(run: Runner, node: str, tmp_path: Path) -> None:
 
 
 def _of_clocks(running: Daemon) -> Iterator[str]:
-    return (line["message"] for line in running.events("warning") if "clock" in line["message"])
+    lines = (*running.events("warning"), *running.events("info"))
+    return (line["message"] for line in lines if "clock" in line["message"])
 
 
 def test_a_wrong_clock_is_two_lines(control_plane: ControlPlane, run: Runner, api_proxy: ApiProxy) -> None:
