@@ -75,7 +75,19 @@ class Followed:
         return {pod.name for pod in self.read().pods}
 
     def asked(self) -> tuple[Request, ...]:
-        """The requests of this test, as the server's audit log has them."""
+        """The requests of this test, as the server's audit log has them.
+
+        Once nothing has come for a moment: a watch follows its list, and the log both, within some milliseconds.
+        """
+        found = self._logged()
+        for _ in range(20):
+            time.sleep(0.5)
+            before, found = found, self._logged()
+            if len(found) == len(before):
+                break
+        return found
+
+    def _logged(self) -> tuple[Request, ...]:
         agent = "gpu-memory-watchdog/"
         return tuple(
             one for one in self.plane.requests(user_agent=agent, since=self._since_s) if one.resource == "pods"
