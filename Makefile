@@ -42,7 +42,7 @@ check: setup-dev
 	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
 
 quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
-	$(BIN)/pytest -q -m "not slow and not node and not gpu and not cluster"
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
 test: setup-dev tools programs check ## every check and every test; needs root, cgroups, a C compiler and Go for all of them
 	HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10
