@@ -1,6 +1,6 @@
-"""The programs of a real Kubernetes, built once with Go and kept in the user's cache.
+"""The programs of a real Kubernetes, and helm, built once with Go and kept in the user's cache.
 
-`python -m tests.cluster.programs` builds them and prints the folder. Their versions are those of the Go modules in
+`python -m tests.cluster.programs` builds them and prints their folders. Their versions are those of the Go modules in
 `programs/`: whoever changes one there gets new programs.
 """
 
@@ -50,34 +50,44 @@ class _Build:
     output: str = ""
 
 
-_BUILDS: Final = (
+CLUSTER: Final = (
     _Build(module="etcd", packages=("go.etcd.io/etcd/server/v3",), output="etcd"),
     _Build(module="kubernetes", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd")),
 )
+HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
 
 
 def programs() -> Path:
-    """The folder with the programs, built into the cache unless they are there already.
+    """The folder with the programs of the cluster, built into the cache unless they are there already.
 
     The environment variable GPU_WATCHDOG_CLUSTER_BIN names a folder to use instead. Raises NoProgramsError.
     """
     if override := os.environ.get(_OVERRIDE):
-        return _complete(Path(override), f"{_OVERRIDE} names {override}")
-    folder = cache_folder()
+        return _complete(Path(override), NAMES, f"{_OVERRIDE} names {override}")
+    return _built(CLUSTER, NAMES)
+
+
+def helm() -> Path:
+    """The helm command, likewise built into the cache, in a folder of its own. Raises NoProgramsError."""
+    return _built(HELM, ("helm",)) / "helm"
+
+
+def _built(builds: tuple[_Build, ...], names: tuple[str, ...]) -> Path:
+    folder = cache_folder(builds)
     if folder.is_dir():
         return folder
     go = find_go()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_suffix(".lock")):
         if not folder.is_dir():  # else another process has built them meanwhile
-            _build_all(go, folder)
+            _build_all(go, builds, names, folder)
     return folder
 
 
-def cache_folder() -> Path:
+def cache_folder(builds: tuple[_Build, ...]) -> Path:
     """Where programs of exactly these modules are kept."""
-    digest = hashlib.sha256(repr(_BUILDS).encode())
-    for build in _BUILDS:
+    digest = hashlib.sha256(repr(builds).encode())
+    for build in builds:
         for name in ("go.mod", "go.sum"):
             digest.update((_MODULES / build.module / name).read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -101,8 +111,8 @@ def version() -> str:
     return found[1]
 
 
-def _complete(folder: Path, told_by: str) -> Path:
-    missing = [name for name in NAMES if not (folder / name).is_file()]
+def _complete(folder: Path, names: tuple[str, ...], told_by: str) -> Path:
+    missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise NoProgramsError(f"{told_by}, which lacks {', '.join(missing)}")
     return folder
@@ -125,13 +135,13 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _build_all(go: str, folder: Path) -> None:
+def _build_all(go: str, builds: tuple[_Build, ...], names: tuple[str, ...], folder: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for build in _BUILDS:
+        for build in builds:
             _build(go, build, scratch)
         scratch.chmod(0o755)
-        _complete(scratch, "the build has ended").rename(folder)
+        _complete(scratch, names, "the build has ended").rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)  # gone by its old name after the rename
 
@@ -166,6 +176,7 @@ def main() -> int:
     """Build them and say where they are. Without Go that is no failure but in CI: the tests skip and say why."""
     try:
         print(programs())
+        print(helm())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)
         return 0 if isinstance(error, NoGoError) and not os.environ.get("CI") else 1

@@ -3,7 +3,6 @@
 The `go` of these tests is a script: what is tested is who calls it, when, and what becomes of what it writes.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -61,13 +60,14 @@ def test_built_once(environment: dict[str, str]) -> None:
     folders = {process.communicate(timeout=60)[0].strip() for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert len(folders) == 1
-    folder = Path(folders.pop())
-    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
-    assert len(calls(environment)) == 2
+    cluster, helm = map(Path, folders.pop().splitlines())
+    assert sorted(path.name for path in cluster.iterdir()) == sorted(NAMES)
+    assert sorted(path.name for path in helm.parent.iterdir()) == ["helm"]
+    assert len(calls(environment)) == 3
     assert all(line.startswith("0 -mod=vendor build") and " -mod=readonly " in line for line in calls(environment))
     assert "gitVersion=v1." in calls(environment)[1]
-    assert build(environment)[:2] == (0, str(folder))
-    assert len(calls(environment)) == 2
+    assert build(environment)[:2] == (0, f"{cluster}\n{helm}")
+    assert len(calls(environment)) == 3
 
 
 def test_a_failed_build_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
@@ -89,13 +89,15 @@ def test_without_go(tmp_path: Path, ci: str, status: int) -> None:
     assert "apt-get install golang-go" in said
 
 
-def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+def test_a_folder_of_ones_own(environment: dict[str, str], tmp_path: Path) -> None:
     """GPU_WATCHDOG_CLUSTER_BIN is taken as it is, and what it lacks is told by name."""
-    environment = {"PATH": os.environ["PATH"], "GPU_WATCHDOG_CLUSTER_BIN": str(tmp_path)}
+    environment["GPU_WATCHDOG_CLUSTER_BIN"] = str(tmp_path)
     for name in NAMES[:-1]:
         (tmp_path / name).touch()
     status, _, said = build(environment)
     assert status == 1
     assert f"lacks {NAMES[-1]}" in said
     (tmp_path / NAMES[-1]).touch()
-    assert build(environment)[:2] == (0, str(tmp_path))
+    status, out, _ = build(environment)
+    assert (status, out.splitlines()[0]) == (0, str(tmp_path))
+    assert len(calls(environment)) == 1
