@@ -1,24 +1,35 @@
-# The base of both stages: any image with Python 3.11 or newer, its venv module and glibc. It must be the same in both,
-# since the environment that is copied points to the interpreter that made it.
+# Both stages stand on an image with Python 3.11 or newer and glibc. BASE also has Python's venv module; RUN_BASE may be
+# one without a shell, as long as its interpreter is the same and at the same place: the environment that is copied
+# points to it.
 ARG BASE=python:3.11-slim-bookworm
+ARG RUN_BASE=${BASE}
 
 FROM ${BASE} AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 WORKDIR /src
 # Two environments: pip and hatchling stay in /build, /opt/gpu-watchdog gets no installer at all.
 RUN python3 -m venv /build && python3 -m venv --without-pip /opt/gpu-watchdog
 # What changes seldom comes first. Wheels alone: nothing is compiled, no foreign setup code runs.
 COPY requirements/build.txt requirements/run.txt requirements/
-RUN /build/bin/pip install --require-hashes --only-binary=:all: -r requirements/build.txt
+RUN /build/bin/pip install --require-hashes --only-binary=:all: --no-compile -r requirements/build.txt
 RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install \
-      --require-hashes --only-binary=:all: -r requirements/run.txt
+      --require-hashes --only-binary=:all: --no-compile -r requirements/run.txt
+# Nine tenths of the Kubernetes client are classes that it loads only when they are named, and its asynchronous half
+# with what that needs; the watchdog names none of them (docs/image.md).
+RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
+    && rm -r kubernetes/aio && find kubernetes/client/api kubernetes/client/models -name '[!_]*.py' -delete \
+    && /build/bin/pip --python /opt/gpu-watchdog/bin/python uninstall --yes --quiet \
+         aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
 COPY pyproject.toml README.md LICENSE ./
 COPY watchdog watchdog
-RUN /build/bin/python -m hatchling build -t wheel -d /dist
-RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --no-index --no-deps /dist/*.whl \
+RUN SOURCE_DATE_EPOCH=315532800 /build/bin/python -m hatchling build -t wheel -d /dist
+# Compiled here, since nothing can be written where it runs; by content and not by time, so that equal sources give
+# equal bytes and no copy makes them stale.
+RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --no-index --no-deps --no-compile /dist/*.whl \
+    && /opt/gpu-watchdog/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/gpu-watchdog/lib \
     && /opt/gpu-watchdog/bin/gpu-watchdog --version
 
-FROM ${BASE}
+FROM ${RUN_BASE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gpu-memory-watchdog" \

@@ -139,5 +139,5 @@ def test_the_image_is_built_from_the_locks() -> None:
     assert len(installs) == 3
     assert all("--require-hashes" in line or "--no-index --no-deps" in line for line in installs)
     assert f"ARG VERSION={__version__}\n" in _IMAGE
-    assert "FROM ${BASE}\n" in _IMAGE
-    assert _IMAGE.rpartition("FROM ${BASE}\n")[2].count("RUN ") == 0
+    assert "FROM ${BASE} AS build\n" in _IMAGE
+    assert _IMAGE.rpartition("FROM ${RUN_BASE}\n")[2].count("RUN ") == 0

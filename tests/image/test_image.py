@@ -1,0 +1,150 @@
+"""What is in the image, and that it does its work on a base without a shell."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.image.builder import Builder
+from tests.node.support import REPOSITORY
+from watchdog import __version__
+
+pytestmark = [pytest.mark.slow, pytest.mark.node]
+
+_HOME: Final = Path("opt/gpu-watchdog")
+_LOCK: Final = (REPOSITORY / "requirements" / "run.txt").read_text(encoding="utf-8")
+# The Kubernetes client's asynchronous half alone needs these.
+_LEFT_OUT: Final = {
+    *(
+        "aiohttp",
+        "aiohttp-retry",
+        "aiohappyeyeballs",
+        "aiosignal",
+        "attrs",
+        "frozenlist",
+        "multidict",
+        "propcache",
+        "yarl",
+    )
+}
+_MIB: Final = 2**20
+
+
+def site(root: Path) -> Path:
+    (found,) = (root / _HOME).glob("lib/python3*/site-packages")
+    return found
+
+
+def inside(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the image's files as its root, and nothing of this machine."""
+    environment = {"PATH": f"/{_HOME}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        ["/usr/sbin/chroot", str(root), *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_runs_without_a_shell(root: Path) -> None:
+    """No shell is needed at run time: the base has none, and the command answers all the same."""
+    assert not any((root / name).exists() for name in ("bin/sh", "bin/bash", "usr/bin/sh", "usr/bin/dash"))
+    said = inside(root, "gpu-watchdog", "--version")
+    assert (said.returncode, said.stdout) == (0, f"gpu-watchdog, version {__version__}\n"), said.stderr
+
+
+def test_the_policy_that_ships_is_at_its_place(root: Path) -> None:
+    """Without a ConfigMap the daemon finds a policy, the one of this checkout, and it observes."""
+    said = inside(root, "gpu-watchdog", "check", "/etc/gpu-watchdog/policy.toml")
+    assert said.returncode == 0, said.stderr
+    assert (root / "etc/gpu-watchdog/policy.toml").read_bytes() == (REPOSITORY / "config/policy.toml").read_bytes()
+
+
+def test_every_module_is_there_and_loads(root: Path) -> None:
+    """What was left out of the client is not missed: each module of ours loads, and so does the way to the API."""
+    ours = {
+        str(path.relative_to(REPOSITORY)): path.read_bytes()
+        for path in (REPOSITORY / "watchdog").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    theirs = {name: (site(root) / name).read_bytes() for name in ours if (site(root) / name).is_file()}
+    assert theirs == ours
+    modules = sorted(
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in ours
+        if name.endswith(".py") and not name.endswith("__main__.py")
+    )
+    load = f"import importlib\nfor name in {modules!r}: importlib.import_module(name)"
+    said = inside(root, f"/{_HOME}/bin/python", "-W", "error", "-c", load)
+    assert said.returncode == 0, said.stderr
+
+
+def test_nothing_is_in_it_but_what_is_locked(root: Path) -> None:
+    """The distributions are those of the lock file in those versions, less the unused part; no installer among them."""
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", _LOCK, re.MULTILINE))
+    assert set(locked) > _LEFT_OUT
+    expected = {name: version for name, version in locked.items() if name not in _LEFT_OUT}
+    names = [path.name.removesuffix(".dist-info") for path in site(root).glob("*.dist-info")]
+    found = {name.lower().replace("_", "-"): version for name, _, version in (each.rpartition("-") for each in names)}
+    assert found == {**expected, "gpu-memory-watchdog": __version__}
+
+
+def test_it_is_small(root: Path) -> None:
+    """docs/image.md states what the environment takes; it must not grow unseen (the whole client would be 126 MiB)."""
+    taken = sum(path.lstat().st_size for path in (root / _HOME).rglob("*") if not path.is_dir())
+    print(f"environment: {taken / _MIB:.1f} MiB")
+    assert taken < 60 * _MIB
+
+
+def test_all_of_it_is_compiled(root: Path) -> None:
+    """Nothing can be written where it runs, so each source has its code beside it, valid by content and not by time."""
+    tag = f"cpython-{next((root / _HOME / 'lib').glob('python3*')).name.removeprefix('python').replace('.', '')}"
+    sources = [path for path in site(root).rglob("*.py") if "lib2to3" not in path.parts]
+    assert len(sources) > 500
+    for source in sources:
+        compiled = source.with_name("__pycache__") / f"{source.stem}.{tag}.pyc"
+        assert compiled.read_bytes()[4:8] == b"\1\0\0\0", compiled  # PEP 552: a hash that is not checked
+
+
+def test_what_it_says_of_itself(builder: Builder, image: str) -> None:
+    """Entry point without a shell, root (docs/security.md says why), labels of the OCI, a health check."""
+    config = json.loads(builder.inspect(image)["Config"])["config"]
+    assert (config["Entrypoint"], config["Cmd"], config["User"]) == (["gpu-watchdog"], ["run"], "0:0")
+    assert config["Labels"]["org.opencontainers.image.version"] == __version__
+    assert {"title", "description", "licenses", "version", "revision"} <= {
+        name.rpartition(".")[2] for name in config["Labels"]
+    }
+    assert config["Healthcheck"]["Test"][0] == "CMD"
+
+
+def test_equal_inputs_give_equal_layers(builder: Builder, image: str) -> None:
+    """Built again from the same files, the layers are the same to the byte: what runs can be made anew and compared."""
+    again = builder.build("again", run_base="localhost/base:without-shell")
+    layers = [builder.inspect(name)["OCIv1"]["rootfs"]["diff_ids"] for name in (image, again)]
+    assert layers[0] == layers[1]
+    assert len(layers[0]) == 2
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_dependency_is_there_for_both_architectures(machine: str, tmp_path: Path) -> None:
+    """linux/arm64 (Grace) stays possible: the lock's hashes have a wheel of each distribution for both."""
+    platforms = [f"--platform=manylinux{each}_{machine}" for each in ("_2_28", "_2_17", "2014")]
+    flags = ["--only-binary=:all:", "--no-deps", "--require-hashes", "--python-version=3.11", "--implementation=cp"]
+    target = ["--dry-run", "--ignore-installed", f"--target={tmp_path / 'target'}"]
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", *flags, *platforms, *target, "-r", "requirements/run.txt"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "PIP_CACHE_DIR": str(tmp_path / "cache")},
+    )
+    assert said.returncode == 0, said.stderr
