@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test tools programs soak bench gpu fmt docs lock clean
+.PHONY: help setup setup-dev demo check quick test tools programs soak bench gpu fmt docs pictures lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,8 +69,18 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
 	$(BIN)/python -m tests.tools.policy_reference
 	$(BIN)/python -m tests.tools.doctor_reference
 	$(BIN)/python -m tests.tools.messages
+	$(BIN)/python -m tests.tools.metrics_reference
+	$(BIN)/python -m tests.tools.dashboard
 	$(BIN)/python -m tests.deploy.manifest
+	$(BIN)/python -m tests.deploy.prometheusrule
+	$(BIN)/python -m tests.deploy.chart
+	$(BIN)/python -m tests.deploy.kustomize
 	$(BIN)/python -m tests.docs.readme
+
+pictures: setup-dev tools ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
+	$(BIN)/python -m tests.pictures.page docs/pictures
+	$(BIN)/python -m tests.pictures.top docs/pictures
+	$(BIN)/python -m tests.pictures.dashboard docs/pictures
 
 lock: setup-dev ## compile requirements/*.txt anew from pyproject.toml
 	$(BIN)/python -m tests.tools.lock

@@ -8,6 +8,7 @@ from bench.life import calls, cpu, memory
 from bench.node import BenchNode, sleepers
 from bench.past import past
 from bench.pods import pods
+from bench.scrape import scrapes
 from bench.steady import moving_passes, steady_passes
 from bench.steps import steps_of_a_pass
 from tests.stub import preload
@@ -31,6 +32,7 @@ def main() -> None:
         memory(nodes[1:])
     past()
     pods()
+    scrapes()
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ def _memory(node: BenchNode, gpus: int) -> Iterator[Sequence[object]]:
                 running.get("/api/status")
                 running.get("/")
                 time.sleep(0.2)
-            rollup = Path(f"/proc/{running.pid}/smaps_rollup").read_text(encoding="ascii")
-            sizes = {name: int(size) / 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", rollup, re.MULTILINE)}
+            sizes = memory_mib(running.pid)
             files = len(list(Path(f"/proc/{running.pid}/fd").iterdir()))
             yield (
                 len(node.pids),
@@ -49,7 +48,7 @@ def _memory(node: BenchNode, gpus: int) -> Iterator[Sequence[object]]:
                 f"{sizes['Pss_Anon']:.1f}",
                 f"{sizes['Rss']:.1f}",
                 files,
-                f"{_cpu_s(running.pid) / passes * 1000:.2f}",
+                f"{cpu_s(running.pid) / passes * 1000:.2f}",
             )
 
 
@@ -80,7 +79,13 @@ def _passes(running: Daemon) -> float:
     return running.metric("cycle_duration_seconds_count") or 0.0
 
 
-def _cpu_s(pid: int) -> float:
+def memory_mib(pid: int) -> dict[str, float]:
+    """What a process takes, in MiB, by the names that the kernel has for it: Rss, Pss, Pss_Anon and others."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return {name: int(size) / 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", rollup, re.MULTILINE)}
+
+
+def cpu_s(pid: int) -> float:
     """CPU time of a process so far; the clock's number is made of its PID (clock_getcpuclockid(3), glibc)."""
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -103,12 +108,12 @@ def _cpu(node: BenchNode, gpus: int) -> Sequence[object]:
     }
     with daemon(state, node.stub_file, *(each for pair in options.items() for each in pair)) as running:
         running.wait_passes(2)
-        began_s, cpu_s, passes = time.monotonic(), _cpu_s(running.pid), _passes(running)
+        began_s, spent_s, passes = time.monotonic(), cpu_s(running.pid), _passes(running)
         time.sleep(_CPU_S)
-        cpu_s = _cpu_s(running.pid) - cpu_s
+        spent_s = cpu_s(running.pid) - spent_s
         took_s = time.monotonic() - began_s
         passes = _passes(running) - passes
-    return gpus, len(node.pids), f"{passes:.0f}", f"{cpu_s / took_s:.2%}", f"{cpu_s / passes * 1000:.2f}"
+    return gpus, len(node.pids), f"{passes:.0f}", f"{spent_s / took_s:.2%}", f"{spent_s / passes * 1000:.2f}"
 
 
 def calls(node: BenchNode, gpus: int = 8, passes: int = 100) -> None:

@@ -25,12 +25,13 @@ _SETTLED_AFTER_S: Final = 2.2
 class BenchNode:
     """Sleeping processes, dealt out to the pods of one node in turn, and the files that describe the node.
 
-    Pods that have a process declare GPU memory, the others of the 250 do not.
+    Pods that have a process declare GPU memory, the others do not.
     """
 
-    def __init__(self, root: Path, pids: Sequence[int]) -> None:
+    def __init__(self, root: Path, pids: Sequence[int], pods: int = PODS) -> None:
         self.root = root
         self.pids = pids
+        self.pods = pods
         self.procfs = root / "proc"
         self.pods_file = root / "pods.json"
         self.stub_file = root / "nvml.txt"
@@ -38,7 +39,7 @@ class BenchNode:
             _link(self.procfs / name, Path("/proc") / name)
         for number, pid in enumerate(pids):
             self._show_process(number, pid)
-        items = [_pod(number, declares=number < len(pids)) for number in range(PODS)]
+        items = [_pod(number, declares=number < len(pids)) for number in range(pods)]
         document = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
         self.pods_file.write_text(json.dumps(document), encoding="utf-8")
         self._ready_s = time.monotonic() + _SETTLED_AFTER_S
@@ -66,7 +67,7 @@ class BenchNode:
         folder = self.procfs / str(pid)
         for name in ("stat", "status", "comm", "cmdline", "task"):
             _link(folder / name, Path("/proc") / str(pid) / name)
-        pod = number % PODS
+        pod = number % self.pods
         path = f"/kubepods/burstable/pod{_uid(pod)}/{_container_id(pod)}"
         (folder / "cgroup").write_text(f"12:pids:{path}\n11:memory:{path}\n0::{path}\n", encoding="ascii")
 

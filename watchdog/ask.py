@@ -56,10 +56,13 @@ def listen_url(listen: str) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def ask_status(url: str) -> dict[str, Any]:
-    """What the daemon at this address says of its node now, as `scan --json` prints it; AskError, ValueError."""
+def ask_status(url: str, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+    """What the daemon at this address says of its node now, as `scan --json` prints it; AskError, ValueError.
+
+    It may let us wait for `patience_s` at a time, and twice as long altogether.
+    """
     address = status_url(url)
-    body = _get(address)
+    body = _get(address, patience_s)
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -69,14 +72,14 @@ def ask_status(url: str) -> dict[str, Any]:
     return found
 
 
-def _get(address: str) -> bytes:
+def _get(address: str, patience_s: float) -> bytes:
     request = urllib.request.Request(address, headers={"Accept": "application/json"})
-    deadline_s = time.monotonic() + 2 * _PATIENCE_S
+    deadline_s = time.monotonic() + 2 * patience_s
     where = f"the daemon does not answer at {inert(address)}"
     try:
         # Without a proxy: `http_proxy` of the environment must not carry away what is meant for this node.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
-        with opener.open(request, timeout=_PATIENCE_S) as answer:
+        with opener.open(request, timeout=patience_s) as answer:
             body = bytearray()
             while chunk := answer.read1(1 << 20):
                 body += chunk
@@ -89,14 +92,14 @@ def _get(address: str) -> bytes:
         said = inert(error.read(300).decode("utf-8", errors="replace").strip(), 300)
         raise AskError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
     except urllib.error.URLError as error:
-        raise AskError(f"{where}: {_cause(error.reason)}") from error
+        raise AskError(f"{where}: {_cause(error.reason, patience_s)}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise AskError(f"{where}: {_cause(error)}") from error
+        raise AskError(f"{where}: {_cause(error, patience_s)}") from error
 
 
-def _cause(error: object) -> str:
+def _cause(error: object, patience_s: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"nothing came within {_PATIENCE_S:.0f}s"
+        return f"nothing came within {patience_s:g}s"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return inert(str(error) or type(error).__name__, 300)

@@ -9,6 +9,7 @@ import click
 
 from watchdog import __version__
 from watchdog.cli_cluster import rights, withdraw
+from watchdog.cli_complete import pod_of_daemon, pod_of_journal
 from watchdog.cli_options import (
     duration,
     journal_option,
@@ -21,6 +22,9 @@ from watchdog.cli_options import (
 )
 from watchdog.options import DEFAULT_POLICY, Options
 
+# Of `top`: what pods can be sorted by, and how often the daemon may be asked (seconds).
+SORTS = ("percent", "used", "declared", "time", "verdict", "name")
+SHORTEST_S, LONGEST_S = 0.2, 3600.0
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
@@ -88,7 +92,47 @@ def check(file: Path, *, as_json: bool) -> None:
 
 
 @main.command()
-@click.option("--pod", metavar="NS/NAME", help="Only what concerns this pod.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print the node once, in columns for scripts; so it is done where the output is no terminal.",
+)
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="By what pods are sorted.")
+@click.option("--interval", default="2s", show_default=True, help="How often the daemon is asked, like 500ms or 10s.")
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
+@click.option("--over", is_flag=True, help="Only pods that are over what they are allowed.")
+@url_option
+@listen_option
+@json_option
+def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
+    """Watch a node live: its GPUs, its pods, what they may use, and what comes next. `?` names the keys.
+
+    Asks the daemon that runs, of this node or of another. --json prints its status as it is, once and whole.
+    """
+    from watchdog.ask import listen_url
+    from watchdog.top import Wish, is_live, print_top
+    from watchdog.top.order import Choice
+
+    interval_s = duration(options["interval"], "--interval")
+    if not SHORTEST_S <= interval_s <= LONGEST_S:
+        raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
+    wish = Wish(
+        url=url or listen_url(listen),
+        choice=Choice(sort=options["sort"], text=options["text"], over=options["over"]),
+        interval_s=interval_s,
+        once=options["once"],
+        as_json=as_json,
+    )
+    if is_live(wish):
+        from watchdog.top.live import run_live
+
+        run_live(wish)
+    else:
+        print_top(wish)
+
+
+@main.command()
+@click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only what concerns this pod.")
 @click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
 @journal_option
 @json_option
@@ -102,7 +146,7 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
 
 
 @main.command()
-@click.argument("pod", metavar="NS/POD")
+@click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
 @url_option
 @listen_option
 @journal_option

@@ -57,11 +57,12 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
 @click.option(
     "--resource", metavar="NAME", callback=_resource, help="What to take back, where the policy no longer says so."
 )
-def withdraw(*, policy: Path, node: str, kubeconfig: Path | None, resource: str | None) -> None:
+@click.option("--all-nodes", "everywhere", is_flag=True, help="From every node of the cluster, instead of --node.")
+def withdraw(*, policy: Path, node: str, kubeconfig: Path | None, resource: str | None, everywhere: bool) -> None:
     """Take back what [capacity] advertised on the node: the entry of its capacity. May be repeated.
 
     Remove [capacity] from the policy first: a daemon that runs with it puts the entry back.
     """
     from watchdog.withdraw import run_withdraw
 
-    sys.exit(run_withdraw(policy, node, kubeconfig, resource))
+    sys.exit(run_withdraw(policy, None if everywhere else node, kubeconfig, resource))

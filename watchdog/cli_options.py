@@ -20,7 +20,8 @@ def path_option(name: str, default: Path | None, help_: str) -> Callable[[Comman
         show_envvar=True,
         default=default,
         show_default=True,
-        type=click.Path(path_type=Path),
+        # A file that can't be read is no wrong use: each command says so in its own words, doctor above all.
+        type=click.Path(path_type=Path, readable=False),
         help=help_,
     )
 
@@ -96,11 +97,11 @@ url_option = click.option(
 )
 
 
-def duration(text: str) -> float:
-    """The seconds of a text like 90m, of --since."""
+def duration(text: str, option: str = "--since") -> float:
+    """The seconds of a text like 90m, of an option."""
     from watchdog.core.units import parse_duration
 
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from error
+        raise click.BadParameter(str(error), param_hint=option) from error

@@ -8,7 +8,6 @@ from watchdog.bell import Bell
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
 from watchdog.core.policy import Policy
-from watchdog.core.switches import maintenance_of
 from watchdog.kube.acts.capacity import CapacityKeeper
 from watchdog.kube.acts.events import EventWriter
 from watchdog.kube.acts.evictor import ApiEvictor
@@ -55,7 +54,7 @@ class Cluster:
         self._keeper = CapacityKeeper(self.api)
         self._kinds: tuple[tuple[_Feed, Callable[[Needs], bool]], ...] = (
             (self.pods, lambda _: True),
-            (self.node, lambda need: need.node and options.node_object is None),
+            (self.node, lambda _: options.node_object is None),
             (self.namespaces, lambda need: need.namespaces and options.namespaces is None),
         )
         self._followed: list[_Feed] = []
@@ -67,13 +66,9 @@ class Cluster:
             if is_needed(need) and feed not in self._followed:
                 feed.start()
                 self._followed.append(feed)
-            elif not is_needed(need) and feed in self._followed and not self._is_under_maintenance(feed):
+            elif not is_needed(need) and feed in self._followed:
                 feed.forget()
                 self._followed.remove(feed)
-
-    def _is_under_maintenance(self, feed: _Feed) -> bool:
-        # Forgotten in the middle of it, the node would be taken for one whose driver may be opened again.
-        return feed is self.node and maintenance_of(self.node.view.objects) is not None
 
     @property
     def defect(self) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from watchdog import __version__
+from watchdog import __version__, clock
 from watchdog.config.problems import PolicyError
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.errors import RecordError
@@ -20,6 +20,7 @@ from watchdog.export.lock import NodeLock
 from watchdog.export.logs import Log, configure
 from watchdog.export.metrics import Metrics
 from watchdog.export.news import Event
+from watchdog.export.repeats import Repeats
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
 from watchdog.sources import NO_PODS, missing_sources, uses_api
@@ -83,13 +84,15 @@ class Reporter:
         self._limits = policy.journal
         self._lock = NodeLock(options.journal)
         self._announcer = announcer
-        self._metrics = Metrics(announcer.counts if announcer is not None else None)
-        self._board = Board(self._metrics, policy.interval_s)
-        self._server = HttpServer(options.listen, self._board)
+        self._metrics = Metrics(announcer.counts if announcer is not None else None, clock.now)
+        self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
+        self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies)
+        self._server = HttpServer(options.listen, self._board)
         self._log = Log(self._remedies)
         self._past = Recorder()
         self._said = ""
+        self._repeats = Repeats()
         self._noticed = 0
         self._next_prune_s = now.boottime_s
         self._silence: tuple[str, ...] = ()
@@ -146,7 +149,8 @@ class Reporter:
         else:
             self._keep(self.record.journal, now)
             problem = self.record.journal.problem
-        if problem and problem != self._said:
+        # A disk that is full now and then would have it said every second or so.
+        if problem and problem != self._said and self._repeats.admit(problem, now.boottime_s) is not None:
             self._log.loud(problem)
         self._said = problem
         return inheritance
@@ -171,7 +175,8 @@ class Reporter:
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """A new policy holds from now on; the next report brings it to the log and the journal."""
         self._limits = policy.journal
-        self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
+        self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
+        self._board.set_policy_error("")
         if self.record.journal is not None:
             self.record.journal.limits = policy.journal
         for warning in (*missing_sources(self._options, policy), *policy.warnings):
@@ -180,7 +185,7 @@ class Reporter:
     def policy_refused(self, error: PolicyError, now: Now) -> None:
         """The policy file holds mistakes: the last good one goes on."""
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-        mistakes = "; ".join(map(str, error.problems))
+        self._board.set_policy_error(mistakes := "; ".join(map(str, error.problems)))
         message = f"the policy file holds mistakes, and the last good policy goes on: {mistakes}"
         self._log.say(Event.POLICY_REFUSED, message)
         if self.record.journal is not None:
@@ -192,14 +197,11 @@ class Reporter:
 
     def note(self, text: str, *, is_problem: bool) -> None:
         """Say something of the cluster."""
-        if is_problem:
-            self._log.warn(text)
-        else:
-            self._log.inform(text)
+        (self._log.warn if is_problem else self._log.inform)(text)
 
     def say_failure(self, error: Exception) -> None:
         """A pass has failed in a way that nobody foresaw."""
-        self._log.crash(error)
+        self._log.crash(error, clock.now().boottime_s)
 
     def say_ending(self, why: str) -> None:
         """The daemon is going to end by itself."""
@@ -222,12 +224,13 @@ class Reporter:
         journal = Journal.open(self._options.journal, self._limits, self._options.node, self._remedies)
         try:
             inheritance = Inheritance(unfinished=journal.unfinished(), brakes=journal.brakes(now))
+            for deed in inheritance.unfinished:
+                if deed.result is None:
+                    journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
+            self._metrics.recall(journal.lately(now), now.wall_s)
         except JournalError:
             journal.close()
             raise
-        for deed in inheritance.unfinished:
-            if deed.result is None:
-                journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
         journal.note(Event.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
         self.record.journal = journal
         return inheritance
@@ -244,3 +247,4 @@ class Reporter:
     def _refresh(self) -> None:
         lock = [] if self._lock.held else [self._lock.problem or "the lock is not held"]
         self._board.set_unready((*lock, *self._silence, *self._unready))
+        self._board.set_journal(self._said, self.record.journal.recent.deeds if self.record.journal else None)

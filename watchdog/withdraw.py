@@ -1,5 +1,6 @@
-"""`gpu-watchdog withdraw`: what `[capacity]` advertised on the node is taken back."""
+"""`gpu-watchdog withdraw`: what `[capacity]` advertised is taken back, from one node or from all."""
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -9,12 +10,15 @@ from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
-from watchdog.kube.acts.capacity_patch import Change, is_outrun, read_node, send
+from watchdog.kube.acts.capacity_patch import Change, is_outrun, list_nodes, read_node, send
 from watchdog.kube.api.answers import ApiError
 from watchdog.kube.api.client import Api
 
 # The node's object is written by its kubelet too: a change that came too late is made on what is there by now.
 _ATTEMPTS: Final = 5
+# A daemon that was told to go, or whose rights were just taken away, may write it once more.
+_ROUNDS: Final = 5
+_PAUSE_S: Final = 3.0
 # The policy goes by the node of the pod that the token is bound to (watchdog.kube.access.admission).
 _ELSEWHERE: Final = "run it in the daemon's pod, or as an administrator"
 
@@ -23,12 +27,19 @@ class WithdrawError(WatchdogError):
     """It could not be taken back; the text is a sentence with the remedy."""
 
 
-def run_withdraw(policy: Path, node: str, kubeconfig: Path | None, resource: str | None) -> int:
-    """Take back what a node advertises of a resource (None: the one of the policy), and say so; the exit code."""
+class NoNodeError(WithdrawError):
+    """There is no such node."""
+
+
+def run_withdraw(policy: Path, node: str | None, kubeconfig: Path | None, resource: str | None) -> int:
+    """Take back what a node (None: every node) advertises of a resource (None: the policy's); the exit code."""
     try:
         name, is_kept = _resource(policy, resource)
         with Api(kubeconfig) as api:
-            click.echo(_withdraw(api, node, name))
+            if node is None:
+                _withdraw_everywhere(api, name)
+            else:
+                click.echo(_withdraw(api, _read(api, node), name))
     except (WithdrawError, ApiError) as error:
         click.echo(str(error), err=True)
         return 1
@@ -54,23 +65,54 @@ def _resource(path: Path, named: str | None) -> tuple[str, bool]:
     return named or kept or "", kept is not None and named in (None, kept)
 
 
-def _withdraw(api: Api, name: str, resource: str) -> str:
-    """Take it back; a sentence of what was done."""
+def _withdraw_everywhere(api: Api, resource: str) -> None:
+    """Take it back from node after node, until none has it; one that can't be changed keeps nobody else from it."""
+    for number in range(_ROUNDS):
+        if number:
+            time.sleep(_PAUSE_S)
+        advertising = [node for node in list_nodes(api) if resource in node.capacity]
+        if not advertising:
+            click.echo(f"no node advertises {resource}{' any more' if number else ': there is nothing to take back'}")
+            return
+        failed = [node.name for node in advertising if not _is_withdrawn(api, node, resource)]
+        if failed:
+            raise WithdrawError(f"{resource} could not be taken back from {len(failed)} of {len(advertising)} nodes")
+    names = ", ".join(node.name for node in advertising[:3])
+    raise WithdrawError(
+        f"{len(advertising)} nodes advertise {resource} again and again, like {names}: a daemon that runs there has "
+        "[capacity] in its policy; remove the table or the daemon, then try again"
+    )
+
+
+def _is_withdrawn(api: Api, node: Node, resource: str) -> bool:
+    """Take it back from one of many nodes, and say so or why not."""
+    try:
+        click.echo(_withdraw(api, node, resource))
+    except NoNodeError:
+        click.echo(f"node {node.name} has gone meanwhile")
+    except WithdrawError as error:
+        click.echo(str(error), err=True)
+        return False
+    return True
+
+
+def _withdraw(api: Api, node: Node, resource: str) -> str:
+    """Take it back from a node as it was seen; a sentence of what was done."""
     for _ in range(_ATTEMPTS):
-        node = _read(api, name)
         change = Change.of(node, resource, None)
         if change.written is None:
-            return f"node {name} advertises no {resource}: there is nothing to take back"
+            return f"node {node.name} advertises no {resource}: there is nothing to take back"
         answer = send(api, change)
         if answer.is_good:
             return (
-                f"node {name} advertises {resource} no more, before it was {change.before}; allocatable, by which pods "
-                "are scheduled, follows with the kubelet's next status (10 s). Pods that have it go on"
+                f"node {node.name} advertises {resource} no more, before it was {change.before}; allocatable, by which "
+                "pods are scheduled, follows with the kubelet's next status (10 s). Pods that have it go on"
             )
         if not is_outrun(answer):
-            what = f"taking {resource} back from node {name}"
+            what = f"taking {resource} back from node {node.name}"
             raise WithdrawError(answer.sentence(what, against_policy=_ELSEWHERE))
-    raise WithdrawError(f"node {name} was changed by somebody else each time; try again")
+        node = _read(api, node.name)
+    raise WithdrawError(f"node {node.name} was changed by somebody else each time; try again")
 
 
 def _read(api: Api, name: str) -> Node:
@@ -78,5 +120,5 @@ def _read(api: Api, name: str) -> Node:
     if not answer.is_good:
         raise WithdrawError(answer.sentence(f"reading node {name}"))
     if node is None:
-        raise WithdrawError(f"the cluster has no node {name!r}: name it with --node")
+        raise NoNodeError(f"the cluster has no node {name!r}: name it with --node")
     return node

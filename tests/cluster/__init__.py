@@ -1,24 +1,27 @@
 """A real Kubernetes for the tests: etcd, kube-apiserver, controllers and scheduler as processes, and proxies of faults.
 
-    def test_a_pod_is_seen(control_plane: ControlPlane, namespace: str, pods: Pods, tcp_proxy: TcpProxy) -> None:
+    def test_a_pod_is_seen(control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy):
         node = pods.node()                                         # a Node object; there is no kubelet
         pod = pods.create("tenant", node=node)                     # bound, running, ready, with container IDs
-        config = control_plane.kubeconfig(token=control_plane.token("daemon"), server=tcp_proxy.url)
-        ...                                                        # run what is tested with `config`
+        account = new_account(policy, node)                        # what `gpu-watchdog rights` prints for this policy
+        ...                                                        # run what is tested with account.through(tcp_proxy)
         tcp_proxy.stall()                                          # half-open from here on
         control_plane.expire_history()                             # a watch from an old resourceVersion gets 410
-        with control_plane.throttle("daemon"): ...                 # that user gets 429 with Retry-After
+        with control_plane.throttle(account.identity.user): ...    # that user gets 429 with Retry-After
         seen = control_plane.requests(user_agent="gpu-watchdog")   # counted at the server, from its audit log
         assert [request.verb for request in seen if request.resource == "pods"] == ["list", "watch"]
 
 Fixtures are in conftest.py. Rooms: `programs` builds the programs; `control_plane` runs them (`servers` has their
 flags, `credentials` the users, `certificates` the authority); `audit` has `Request`; `api` sends single requests as the
-admin; `pods` makes nodes, pods and budgets; `rights` gives rights to a user; `throttle`; `tcp_proxy` spoils the network
-(refuse, silence, half-open, cut, slow); `api_proxy` the answers (its own, late, cut, broken watch lines), with `faults`
-to say which. The users of the token file, `daemon`, `tenant` and `nobody`, have no rights of their own.
+admin; `pods` makes nodes, pods and budgets; `rights` gives rights to a user, for tests of the rig itself; `throttle`;
+`tcp_proxy` spoils the network (refuse, silence, half-open, cut, slow); `api_proxy` the answers (its own, late, cut,
+broken watch lines), with `faults` to say which. The users of the token file, `daemon`, `tenant` and `nobody`, have no
+rights of their own.
 
-`account_kubeconfig(policy, node)` (room `accounts`) gives the kubeconfig of a service account that may do exactly what
-`gpu-watchdog rights` prints for this policy, and is of a pod on that node: what the daemon does is tested with that.
+`new_account(policy, node)` (room `accounts`) gives a service account that may do exactly what `gpu-watchdog rights`
+prints for this policy, and is of a pod on that node; `with_rights` is the same for longer than a test, and
+`account_kubeconfig` gives the file alone. What the daemon does is tested with that, and `rights_guard` sees to it: it
+looks in the audit log after each test for requests of our client by anybody else.
 
 A node that runs real pods (root, containerd, runc, CNI): the fixtures `cluster`, a control plane of its own with a real
 kubelet in namespaces of its own, and `room`, a namespace there. Rooms: `node` puts it together out of `netns`,

@@ -3,32 +3,43 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
 import pytest
 import yaml
 
 from tests.cluster.api import Object
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.rights_guard import vouch_for
+from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render
+from watchdog.kube.access.manifests import ServiceAccount, render, render_role
+from watchdog.kube.access.rights import Piece, Right
 
-_LIMIT_S = 20.0
+_LIMIT_S = 90.0
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+_MAY_I: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """A service account whose token is bound to a pod on a node, as the daemon's is."""
 
+    plane: ControlPlane
     kubeconfig: Path
     token: str
     identity: ServiceAccount
     pod: Object
+
+    def through(self, by: TcpProxy | ApiProxy | None) -> Path:
+        """A new kubeconfig file for it, by way of a proxy."""
+        ca = by.ca if isinstance(by, ApiProxy) else None
+        return self.plane.kubeconfig(token=self.token, server=by.url if by is not None else None, ca=ca)
 
 
 @contextlib.contextmanager
@@ -39,23 +50,51 @@ def account(plane: ControlPlane, manifests: str, identity: ServiceAccount, node:
     """
     documents = [each for each in yaml.safe_load_all(manifests) if each is not None]
     here = f"/api/v1/namespaces/{identity.namespace}"
+    vouch_for(identity.user, documents)
     with ExitStack() as stack:
         named = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": identity.name}}
         plane.api.ask("POST", f"{here}/serviceaccounts", named)
+        stack.callback(plane.api.call, "DELETE", f"{here}/serviceaccounts/{identity.name}")
         if documents:
             plane.kubectl("apply", "-f", "-", input=manifests)
-            stack.callback(plane.kubectl, "delete", "--wait=false", "-f", "-", input=manifests)
+            stack.callback(plane.kubectl, "delete", "--wait=false", "--ignore-not-found", "-f", "-", input=manifests)
         pod = _pod(plane, identity, node) if node is not None else {}
         if pod:
             stack.callback(plane.api.call, "DELETE", f"{here}/pods/{pod['metadata']['name']}", _AT_ONCE)
         token = plane.service_account_token(identity.namespace, identity.name, bound=pod or None)
-        made = Account(kubeconfig=plane.kubeconfig(token=token), token=token, identity=identity, pod=pod)
-        _wait_for_admission(plane, made, documents, node)
+        made = Account(plane=plane, kubeconfig=plane.kubeconfig(token=token), token=token, identity=identity, pod=pod)
+        _wait_for_roles(made, documents)
+        _wait_for_admission(made, documents, node)
         yield made
 
 
+@contextmanager
+def with_rights(
+    plane: ControlPlane,
+    policy: Policy,
+    node: str | None = None,
+    *,
+    namespace: str = "default",
+    without: Collection[Piece] = (),
+) -> Iterator[Account]:
+    """An account with the rights of a policy and no others, but for the pieces that an operator took away."""
+    identity = ServiceAccount(namespace=namespace, name=f"dog-{secrets.token_hex(3)}")
+    gone = {identity.object_name(piece) for piece in without}
+    documents = render(policy, identity).split("---\n")
+    left = [each for each in documents if yaml.safe_load(each)["metadata"]["name"] not in gone]
+    with account(plane, "---\n".join(left), identity, node) as made:
+        yield made
+
+
+def roles(rights: Iterable[Right], identity: ServiceAccount) -> str:
+    """The roles of some rights alone, without what ties them down."""
+    listed = list(rights)
+    pieces = dict.fromkeys(right.piece for right in listed)
+    return "---\n".join(render_role(piece, listed, identity) for piece in pieces)
+
+
 def wait_until(true: Callable[[], bool], what: str, limit_s: float = _LIMIT_S) -> float:
-    """Wait until something is so; the seconds that it took."""
+    """Wait until something is so; the seconds that it took. The limit is generous: it only counts where it fails."""
     began = time.monotonic()
     while not true():
         assert time.monotonic() - began < limit_s, f"not within {limit_s:.0f} s: {what}"
@@ -77,8 +116,26 @@ def _pod(plane: ControlPlane, identity: ServiceAccount, node: str) -> Object:
     return plane.api.ask("POST", f"/api/v1/namespaces/{identity.namespace}/pods", body)
 
 
-def _wait_for_admission(plane: ControlPlane, made: Account, documents: Iterable[Object], node: str | None) -> None:
+def _wait_for_roles(made: Account, documents: Iterable[Object]) -> None:
+    """The API server takes up roles some milliseconds after they are written: have the account ask what it may."""
+    for role in (each for each in documents if each["kind"] == "ClusterRole"):
+        for rule in role["rules"]:
+            (group,), (target,) = rule["apiGroups"], rule["resources"][:1]
+            resource, _, subresource = target.partition("/")
+            for verb in rule["verbs"]:
+                what = {"group": group, "resource": resource, "subresource": subresource, "verb": verb}
+                wait_until(lambda what=what: _may(made, what), f"the role gives {verb} {target}")  # type: ignore[misc]
+
+
+def _may(made: Account, what: Object) -> bool:
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    answer = made.plane.api.ask("POST", _MAY_I, {**kind, "spec": {"resourceAttributes": what}}, token=made.token)
+    return bool(answer["status"]["allowed"])
+
+
+def _wait_for_admission(made: Account, documents: Iterable[Object], node: str | None) -> None:
     """The API server takes up admission policies a second or so after they are written: ask what they refuse."""
+    plane = made.plane
     guarded = {each["metadata"]["name"] for each in documents if each["kind"] == "ValidatingAdmissionPolicy"}
     if f"{made.identity.name}-capacity" in guarded and node is not None:
         label: Any = {"metadata": {"labels": {"tests.invalid/probe": "1"}}}
@@ -91,17 +148,38 @@ def _wait_for_admission(plane: ControlPlane, made: Account, documents: Iterable[
         wait_until(lambda: plane.api.call("POST", path, body, token=made.token).status == 403, "evictions are guarded")
 
 
+class NewAccount(Protocol):
+    """Makes accounts that go with the test, in its namespace."""
+
+    def __call__(self, policy: Policy, node: str | None = None, *, without: Collection[Piece] = ()) -> Account:
+        """An account with the rights of that policy and no others, of a pod on this node."""
+
+
 @pytest.fixture
-def account_kubeconfig(control_plane: ControlPlane, namespace: str) -> Iterator[Callable[[Policy, str], Path]]:
-    """Gives a kubeconfig for a policy and a node: of an account with the rights of that policy and no others."""
+def new_account(control_plane: ControlPlane, namespace: str) -> Iterator[NewAccount]:
+    """Gives accounts with the rights of a policy and no others."""
     with ExitStack() as stack:
 
-        def make(policy: Policy, node: str) -> Path:
-            identity = ServiceAccount(namespace=namespace, name=f"dog-{secrets.token_hex(3)}")
-            made = stack.enter_context(account(control_plane, render(policy, identity), identity, node))
-            return made.kubeconfig
+        def make(policy: Policy, node: str | None = None, *, without: Collection[Piece] = ()) -> Account:
+            made = with_rights(control_plane, policy, node, namespace=namespace, without=without)
+            return stack.enter_context(made)
 
         yield make
 
 
-__all__ = ["Account", "account", "account_kubeconfig", "wait_until"]
+@pytest.fixture
+def account_kubeconfig(new_account: NewAccount) -> Callable[[Policy, str], Path]:
+    """Gives a kubeconfig for a policy and a node: of an account with the rights of that policy and no others."""
+    return lambda policy, node: new_account(policy, node).kubeconfig
+
+
+__all__ = [
+    "Account",
+    "NewAccount",
+    "account",
+    "account_kubeconfig",
+    "new_account",
+    "roles",
+    "wait_until",
+    "with_rights",
+]

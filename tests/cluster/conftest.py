@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import programs as built
-from tests.cluster.accounts import account_kubeconfig  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.cluster.accounts import account_kubeconfig, new_account  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doctor_rig import clinic, clinic_account  # noqa: F401
+from tests.cluster.eviction_rig import evicting_account, looking_account  # noqa: F401
+from tests.cluster.installed_fixtures import builder, image, watchdog_image  # noqa: F401
 from tests.cluster.node_fixtures import cluster, node_programs, room  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.pods import Pods
+from tests.cluster.rights_guard import _only_with_our_rights, rights_guard  # noqa: F401
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import cannot_run, wait_until
 
@@ -53,7 +56,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     api = control_plane.api
     api.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    wait_until(lambda: api.call("GET", account).status == 200, 30)
+    wait_until(lambda: api.call("GET", account).status == 200)
     yield name
     api.ask("DELETE", f"/api/v1/namespaces/{name}")
     # No kubelet confirms the end of a pod: by force, or the namespace stays.

@@ -83,7 +83,7 @@ class Containerd:
     def ctr(self, *arguments: str) -> str:
         """Run `ctr` in the namespace of Kubernetes; gives what it printed. Raises CalledProcessError."""
         command = [*self._namespaces.machine, "ctr", "-n", "k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
     def _answers(self) -> bool:
         try:

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.card import GPU
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
+from tests.cluster.rights_guard import vouch_for
 from tests.rig.command import COMMAND, free_port
 from tests.stub import Stub, StubGpu, build_or_skip, environment
 from watchdog.kube.access.rights import ALL_RIGHTS
@@ -121,8 +122,9 @@ class Account:
             "subjects": [{"kind": "ServiceAccount", "name": "watchdog", "namespace": self._namespace}],
             "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": head["name"]},
         }
+        vouch_for(self.name, [role])
         self._plane.apply([role, binding])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while {verb for verb in EVERY if self._may(verb)} != given:
             assert time.monotonic() < deadline, "the API server does not go by the role"
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Events of the tests: who may write them, on which pod they are, and what the API server has of them."""
+"""Events of the tests: on which pod they are, and what the API server has of them."""
 
 import time
 from collections.abc import Iterator
@@ -11,27 +11,14 @@ from tests.cluster.api import Object
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.kube.tidings import tiding
+from watchdog.core.policy import Policy
 from watchdog.core.tiding import Tiding
 from watchdog.kube.acts.events import EventWriter
 from watchdog.kube.api.client import Api
 
 NODE: Final = "gpu-node-1"
-_RBAC: Final = "rbac.authorization.k8s.io"
-
-
-def let_write_events(plane: ControlPlane, user: str, namespace: str) -> None:
-    """Give a user just what writing Events takes, in one namespace."""
-    name = f"tests-events-{user}"
-    rules = [{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}]
-    role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
-    binding = {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": name},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-    }
-    plane.apply([role, binding], namespace=namespace)
+# Writes Events, and does nothing else but follow its node and the pods there.
+TELLS: Final = Policy(sha256="", source="", events_in_observe=True)
 
 
 @contextmanager

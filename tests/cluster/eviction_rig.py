@@ -1,18 +1,31 @@
 """Tries against the real API server, and what the tests ask of them."""
 
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE
+from tests.cluster.accounts import Account, account, roles, with_rights
 from tests.cluster.api import Object
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.worlds import policy, rule
 from watchdog.bell import Bell
 from watchdog.core.eviction import Answer, Attempt, Reply, against_evicting
+from watchdog.kube.access.manifests import ServiceAccount
+from watchdog.kube.access.rights import rights_of
 from watchdog.kube.acts.evict import evict
 from watchdog.kube.acts.evictor import ApiEvictor
 from watchdog.kube.api.client import Api
 
 AGENT = "gpu-memory-watchdog"
+EVICTS: Final = policy(rule(EVICT_AT_ONCE))
 
 
 def attempt(pod: Object, **more: object) -> Attempt:
@@ -32,13 +45,22 @@ def attempt(pod: Object, **more: object) -> Attempt:
 
 
 class Bench:
-    """One account's tries, with the requests that the server counted since it began."""
+    """One account's tries, with the requests that the server counted since it began.
 
-    def __init__(self, plane: ControlPlane, pods: Pods, api: Api) -> None:
-        self.plane = plane
+    `config` is another way than straight to the server, or without what the account has.
+    """
+
+    def __init__(self, account: Account, pods: Pods, config: Path | None = None) -> None:
+        api = Api(config or account.kubeconfig)
+        self.account = account
+        self.plane = account.plane
         self.pods = pods
         self.api = api
         self.began_s = time.time()
+
+    def through(self, by: TcpProxy | ApiProxy) -> "Bench":
+        """The same by way of a proxy."""
+        return Bench(self.account, self.pods, self.account.through(by))
 
     def evict(self, pod: Object, **more: object) -> Reply:
         """One try."""
@@ -46,7 +68,7 @@ class Bench:
 
     def requests(self) -> list[tuple[str, str, int]]:
         """What the daemon's account asked for here: verb, subresource and answer, in order, at rest."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while True:
             seen = self.plane.requests(user_agent=AGENT, since=self.began_s)
             mine = [each for each in seen if each.namespace == self.pods.namespace]
@@ -78,4 +100,22 @@ def evicting(api: Api) -> tuple[ApiEvictor, Callable[[int, float], list[Reply]]]
     return evictor, wait
 
 
-__all__ = ["AGENT", "Answer", "Bench", "attempt", "evicting"]
+@pytest.fixture(scope="module")
+def evicting_account(control_plane: ControlPlane) -> Iterator[Account]:
+    """An account with the rights of a policy that evicts, of a pod on a node."""
+    nodes = Pods(control_plane.api, "default")
+    with with_rights(control_plane, EVICTS, nodes.node()) as made:
+        yield made
+    nodes.clear()
+
+
+@pytest.fixture(scope="module")
+def looking_account(control_plane: ControlPlane) -> Iterator[Account]:
+    """An account whose right to evict was taken away; it may still look at the pod."""
+    rights = [right for right in rights_of(EVICTS) if right.subresource != "eviction"]
+    identity = ServiceAccount(namespace="default", name=f"dog-{secrets.token_hex(3)}")
+    with account(control_plane, roles(rights, identity), identity, None) as made:
+        yield made
+
+
+__all__ = ["AGENT", "EVICTS", "Answer", "Bench", "attempt", "evicting", "evicting_account", "looking_account"]

@@ -1,12 +1,13 @@
-"""Feeds of the tests: who may list and watch, what they know, and what the API server was asked for them."""
+"""Feeds of the tests: what they know, and what the API server was asked for them."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
+from tests.cluster.accounts import Account, with_rights
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
@@ -16,13 +17,16 @@ from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import PodList
+from watchdog.core.policy import Match, Policy, Rule
 from watchdog.kube.api.client import Api
 from watchdog.kube.follow.course import USUAL, Pace
 from watchdog.kube.follow.podfeed import PodFeed
 
-USER: Final = "daemon"
-_RBAC: Final = "rbac.authorization.k8s.io"
-_READER: Final = "tests-feed"
+OBSERVES: Final = Policy(sha256="", source="")
+# Needs namespaces besides pods and the node.
+MATCHES_BY_NAMESPACE: Final = Policy(
+    sha256="", source="", rules=(Rule(name="r", match=Match(namespace_labels={"team": "ml"}), steps=()),)
+)
 # So many requests pauses with full jitter (drawn from up to 0.5, 1, 2, 4 ... 30 s) make at most within 12 s, but for
 # one case in ten thousand; found by drawing them. Half the time it is 5 or fewer.
 MOST_IN_12_S: Final = 11
@@ -32,38 +36,34 @@ QUICK: Final = Pace(
 )
 
 
-def let_read(plane: ControlPlane, user: str = USER, *, kind: str = "User", namespace: str = "") -> None:
-    """Let a user list and watch pods, nodes and namespaces."""
-    rules = [{"apiGroups": [""], "resources": ["pods", "nodes", "namespaces"], "verbs": ["list", "watch"]}]
-    role = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": _READER}, "rules": rules}
-    subject = {"kind": kind, "name": user, **({"namespace": namespace} if namespace else {"apiGroup": _RBAC})}
-    binding = {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"{_READER}-{user}"},
-        "subjects": [subject],
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _READER},
-    }
-    plane.apply([role, binding])
-
-
-def let_nobody_read(plane: ControlPlane, user: str = USER) -> None:
-    """Take that right back."""
-    plane.api.call("DELETE", f"/apis/{_RBAC}/v1/clusterrolebindings/{_READER}-{user}")
-
-
 class Followed:
-    """A pod feed under test. `asked` is what the API server was asked since the test began."""
+    """A pod feed under test. `asked` is what the API server was asked since the test began.
+
+    `account` is as whom it asks; None: with a token that the API server does not take.
+    """
 
     def __init__(
-        self, plane: ControlPlane, config: Path, node: str, pace: Pace = USUAL, by: ApiProxy | None = None
+        self,
+        plane: ControlPlane,
+        config: Path,
+        node: str,
+        pace: Pace = USUAL,
+        by: ApiProxy | None = None,
+        account: Account | None = None,
     ) -> None:
         self.plane = plane
+        self._account = account
         self._by = by
         self.bell = Bell()
         self.api = Api(config)
         self.feed = PodFeed(self.api, node, self.bell, pace)
         self._since_s = time.time()
+
+    @property
+    def account(self) -> Account:
+        """As whom it asks."""
+        assert self._account is not None
+        return self._account
 
     def read(self) -> PodList:
         """What the daemon would read now."""
@@ -101,16 +101,23 @@ class Followed:
         """Count requests from here on."""
         self._since_s = time.time()
 
-    def wait_for(self, names: Sequence[str], seconds: float = 20) -> None:
+    def begin(self, names: Sequence[str] | None = None) -> None:
+        """Start the feed, and wait until it watches and these are the pods that are known."""
+        self.feed.start()
+        self.wait_until_watching()
+        if names is not None:
+            self.wait_for(names)
+
+    def wait_for(self, names: Sequence[str], seconds: float = 90) -> None:
         """Wait until these are the pods that are known."""
         wait_until(lambda: self.names == set(names), seconds)
 
-    def wait_until_watching(self, seconds: float = 20) -> None:
+    def wait_until_watching(self) -> None:
         """Wait until a watch of it is open at the server, and at the proxy of requests if one is in between."""
         proxy = self._by
         if proxy is not None:
-            wait_until(lambda: any(watches("pods")(stream.seen) for stream in proxy.streams), seconds)
-        wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self.asked()), seconds)
+            wait_until(lambda: any(watches("pods")(stream.seen) for stream in proxy.streams))
+        wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self.asked()))
 
     def stays(self, true: Callable[[], bool], seconds: float) -> None:
         """See that something is true for so long."""
@@ -129,20 +136,21 @@ def following(
     at: TcpProxy | None = None,
     pace: Pace = USUAL,
     token: str | None = None,
+    policy: Policy = OBSERVES,
 ) -> Iterator[Followed]:
-    """A feed of a node's pods, as a user who may read them, by way of a proxy. It is not started yet.
+    """A feed of a node's pods, with the rights of this policy, by way of a proxy. It is not started yet.
 
-    `at` is a proxy of bytes before that of requests.
+    `at` is a proxy of bytes before that of requests; `token` is one that the API server does not take.
     """
-    let_read(plane)
-    first = at or by
-    config = plane.kubeconfig(
-        token=token or plane.token(USER),
-        server=first.url if first is not None else None,
-        ca=by.ca if isinstance(by, ApiProxy) else None,
-    )
-    with following_by(Followed(plane, config, node, pace, by if isinstance(by, ApiProxy) else None)) as followed:
-        yield followed
+    first, proxy = at or by, by if isinstance(by, ApiProxy) else None
+    with nullcontext() if token is not None else with_rights(plane, policy) as account:
+        config = plane.kubeconfig(
+            token=token or (account.token if account is not None else None),
+            server=first.url if first is not None else None,
+            ca=proxy.ca if proxy is not None else None,
+        )
+        with following_by(Followed(plane, config, node, pace, proxy, account)) as followed:
+            yield followed
 
 
 @contextmanager
@@ -152,7 +160,7 @@ def following_by(followed: Followed) -> Iterator[Followed]:
         yield followed
     finally:
         followed.feed.stop()
-        wait_until(lambda: not has_threads(), 20)
+        wait_until(lambda: not has_threads())
         followed.api.close()
         followed.bell.close()
 

@@ -19,10 +19,17 @@ def kubelet(
     belongs to no pod of its own: at the top of the hierarchy these would be processes of other tests.
     """
     config = folder / "kubelet.json"
-    config.write_text(json.dumps(_configuration(cgroup_root)), encoding="utf-8")
+    manifests = static_pods(folder)
+    manifests.mkdir()
+    config.write_text(json.dumps({**_configuration(cgroup_root), "staticPodPath": str(manifests)}), encoding="utf-8")
     flags = [f"--config={config}", f"--kubeconfig={kubeconfig}"]
     flags += [f"--hostname-override={node}", f"--node-ip={NODE_ADDRESS}"]
     return Server("kubelet", [*namespaces.machine, str(program), *flags], log=folder / "kubelet.log")
+
+
+def static_pods(folder: Path) -> Path:
+    """Where the kubelet with this folder looks for the manifests of static pods."""
+    return folder / "static-pods"
 
 
 def _configuration(cgroup_root: str) -> dict[str, Any]:

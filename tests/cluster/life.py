@@ -93,7 +93,7 @@ class Life:
         """Create objects in a room."""
         self.cluster.control_plane.apply(objects, namespace=self.rooms[room].namespace)
 
-    def wait(self, true: Callable[[], bool], what: str, limit_s: float = 60) -> None:
+    def wait(self, true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 120) -> None:
         """Wait until something is true, while the daemon runs."""
 
         def look() -> bool:

@@ -77,7 +77,7 @@ def _running(
         process = cluster.popen(command, env=environment(card.file), stdout=out, stderr=out, cwd=folder)
     try:
         running = NodeDaemon(process, log, port, cluster.network)
-        running.wait(Daemon.is_up, 60)
+        running.wait(Daemon.is_up)
         yield running
     finally:
         if process.poll() is None:

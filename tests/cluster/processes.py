@@ -68,7 +68,7 @@ class Server:
         """SIGCONT."""
         self._send(signal.SIGCONT)
 
-    def wait_for(self, ready: Callable[[], bool], limit_s: float = 60.0) -> None:
+    def wait_for(self, ready: Callable[[], bool], limit_s: float = 180.0) -> None:
         """Wait until it is ready. Raises ServerError when it ends before, or takes longer."""
         deadline = time.monotonic() + limit_s
         while not ready():

@@ -1,4 +1,4 @@
-"""The programs of a real Kubernetes, and helm, built once with Go and kept in the user's cache.
+"""The programs of a real Kubernetes, helm, and Prometheus' discovery, built once with Go, kept in the user's cache.
 
 `python -m tests.cluster.programs` builds them and prints their folders. Their versions are those of the Go modules in
 `programs/`: whoever changes one there gets new programs.
@@ -22,6 +22,8 @@ from typing import Final
 
 _MODULES: Final = Path(__file__).with_name("programs")
 _STAMP: Final = "k8s.io/component-base/version"
+# Which Kubernetes helm renders for where it asks none.
+_HELM_STAMP: Final = "helm.sh/helm/v3/pkg/chartutil"
 # Cold and with two cores: 4.5 min to build, the download comes on top.
 _BUILD_LIMIT_S: Final = 2400.0
 # Who finds another process building waits for it as long as that may take.
@@ -55,6 +57,7 @@ CLUSTER: Final = (
     _Build(module="kubernetes", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd")),
 )
 HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
+DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 
 
 def programs() -> Path:
@@ -70,6 +73,11 @@ def programs() -> Path:
 def helm() -> Path:
     """The helm command, likewise built into the cache, in a folder of its own. Raises NoProgramsError."""
     return _built(HELM, ("helm",)) / "helm"
+
+
+def discovery() -> Path:
+    """Prometheus' discovery of Kubernetes as a program (see programs/discovery/main.go). Raises NoProgramsError."""
+    return _built(DISCOVERY, ("discovery",)) / "discovery"
 
 
 def _built(builds: tuple[_Build, ...], names: tuple[str, ...]) -> Path:
@@ -90,6 +98,8 @@ def cache_folder(builds: tuple[_Build, ...]) -> Path:
     for build in builds:
         for name in ("go.mod", "go.sum"):
             digest.update((_MODULES / build.module / name).read_bytes())
+        for source in sorted((_MODULES / build.module).glob("*.go")):
+            digest.update(source.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "gpu-memory-watchdog" / "programs" / digest.hexdigest()[:16]
 
@@ -148,8 +158,9 @@ def _build_all(go: str, builds: tuple[_Build, ...], names: tuple[str, ...], fold
 
 def _build(go: str, build: _Build, folder: Path) -> None:
     major, minor, _patch = version().removeprefix("v").split(".")
-    # Without the stamp the API server calls itself v0.0.0.
+    # Without the stamp the API server calls itself v0.0.0, and helm takes every cluster for 1.20.
     stamp = f"-X {_STAMP}.gitVersion={version()} -X {_STAMP}.gitMajor={major} -X {_STAMP}.gitMinor={minor}"
+    stamp += f" -X {_HELM_STAMP}.k8sVersionMajor={major} -X {_HELM_STAMP}.k8sVersionMinor={minor}"
     output = str(folder / build.output) if build.output else f"{folder}/"
     # On the command line, since flags there win over those of GOFLAGS.
     flags = ["-trimpath", "-mod=readonly", "-buildvcs=false", f"-ldflags=-s -w {stamp}", f"-o={output}"]
@@ -177,6 +188,7 @@ def main() -> int:
     try:
         print(programs())
         print(helm())
+        print(discovery())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)
         return 0 if isinstance(error, NoGoError) and not os.environ.get("CI") else 1

@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.cluster import programs
+from tests.cluster.accounts import Account, with_rights
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import USER, let_read
+from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.bell import Bell
@@ -20,13 +21,18 @@ from watchdog.kube.follow.podfeed import PodFeed
 
 def run(plane: ControlPlane, minutes: float) -> None:
     """Follow for so long, and print the requests at the server, their moments, and how old the pods got."""
-    let_read(plane)
+    with with_rights(plane, MATCHES_BY_NAMESPACE) as account:
+        watch_quiet(plane, account, minutes)
+
+
+def watch_quiet(plane: ControlPlane, account: Account, minutes: float) -> None:
+    """The same, as this account."""
     pods = Pods(plane.api, "default")
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    plane.api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", account)  # no controller does it here
+    default = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    plane.api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", default)  # no controller does it here
     node = pods.node()
     pods.create("trainer", node=node)
-    api, bell = Api(plane.kubeconfig(token=plane.token(USER))), Bell()
+    api, bell = Api(account.kubeconfig), Bell()
     feeds = (PodFeed(api, node, bell), NodeFeed(api, node, bell), NamespaceFeed(api, bell))
     began_s, oldest_s, rings = time.time(), 0.0, 0
     for feed in feeds:
@@ -38,7 +44,7 @@ def run(plane: ControlPlane, minutes: float) -> None:
         synced = feeds[0].read(clock.now()).synced
         oldest_s = max(oldest_s, clock.now().boottime_s - (synced.boottime_s if synced is not None else 0))
         rings += bell.silence()
-    seen = plane.requests(user=USER, since=began_s)
+    seen = plane.requests(user=account.identity.user, since=began_s)
     for feed in feeds:
         feed.stop()
     for (resource, verb), count in sorted(Counter((one.resource, one.verb) for one in seen).items()):

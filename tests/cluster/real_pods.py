@@ -78,7 +78,7 @@ class RealPods:
         return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
 
     def wait(
-        self, name: str, true: Callable[[Object], object], namespace: str = "default", limit_s: float = 30
+        self, name: str, true: Callable[[Object], object], namespace: str = "default", limit_s: float = 90
     ) -> Object:
         """Wait until something is true of a pod that exists; gives the object of which it was."""
         seen: list[Object | None] = []
@@ -91,7 +91,7 @@ class RealPods:
         assert seen[0] is not None
         return seen[0]
 
-    def wait_gone(self, uid: str, name: str, namespace: str = "default", limit_s: float = 30) -> None:
+    def wait_gone(self, uid: str, name: str, namespace: str = "default", limit_s: float = 90) -> None:
         """Wait until the API server has no pod of that UID any more."""
 
         def gone() -> bool:
@@ -140,7 +140,7 @@ def is_running(of: Object) -> bool:
 
 
 def wait_until(
-    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 30, pause_s: float = 0.1
+    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 90, pause_s: float = 0.1
 ) -> None:
     """Wait until something is true; `what` says in the failure what was waited for."""
     deadline = time.monotonic() + limit_s

@@ -22,43 +22,69 @@ class Change:
 
 
 class Recorder:
-    """A context manager: inside, every change of every pod of the cluster is kept."""
+    """A context manager: inside, every change of every pod of the cluster is kept.
+
+    A watch that ends meanwhile, as the server ends one that it finds too slow, goes on where it was.
+    """
 
     def __init__(self, api: Api, token: str) -> None:
         self._api = api
         self._token = token
         self._connection: http.client.HTTPSConnection | None = None
-        self._thread = threading.Thread(target=self._follow, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._stopped = threading.Event()
+        self._version = ""
+        self._lost = ""
         self.changes: list[Change] = []
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        version = self._api.ask("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
-        self._connection = self._api.connection(600)
-        path = "/api/v1/pods" + query(watch="true", resourceVersion=version, timeoutSeconds="600")
-        self._connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
-        self._answer = self._connection.getresponse()
-        assert self._answer.status == 200
+        self._version = self._api.ask("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._connection is not None
-        with suppress(OSError):
-            self._connection.sock.shutdown(2)
+        self._stopped.set()
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError, AttributeError):  # it may be between two connections
+                connection.sock.shutdown(2)
         self._thread.join(10)
-        self._connection.close()
 
     def of(self, namespace: str, app: str) -> Iterator[Change]:
         """The changes of the pods of one workload, by its label `app`."""
+        assert not self._lost, f"changes of pods have been lost: {self._lost}"
         for change in tuple(self.changes):
             meta = change.pod["metadata"]
             if meta["namespace"] == namespace and meta.get("labels", {}).get("app") == app:
                 yield change
 
+    def _run(self) -> None:
+        while not self._stopped.wait(0.05) and not self._lost:
+            with suppress(OSError, http.client.HTTPException):
+                self._follow()
+
     def _follow(self) -> None:
-        with suppress(OSError, http.client.HTTPException, ValueError):
-            for line in self._answer:
-                event = json.loads(line)
-                moment = time.monotonic() - self._began
-                self.changes.append(Change(at_s=moment, type=event["type"], pod=event["object"]))
+        self._connection = connection = self._api.connection(600)
+        path = "/api/v1/pods" + query(watch="true", resourceVersion=self._version, allowWatchBookmarks="true")
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+            answer = connection.getresponse()
+            if answer.status == http.HTTPStatus.GONE:
+                self._lost = answer.read().decode()
+            elif answer.status == http.HTTPStatus.OK:
+                for line in answer:
+                    self._take(line)
+        finally:
+            connection.close()
+
+    def _take(self, line: bytes) -> None:
+        if not line.endswith(b"\n"):
+            return  # cut in the middle: it comes again
+        event = json.loads(line)
+        if event["type"] == "ERROR":
+            self._lost = line.decode()
+            return
+        self._version = event["object"]["metadata"]["resourceVersion"]
+        if event["type"] != "BOOKMARK":
+            self.changes.append(Change(at_s=time.monotonic() - self._began, type=event["type"], pod=event["object"]))

@@ -12,14 +12,16 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import wait_until
+from tests.cluster.accounts import NewAccount, wait_until
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.cluster.upkeep import GI, POLICY, RESOURCE, Upkeep, capacity_of, cards, wait_for
 from tests.rig.command import COMMAND
 from watchdog import clock
-from watchdog.core.model import Gap, GapReason, Snapshot
+from watchdog.core.model import Gap, GapReason, Node, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.acts.capacity import CapacityKeeper
 from watchdog.kube.api.client import USER_AGENT, Api
@@ -161,13 +163,10 @@ def test_who_is_overruled_again_and_again_gives_way_and_says_so(
 
 
 def test_an_outage_is_told_once_and_made_good(
-    control_plane: ControlPlane, account_kubeconfig: AccountKubeconfig, node: str, tcp_proxy: TcpProxy, tmp_path: Path
+    control_plane: ControlPlane, new_account: NewAccount, node: str, tcp_proxy: TcpProxy
 ) -> None:
     """While the API server is away there is one line of it; when it is back the entry is there within half a minute."""
-    text = account_kubeconfig(POLICY, node).read_text(encoding="utf-8").replace(control_plane.url, tcp_proxy.url)
-    path = tmp_path / "kubeconfig"
-    path.write_text(text, encoding="utf-8")
-    with Upkeep(path, node, *cards(80)) as upkeep:
+    with Upkeep(new_account(POLICY, node).through(tcp_proxy), node, *cards(80)) as upkeep:
         wait_for(control_plane.api, node, 80 * GI)
         tcp_proxy.refuse()
         tcp_proxy.cut()
@@ -178,64 +177,84 @@ def test_an_outage_is_told_once_and_made_good(
         assert tcp_proxy.url in upkeep.problems[0]
         assert "may be restarting" in upkeep.problems[0] or "nothing listens there" in upkeep.problems[0]
         tcp_proxy.heal()
-        assert wait_for(control_plane.api, node, 120 * GI, 40) < 31
+        assert wait_for(control_plane.api, node, 120 * GI) < 31
+
+
+def test_the_daemon_that_has_lost_the_lock_rests(
+    control_plane: ControlPlane, new_account: NewAccount, node: str, api_proxy: ApiProxy
+) -> None:
+    """What it was about to make good is not made any more: another daemon has the node, and may have another policy."""
+    with Upkeep(new_account(POLICY, node).through(api_proxy), node, *cards(80)) as upkeep:
+        wait_for(control_plane.api, node, 80 * GI)
+        api_proxy.answer(503, when=writes("/status"))
+        upkeep.see(*cards(80, 40))
+        wait_until(lambda: bool(upkeep.problems), "a change is under way, and is tried again")
+        upkeep.has_lock = False
+        time.sleep(0.5)
+        api_proxy.heal()
+        tried = len(api_proxy.seen)
+        time.sleep(5)  # the pauses after the first failures are drawn from up to 0.5, 1 and 2 s
+        assert [seen.path for seen in api_proxy.seen[tried:] if seen.method == "PATCH"] == []
+        assert capacity_of(control_plane.api, node) == 80 * GI
+        upkeep.has_lock = True
+        wait_for(control_plane.api, node, 120 * GI)
+
+
+def known(plane: ControlPlane, node: str) -> Node:
+    """The node as it is now."""
+    return decode_node(plane.api.call("GET", f"/api/v1/nodes/{node}").body)
+
+
+@pytest.fixture
+def keep(kubeconfig: Path) -> Iterator[Callable[[Node, float], None]]:
+    """Has a keeper tend a node as it was once known, for so many seconds."""
+    with Api(kubeconfig) as api:
+        keeper = CapacityKeeper(api)
+
+        def run(node: Node, seconds: float) -> None:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                keeper.keep(node, Snapshot(at=clock.now(), driver="550", gpus=cards(80)), POLICY)
+                time.sleep(0.05)
+
+        yield run
+        keeper.stop()
 
 
 def test_another_object_of_the_same_name_is_not_touched(
-    control_plane: ControlPlane, pods: Pods, node: str, kubeconfig: Path
+    control_plane: ControlPlane, pods: Pods, node: str, keep: Callable[[Node, float], None]
 ) -> None:
     """A keeper that knows the node as it was before it was made anew changes nothing of the new one."""
-    api = Api(kubeconfig)
-    old = decode_node(control_plane.api.call("GET", f"/api/v1/nodes/{node}").body)
+    old = known(control_plane, node)
     control_plane.api.ask("DELETE", f"/api/v1/nodes/{node}")
     pods.node(node)
     since = time.time()
-    keeper = CapacityKeeper(api)
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
-        keeper.keep(old, Snapshot(at=clock.now(), driver="550", gpus=cards(80)), POLICY)
-        time.sleep(0.1)
-    keeper.stop()
+    keep(old, 4)
     answers = patches(control_plane, node, since)
     assert set(answers) == {422}
     assert len(answers) < 10
     assert capacity_of(control_plane.api, node) is None
-    api.close()
 
 
 def test_what_was_changed_is_not_changed_again_before_it_is_seen(
-    control_plane: ControlPlane, node: str, kubeconfig: Path
+    control_plane: ControlPlane, node: str, keep: Callable[[Node, float], None]
 ) -> None:
     """The watch shows a change some time after it was made; passes until then ask for nothing."""
-    api = Api(kubeconfig)
-    old = decode_node(control_plane.api.call("GET", f"/api/v1/nodes/{node}").body)
     since = time.time()
-    keeper = CapacityKeeper(api)
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
-        keeper.keep(old, Snapshot(at=clock.now(), driver="550", gpus=cards(80)), POLICY)
-        time.sleep(0.05)
-    keeper.stop()
+    keep(known(control_plane, node), 4)
     assert patches(control_plane, node, since) == [200]
-    api.close()
 
 
 def test_a_change_by_somebody_else_in_between_is_not_written_over(
-    control_plane: ControlPlane, node: str, kubeconfig: Path
+    control_plane: ControlPlane, node: str, keep: Callable[[Node, float], None]
 ) -> None:
     """What is known of the entry is old: the patch is refused, and made again on what is there by then."""
-    api = Api(kubeconfig)
-    old = decode_node(control_plane.api.call("GET", f"/api/v1/nodes/{node}").body)
+    old = known(control_plane, node)
     set_entry(control_plane, node, "7")
-    keeper = CapacityKeeper(api)
-    seen = Snapshot(at=clock.now(), driver="550", gpus=cards(80))
-    keeper.keep(old, seen, POLICY)
-    time.sleep(1)
+    keep(old, 1)
     assert capacity_of(control_plane.api, node) == 7
-    keeper.keep(decode_node(control_plane.api.call("GET", f"/api/v1/nodes/{node}").body), seen, POLICY)
+    keep(known(control_plane, node), 1)
     wait_for(control_plane.api, node, 80 * GI)
-    keeper.stop()
-    api.close()
 
 
 def test_a_policy_that_drops_it_leaves_it_and_says_so(control_plane: ControlPlane, node: str, kubeconfig: Path) -> None:

@@ -18,14 +18,6 @@ BROKE = (
     "the connection broke -> the API server may be restarting: if it stays so, look at its log, and at what stands in "
     "front of it"
 )
-REFUSED_LATER = (
-    "see that it is of this cluster, and that its account still exists: one that was deleted and made again needs a "
-    "new token (delete the pod, or write the kubeconfig anew)"
-)
-NEW_TOKEN = (
-    "in a pod the kubelet writes a new one: see that it runs and that this node's clock is right, then delete the "
-    "pod; otherwise put a new token into the kubeconfig"
-)
 
 
 def test_nothing_listens(control_plane: ControlPlane, clinic: Clinic) -> None:
@@ -51,12 +43,14 @@ def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProx
     assert said.lasted_s < 15
 
 
-def test_a_server_that_answers_too_slowly(control_plane: ControlPlane, clinic: Clinic, api_proxy: ApiProxy) -> None:
+def test_a_server_that_answers_too_slowly(
+    control_plane: ControlPlane, clinic: Clinic, clinic_account: Account, api_proxy: ApiProxy
+) -> None:
     """Each answer comes within its time, all together do not: what was learned is told, and what was waited for."""
     api_proxy.delay(3)
-    config = control_plane.kubeconfig(token=control_plane.token("daemon"), server=api_proxy.url, ca=api_proxy.ca)
+    config = control_plane.kubeconfig(token=clinic_account.token(), server=api_proxy.url, ca=api_proxy.ca)
     said = clinic.ask("--kubeconfig", config)
-    assert said.what("api_credentials") == "the API server takes us for daemon"
+    assert said.what("api_credentials") == f"the API server takes us for {clinic_account.name}"
     (late,) = [found["what"] for found in said.findings if found["name"] == "api" and found["state"] == "missing"]
     assert late.startswith(
         f"{api_proxy.url} has not answered all questions within 20s; what was waited for last: whether"
@@ -190,10 +184,10 @@ def test_no_way_at_all(clinic: Clinic, tmp_path: Path) -> None:
     )
 
 
-def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic) -> None:
+def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, clinic_account: Account) -> None:
     """A server that throttles this account is well, and says so: 429 is no missing right."""
-    config = control_plane.kubeconfig(token=control_plane.token("daemon"))
-    with control_plane.throttle("daemon"):
+    config = control_plane.kubeconfig(token=clinic_account.token())
+    with control_plane.throttle(clinic_account.name):
         said = clinic.ask("--kubeconfig", config)
     assert said.wrong().keys() == {"api"}
     assert "the API server answered 429" in said.wrong()["api"]

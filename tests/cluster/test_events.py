@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.cluster.accounts import NewAccount
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.event_rig import NODE, asked, events_of, let_write_events, on, path_of, warning, writing
+from tests.cluster.event_rig import NODE, TELLS, asked, events_of, on, path_of, warning, writing
 from tests.cluster.pods import Pods
 from tests.export.build import entry, killed, policy, quiet, trainer
 from tests.export.occurrences import occurrences
@@ -32,10 +33,9 @@ def pod(pods: Pods) -> Object:
 
 
 @pytest.fixture
-def config(control_plane: ControlPlane, namespace: str) -> Path:
-    """The way to the API of an account that may write Events, and nothing else."""
-    let_write_events(control_plane, "daemon", namespace)
-    return control_plane.kubeconfig(token=control_plane.token("daemon"))
+def config(new_account: NewAccount) -> Path:
+    """The way to the API of an account with the rights of a policy that observes and tells."""
+    return new_account(TELLS).kubeconfig
 
 
 def told_now(pod: Object) -> list[Tiding]:
@@ -153,7 +153,7 @@ def test_one_pod_gets_no_more_than_25(control_plane: ControlPlane, namespace: st
     with writing(config) as writer:
         uid = pod["metadata"]["uid"]
         writer.offer(warning(pod, number / 100, key=(uid, str(number))) for number in range(31))
-        wait_until(lambda: sum(writer.counts().values()) == 31, seconds=20)
+        wait_until(lambda: sum(writer.counts().values()) == 31)
         assert writer.counts() == {"written": 25, "limited": 6, "refused": 0, "dropped": 0}
         (notice,) = writer.notices.take()
         assert notice.startswith(f"pod {namespace}/trainer has had too many Events")

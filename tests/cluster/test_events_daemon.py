@@ -63,9 +63,7 @@ def test_the_daemon_tells_what_it_does(
     """Warned, killed, released: each on the pod while it happens, with the numbers that the driver gave."""
     _, tenant = over(world, pods, 9 * GIB)
     with running(world, write_policy(world.root, WARN_AT_ONCE, KILL_LATER), account_kubeconfig) as watchdog:
-        wait_until(
-            lambda: reasons(control_plane, namespace)[-2:] == ["GPUMemoryKilled", "GPUMemoryReleased"], seconds=30
-        )
+        wait_until(lambda: reasons(control_plane, namespace)[-2:] == ["GPUMemoryKilled", "GPUMemoryReleased"])
         assert not tenant.is_alive
         watchdog.wait(lambda d: (d.metric("events_total", result="written") or 0) >= 2)
         assert watchdog.metric("events_total", result="refused") == 0

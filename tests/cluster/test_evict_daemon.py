@@ -65,7 +65,7 @@ def _waits_and_goes(here: Life) -> None:
     assert len(said) == 1
     assert "is blocked and is tried again at most 25 times in 10m" in said[0]
     here.apply("evict", budget(0))
-    here.wait(lambda: has(here, "evict", "evict", "done"), "it is evicted", 150)
+    here.wait(lambda: has(here, "evict", "evict", "done"), "it is evicted", 300)
     here.apply("evict", budget(1))
     uids = {change.pod["metadata"]["uid"] for change in here.recorder.of(here.rooms["evict"].namespace, "deployment")}
     assert len(uids) >= 2, "its Deployment has put another pod in its place"
@@ -73,7 +73,7 @@ def _waits_and_goes(here: Life) -> None:
 
 def _is_stopped(here: Life, journal: Path) -> None:
     """SIGTERM while one is blocked: at once, and the journal says what became of it; nobody was ever deleted."""
-    here.wait(lambda: has_new_block(here), "the next pod is blocked too", 90)
+    here.wait(lambda: has_new_block(here), "the next pod is blocked too")
     code, took_s = here.daemon.stop()
     assert code == 0
     assert took_s < 2.0

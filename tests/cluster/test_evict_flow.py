@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.act.eviction_rig import EVICT_AT_ONCE, World
-from tests.cluster.accounts import wait_until
+from tests.cluster.accounts import Account, wait_until
 from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
@@ -30,11 +30,11 @@ NEVER_DELETES = {"get", "create"}
 class Node:
     """A node's daemon as far as evictions go: its pods are those of the API, their use is as the test says."""
 
-    def __init__(self, plane: ControlPlane, pods: Pods, api: Api, bell: Bell) -> None:
-        self.bench = Bench(plane, pods, api)
-        self._bell = bell
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._bell = Bell()
         self._began = time.monotonic()
-        self.world = World(policy=POLICY, api=ApiEvictor(api, bell), pods=(), used={})
+        self.world = World(policy=POLICY, api=ApiEvictor(bench.api, self._bell), pods=(), used={})
 
     @property
     def second(self) -> float:
@@ -57,7 +57,7 @@ class Node:
         ids = process(1, f"{known.uid}/main").place.container
         return replace(known, containers=(replace(container, ids=frozenset({ids or ""})),))
 
-    def run(self, is_over: Callable[[], bool], limit_s: float = 30.0) -> None:
+    def run(self, is_over: Callable[[], bool], limit_s: float = 120.0) -> None:
         """Passes each second and whenever the bell rings, as the daemon makes them, until something is so."""
         next_s = 0.0
         deadline_s = self.second + limit_s
@@ -76,15 +76,15 @@ class Node:
 
 
 @pytest.fixture
-def node(control_plane: ControlPlane, pods: Pods) -> Iterator[Callable[[str | None], Node]]:
-    """Makes a daemon with the admin's rights, straight to the server or through a proxy; it never deletes."""
+def node(control_plane: ControlPlane, evicting_account: Account, pods: Pods) -> Iterator[Callable[..., Node]]:
+    """Makes a daemon with the rights of its policy, straight to the server or through a proxy; it never deletes."""
     apis: list[Api] = []
     began_s = time.time()
 
-    def make(kubeconfig: str | None = None) -> Node:
-        path = control_plane.folder / kubeconfig if kubeconfig else control_plane.admin_kubeconfig
-        apis.append(Api(path))
-        return Node(control_plane, pods, apis[-1], Bell())
+    def make(by: ApiProxy | None = None) -> Node:
+        bench = Bench(evicting_account, pods, evicting_account.through(by))
+        apis.append(bench.api)
+        return Node(bench)
 
     yield make
     asked = {each.verb for each in control_plane.requests(user_agent=AGENT, since=began_s)}
@@ -112,7 +112,7 @@ def test_blocked_then_loosened(node: Callable[..., Node], pods: Pods) -> None:
     assert here.bench.spared(victim, twin)
     path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets/web"
     here.bench.plane.api.ask("PATCH", path, {"spec": {"minAvailable": 1}})
-    here.run(lambda: bool(here.world.began), limit_s=60.0)
+    here.run(lambda: bool(here.world.began))
     assert "deletionTimestamp" in pods.read(victim)["metadata"]
     assert here.bench.spared(twin)
     here.world.used = {}
@@ -150,7 +150,7 @@ def test_recreated_while_it_was_blocked(node: Callable[..., Node], pods: Pods) -
     here.run(lambda: "blocked" in here.world.results())
     pods.delete(victim)
     other = web(pods, on, "web-0")
-    here.run(lambda: "gone" in here.world.results(), limit_s=30.0)
+    here.run(lambda: "gone" in here.world.results())
     assert here.told() == ["blocked", "gone"]
     assert here.bench.spared(other)
 
@@ -191,12 +191,10 @@ def test_an_answer_that_was_lost(node: Callable[..., Node], pods: Pods, api_prox
     """The server has evicted and its answer is lost: the next try's look tells, and the memory is waited for."""
     on = pods.node()
     pod = web(pods, on)
-    plane = node().bench.plane
-    config = plane.kubeconfig(token=plane.token("admin"), server=api_proxy.url, ca=api_proxy.ca)
-    here = node(config.name)
+    here = node(api_proxy)
     here.knows(pod)
     api_proxy.cut(when=writes("/eviction"))
-    here.run(lambda: bool(here.world.began), limit_s=40.0)
+    here.run(lambda: bool(here.world.began))
     (began,) = here.world.began
     assert began.result is Result.DONE
     assert began.reason == "the answer of the API server had been lost, and the pod is being deleted already"
@@ -210,9 +208,7 @@ def test_an_outage_of_the_server(node: Callable[..., Node], pods: Pods, api_prox
     """While the server is away it is tried again with pauses, few times; when it is back the eviction comes about."""
     on = pods.node()
     pod = web(pods, on)
-    plane = node().bench.plane
-    config = plane.kubeconfig(token=plane.token("admin"), server=api_proxy.url, ca=api_proxy.ca)
-    here = node(config.name)
+    here = node(api_proxy)
     here.knows(pod)
     api_proxy.answer(503)
     here.run(lambda: here.second > 12.0)
@@ -220,5 +216,5 @@ def test_an_outage_of_the_server(node: Callable[..., Node], pods: Pods, api_prox
     assert 2 <= len(api_proxy.seen) <= 12
     assert here.bench.spared(pod)
     api_proxy.heal()
-    here.run(lambda: bool(here.world.began), limit_s=60.0)
+    here.run(lambda: bool(here.world.began))
     wait_until(lambda: not here.bench.spared(pod), "it is being deleted")

@@ -23,9 +23,7 @@ def test_a_true_410(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy
     node = pods.node()
     gone, kept = pods.create("gone", node=node), pods.create("kept", node=node)
     with following(control_plane, node, by=tcp_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["gone", "kept"])
+        followed.begin(["gone", "kept"])
         known = next(pod for pod in followed.read().pods if pod.name == "kept")
         tcp_proxy.refuse()
         tcp_proxy.cut()
@@ -33,7 +31,7 @@ def test_a_true_410(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy
         control_plane.expire_history()
         followed.forget()
         tcp_proxy.heal()
-        followed.wait_for(["kept"], 40)
+        followed.wait_for(["kept"])
         followed.wait_until_watching()
         followed.stays(lambda: followed.verbs() == ["watch", "list", "watch"], 3)
         first, again, _ = followed.asked()
@@ -57,17 +55,16 @@ def test_410_in_both_forms(control_plane: ControlPlane, pods: Pods, api_proxy: A
         "message": "old",
     }
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
+        followed.begin()
         followed.forget()
         if form == "status":
             api_proxy.answer(410, body=gone, when=watches("pods"), times=1)
             api_proxy.finish_streams()
         else:
             api_proxy.insert(error(410, "Expired").strip(), when=watches("pods"))
-        followed.wait_until_watching(10)
+        followed.wait_until_watching()
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 5)
+        followed.wait_for(["old", "new"])
         assert followed.verbs() == ["list", "watch"]
         assert followed.feed.problem is None
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import following
+from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE, following
 from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from watchdog import clock
@@ -21,13 +21,13 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
         feed = NodeFeed(followed.api, name, followed.bell)
         feed.start()
         try:
-            wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a", 10)
+            wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a")
             control_plane.kubectl("annotate", "node", name, "gpu-memory-watchdog/mode=observe")
             wait_until(lambda: "gpu-memory-watchdog/mode" in feed.read(clock.now())[0].annotations, 2)
             node, gaps = feed.read(clock.now())
             assert (node.known, node.capacity["cpu"], gaps) == (True, "64", ())
             pods.clear()
-            wait_until(lambda: not feed.read(clock.now())[0].known, 5)
+            wait_until(lambda: not feed.read(clock.now())[0].known)
             node, (gap,) = feed.read(clock.now())
             assert (node.name, node.labels, gap.reason) == (name, {}, GapReason.NODE)
             assert dict(feed.requests) == {"list": 1, "watch": 1}
@@ -40,14 +40,14 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
 
 def test_namespaces(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
     """The labels of all namespaces as they change; only metadata is sent."""
-    with following(control_plane, "n1") as followed:
+    with following(control_plane, "n1", policy=MATCHES_BY_NAMESPACE) as followed:
         feed = NamespaceFeed(followed.api, followed.bell)
         feed.start()
         try:
-            wait_until(lambda: namespace in feed.read(clock.now())[0], 10)
+            wait_until(lambda: namespace in feed.read(clock.now())[0])
             assert feed.read(clock.now())[0]["kube-system"] == {"kubernetes.io/metadata.name": "kube-system"}
             control_plane.kubectl("label", "namespace", namespace, "tier=dev")
-            wait_until(lambda: feed.read(clock.now())[0][namespace].get("tier") == "dev", 2)
+            wait_until(lambda: feed.read(clock.now())[0][namespace].get("tier") == "dev")
             assert feed.read(clock.now())[1] == ()
             assert dict(feed.requests) == {"list": 1, "watch": 1}
         finally:

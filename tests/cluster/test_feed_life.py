@@ -27,9 +27,7 @@ def test_one_list_and_one_watch(control_plane: ControlPlane, pods: Pods) -> None
     pods.create("theirs", node=other)
     with following(control_plane, node) as followed:
         before = clock.now()
-        followed.feed.start()
-        followed.wait_for(["mine"])
-        followed.wait_until_watching()
+        followed.begin(["mine"])
         followed.stays(lambda: followed.verbs() == ["list", "watch"], 3)
         lists, watch = followed.asked()
         assert f"fieldSelector=spec.nodeName%3D{node}&resourceVersion=0" in lists.uri
@@ -44,8 +42,7 @@ def test_one_list_and_one_watch(control_plane: ControlPlane, pods: Pods) -> None
 def test_a_watch_is_kept_alive(control_plane: ControlPlane, pods: Pods) -> None:
     """The kernel probes a silent connection: no firewall in between forgets it, and a peer that died is noticed."""
     with following(control_plane, pods.node()) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
+        followed.begin()
         found = sockets_to(control_plane.port)
         assert found
         for each in found:
@@ -88,8 +85,7 @@ def test_the_bell_wakes_who_waits(control_plane: ControlPlane, pods: Pods) -> No
     """A change is heard by whoever waits for the bell's descriptor, and is then there to read."""
     node = pods.node()
     with following(control_plane, node) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
+        followed.begin()
         followed.read()
         followed.bell.silence()
         pods.create("new", node=node, running=False)
@@ -104,13 +100,11 @@ def test_a_cut_is_resumed(control_plane: ControlPlane, pods: Pods, tcp_proxy: Tc
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=tcp_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         old = followed.read().pods[0]
         tcp_proxy.cut(reset=reset)
         pods.create("meanwhile", node=node, running=False)
-        followed.wait_for(["old", "meanwhile"], 5)
+        followed.wait_for(["old", "meanwhile"])
         assert followed.verbs() == ["list", "watch", "watch"]
         assert followed.feed.problem is None
         assert followed.read().gaps == ()
@@ -122,7 +116,7 @@ def test_renewals_of_a_watch(control_plane: ControlPlane, pods: Pods) -> None:
     node = pods.node()
     with following(control_plane, node, pace=QUICK) as followed:
         followed.feed.start()
-        wait_until(lambda: followed.verbs().count("watch") == 4, 40)
+        wait_until(lambda: followed.verbs().count("watch") == 4)
         assert followed.verbs().count("list") == 1
         assert followed.feed.problem is None
         synced = followed.read().synced
@@ -138,12 +132,10 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         old = followed.read().pods[0]
         control_plane.stop_apiserver(hard=hard)
-        wait_until(lambda: followed.feed.problem is not None, 20)
+        wait_until(lambda: followed.feed.problem is not None)
         stale = followed.read()
         assert [pod.name for pod in stale.pods] == ["old"]
         gap = stale.gaps[0]
@@ -152,10 +144,10 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
         assert "nothing listens there" in gap.why
         followed.forget()
         control_plane.start_apiserver()
-        wait_until(lambda: followed.feed.problem is None, 40)
-        followed.wait_until_watching(10)
+        wait_until(lambda: followed.feed.problem is None)
+        followed.wait_until_watching()
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 5)
+        followed.wait_for(["old", "new"])
         assert next(pod for pod in followed.read().pods if pod.name == "old") is old
         assert followed.verbs().count("list") <= 1
         assert followed.verbs().count("watch") <= 3
@@ -166,13 +158,11 @@ def test_stop_and_start(control_plane: ControlPlane, pods: Pods) -> None:
     node = pods.node()
     pod = pods.create("old", node=node)
     with following(control_plane, node) as followed:
-        followed.feed.start()
-        followed.wait_for(["old"])
-        followed.wait_until_watching()
+        followed.begin(["old"])
         began = time.monotonic()
         followed.feed.stop()
         assert time.monotonic() - began < 0.2
-        wait_until(lambda: not has_threads() and not any(one.open for one in followed.asked()), 5)
+        wait_until(lambda: not has_threads() and not any(one.open for one in followed.asked()))
         pods.delete(pod)
         pods.create("new", node=node, running=False)
         assert followed.names == {"old"}

@@ -27,11 +27,10 @@ def test_a_cut_in_the_middle_of_a_line(control_plane: ControlPlane, pods: Pods, 
     """Half an event is none: it comes again with the next watch, and no list is made."""
     node = pods.node()
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
+        followed.begin()
         api_proxy.cut(when=watches("pods"))
         pods.create("new", node=node, running=False)
-        followed.wait_for(["new"], 10)
+        followed.wait_for(["new"])
         assert followed.verbs() == ["list", "watch", "watch"]
 
 
@@ -42,7 +41,7 @@ def test_a_cut_in_the_middle_of_a_list(control_plane: ControlPlane, pods: Pods, 
     api_proxy.cut(when=lists("pods"))
     with following(control_plane, node, by=api_proxy) as followed:
         followed.feed.start()
-        followed.wait_for(["old"], 10)
+        followed.wait_for(["old"])
         assert followed.verbs() == ["list", "list", "watch"][: len(followed.verbs())]
 
 
@@ -52,13 +51,11 @@ def test_garbage_on_a_watch(control_plane: ControlPlane, pods: Pods, api_proxy: 
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         old = followed.read().pods[0]
         api_proxy.edit(lambda _: line + b"\n", when=watches("pods"))
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 10)
+        followed.wait_for(["old", "new"])
         assert next(pod for pod in followed.read().pods if pod.name == "old") is old
         assert followed.verbs() == ["list", "watch", "watch"]
         assert followed.read().gaps == ()
@@ -69,9 +66,7 @@ def test_a_line_without_an_end(control_plane: ControlPlane, pods: Pods, api_prox
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         (stream,) = [each for each in api_proxy.streams if watches("pods")(each.seen)]
         part = b"x" * 2**20
         tracemalloc.start()
@@ -84,7 +79,7 @@ def test_a_line_without_an_end(control_plane: ControlPlane, pods: Pods, api_prox
             tracemalloc.stop()
         assert peak < 3 * LONGEST_LINE
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 10)
+        followed.wait_for(["old", "new"])
         assert followed.verbs() == ["list", "watch", "watch"]
 
 
@@ -94,21 +89,19 @@ def test_an_event_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, 
     odd = pods.create("odd", node=node)
     pods.create("old", node=node)
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old", "odd"])
+        followed.begin(["old", "odd"])
         old = next(pod for pod in followed.read().pods if pod.name == "old")
         api_proxy.edit(spoil, when=watches("pods"))
         pods.set_status(odd, {"message": "one"})
-        followed.wait_for(["old"], 5)
+        followed.wait_for(["old"])
         found = followed.read()
         assert found.pods[0] is old
         assert [gap.what for gap in found.gaps] == [f"pod {pods.namespace}/odd"]
         assert "unknown pod" in found.gaps[0].why
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 5)
+        followed.wait_for(["old", "new"])
         pods.set_status(odd, {"message": "two"})
-        followed.wait_for(["old", "new", "odd"], 5)
+        followed.wait_for(["old", "new", "odd"])
         assert followed.read().gaps == ()
         assert followed.verbs() == ["list", "watch"]
 

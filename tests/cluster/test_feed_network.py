@@ -23,9 +23,7 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=tcp_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         followed.bell.silence()
         before = followed.feed.requests["watch"]
         tcp_proxy.refuse()
@@ -39,7 +37,7 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         assert 3 <= followed.feed.requests["watch"] - before <= MOST_IN_12_S
         followed.forget()
         tcp_proxy.heal()
-        wait_until(lambda: followed.feed.problem is None, 40)
+        wait_until(lambda: followed.feed.problem is None)
         assert followed.bell.silence()
         assert followed.names == {"old"}
         assert followed.verbs() == ["watch"]
@@ -52,12 +50,12 @@ def test_a_server_that_accepts_and_stays_silent(control_plane: ControlPlane, pod
     tcp_proxy.accept_silently()
     with following(control_plane, node, by=tcp_proxy) as followed:
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None, 20)
+        wait_until(lambda: followed.feed.problem is not None)
         assert "stays silent" in (followed.feed.problem or "")
         assert followed.read().synced is None
         tcp_proxy.heal()
         tcp_proxy.cut()
-        followed.wait_for(["old"], 40)
+        followed.wait_for(["old"])
         assert followed.verbs() == ["list", "watch"]
 
 
@@ -70,9 +68,7 @@ def test_half_open(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy,
         TcpProxy(LOOPBACK, api_proxy.port) as tcp_proxy,
         following(control_plane, node, by=api_proxy, at=tcp_proxy, pace=QUICK) as followed,
     ):
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         if bookmarked:
             time.sleep(1)
             version = control_plane.api.ask("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
@@ -84,7 +80,7 @@ def test_half_open(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy,
         time.sleep(1)
         assert followed.names == {"old"}
         tcp_proxy.heal()
-        followed.wait_for(["old", "meanwhile"], 10)
+        followed.wait_for(["old", "meanwhile"])
         assert time.monotonic() - began > 2
         assert synced is not None
         assert followed.verbs()[:3] == ["list", "watch", "watch"]
@@ -96,16 +92,14 @@ def test_silence_for_longer_ages_the_pods(control_plane: ControlPlane, pods: Pod
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=tcp_proxy, pace=QUICK) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
+        followed.begin(["old"])
         synced = followed.read().synced
         tcp_proxy.stall()
-        wait_until(lambda: followed.feed.problem is not None, 40)
+        wait_until(lambda: followed.feed.problem is not None)
         found = followed.read()
         assert (found.synced, [pod.name for pod in found.pods]) == (synced, ["old"])
         tcp_proxy.heal()
-        wait_until(lambda: followed.read().synced != synced, 40)
+        wait_until(lambda: followed.read().synced != synced)
 
 
 def test_a_slow_network(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
@@ -115,11 +109,9 @@ def test_a_slow_network(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpP
         pods.create(f"old-{number}", node=node, metadata={"annotations": {"note": "x" * 4000}})
     with following(control_plane, node, by=tcp_proxy) as followed:
         tcp_proxy.slow(8000)
-        followed.feed.start()
-        followed.wait_for([f"old-{number}" for number in range(5)], 30)
-        followed.wait_until_watching()
+        followed.begin([f"old-{number}" for number in range(5)])
         pods.create("new", node=node, running=False, metadata={"annotations": {"note": "x" * 20000}})
-        wait_until(lambda: "new" in followed.names, 20)
+        wait_until(lambda: "new" in followed.names)
         assert followed.verbs() == ["list", "watch"]
         assert followed.feed.problem is None
 
@@ -132,7 +124,7 @@ def test_a_slow_server(control_plane: ControlPlane, pods: Pods, api_proxy: ApiPr
     with following(control_plane, node, by=api_proxy) as followed:
         began_s = clock.now().boottime_s
         followed.feed.start()
-        followed.wait_for(["old"], 20)
+        followed.wait_for(["old"])
         synced = followed.read().synced
         assert synced is not None
         assert synced.boottime_s - began_s < 2
@@ -175,6 +167,6 @@ def test_a_stop_in_every_phase(
         began = time.monotonic()
         followed.feed.stop()
         assert time.monotonic() - began < 0.2
-        wait_until(lambda: not has_threads(), 8)
+        wait_until(lambda: not has_threads())
         assert (followed.read().pods, followed.read().synced) == ((), None)
         assert dict(followed.feed.requests) == {"list": 1}

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.accounts import Account
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import lists
-from tests.cluster.feed_rig import MOST_IN_12_S, USER, following, has_threads, let_nobody_read, let_read
+from tests.cluster.feed_rig import MOST_IN_12_S, OBSERVES, following, has_threads
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import GapReason, Pod
+from watchdog.kube.access.manifests import render
+from watchdog.kube.access.rights import Piece
 from watchdog.kube.api.client import Api
 from watchdog.kube.follow.feed import Feed, Kind
 from watchdog.kube.follow.podfeed import PodFeed, pods_of
@@ -37,13 +40,11 @@ def test_throttled_by_priority_and_fairness(control_plane: ControlPlane, pods: P
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=tcp_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
-        with control_plane.throttle(USER):
+        followed.begin(["old"])
+        with control_plane.throttle(followed.account.identity.user):
             followed.forget()
             tcp_proxy.cut()
-            wait_until(lambda: followed.feed.problem is not None, 20)
+            wait_until(lambda: followed.feed.problem is not None)
             assert "429" in (followed.feed.problem or "")
             time.sleep(4)
             refused = followed.asked()
@@ -51,9 +52,9 @@ def test_throttled_by_priority_and_fairness(control_plane: ControlPlane, pods: P
             assert all(pause_s >= 1.0 for pause_s in pauses(refused))
             assert followed.names == {"old"}
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 40)
+        followed.wait_for(["old", "new"])
         assert "list" not in followed.verbs()
-        wait_until(lambda: followed.feed.problem is None, 5)
+        wait_until(lambda: followed.feed.problem is None)
 
 
 def test_retry_after_is_the_least(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
@@ -61,15 +62,13 @@ def test_retry_after_is_the_least(control_plane: ControlPlane, pods: Pods, api_p
     node = pods.node()
     api_proxy.answer(429, headers={"Retry-After": "3"}, when=lists("pods"), times=2)
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_until_watching(30)
+        followed.begin()
         times = [one.at_s for one in api_proxy.seen if lists("pods")(one)]
         assert all(3 <= after - before <= 4.2 for before, after in itertools.pairwise(times))
     api_proxy.answer(429, when=lists("pods"), times=2)
     with following(control_plane, node, by=api_proxy) as followed:
         began = time.time()
-        followed.feed.start()
-        followed.wait_until_watching(10)
+        followed.begin()
         assert time.time() - began < 5
 
 
@@ -78,9 +77,7 @@ def test_refused_again_and_again(control_plane: ControlPlane, pods: Pods, api_pr
     node = pods.node()
     pods.create("old", node=node)
     with following(control_plane, node, by=api_proxy) as followed:
-        followed.feed.start()
-        followed.wait_for(["old"])
-        followed.wait_until_watching()
+        followed.begin(["old"])
         api_proxy.answer(500, when=lambda seen: seen.path.endswith("/pods"))
         before = len(api_proxy.seen)
         api_proxy.finish_streams()
@@ -91,30 +88,31 @@ def test_refused_again_and_again(control_plane: ControlPlane, pods: Pods, api_pr
         assert "answered 500" in (followed.feed.problem or "")
         assert followed.names == {"old"}
         api_proxy.heal()
-        wait_until(lambda: followed.feed.problem is None, 40)
+        wait_until(lambda: followed.feed.problem is None)
 
 
 def test_without_rights(control_plane: ControlPlane, pods: Pods) -> None:
-    """A real 403 names what to apply; as soon as the right is there the pods are."""
+    """A real 403 names what to apply; as soon as that is applied the pods are there."""
     node = pods.node()
     pods.create("mine", node=node)
     with following(control_plane, node) as followed:
-        let_nobody_read(control_plane)
-        wait_until(lambda: not may_list(control_plane), 10)
+        whose = followed.account
+        control_plane.kubectl("delete", "clusterrolebinding", whose.identity.object_name(Piece.OBSERVE))
+        wait_until(lambda: not may_list(whose))
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None, 20)
+        wait_until(lambda: followed.feed.problem is not None)
         assert "gpu-watchdog rights" in (followed.feed.problem or "")
         assert followed.read().synced is None
         assert followed.bell.silence()
         assert 2 <= len(followed.asked()) <= MOST_IN_12_S
-        let_read(control_plane)
-        followed.wait_for(["mine"], 40)
-        wait_until(lambda: followed.feed.problem is None, 5)
+        control_plane.kubectl("apply", "-f", "-", input=render(OBSERVES, whose.identity))
+        followed.wait_for(["mine"])
+        wait_until(lambda: followed.feed.problem is None)
 
 
-def may_list(plane: ControlPlane) -> bool:
-    """Whether the server lets the user list pods now."""
-    return plane.api.call("GET", "/api/v1/pods", token=plane.token(USER)).status == 200
+def may_list(account: Account) -> bool:
+    """Whether the server lets the account list pods now."""
+    return account.plane.api.call("GET", "/api/v1/pods", token=account.token).status == 200
 
 
 def test_a_token_that_stays_wrong(control_plane: ControlPlane, pods: Pods) -> None:
@@ -135,11 +133,11 @@ def test_an_answer_that_is_no_list(control_plane: ControlPlane, pods: Pods, api_
     api_proxy.answer(200, body=b"<html>sign in</html>", when=lists("pods"))
     with following(control_plane, node, by=api_proxy) as followed:
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None, 20)
+        wait_until(lambda: followed.feed.problem is not None)
         assert "the answer is no list" in (followed.feed.problem or "")
         assert followed.read().synced is None
         api_proxy.heal()
-        followed.wait_for(["mine"], 40)
+        followed.wait_for(["mine"])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -158,7 +156,7 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
         )
         feed = Feed(followed.api, kind, followed.bell)
         feed.start()
-        wait_until(lambda: feed.problem is not None, 10)
+        wait_until(lambda: feed.problem is not None)
         assert "its thread has ended" in (feed.problem or "")
         feed.stop()
         assert feed.problem is None
@@ -172,7 +170,7 @@ def test_without_a_way_to_the_api(tmp_path: Path) -> None:
     assert "no way to the API server" in (feed.problem or "")
     assert feed.read(clock.now()).synced is None
     feed.start()
-    wait_until(lambda: feed.problem is not None, 20)
+    wait_until(lambda: feed.problem is not None)
     feed.stop()
-    wait_until(lambda: not has_threads(), 5)
+    wait_until(lambda: not has_threads())
     bell.close()

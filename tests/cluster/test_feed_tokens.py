@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.accounts import Account, NewAccount
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import Followed, following_by, let_read
+from tests.cluster.feed_rig import OBSERVES, Followed, following_by
 from tests.cluster.network import LOOPBACK
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
@@ -51,59 +52,59 @@ _FOLLOW = textwrap.dedent(
 )
 
 
-class Account:
-    """The default service account of a namespace, whose first token is refused after 20 s or so."""
+class Tokens:
+    """The tokens of an account: the first one is refused after 20 s or so."""
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        let_read(plane, "default", kind="ServiceAccount", namespace=namespace)
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    def __init__(self, account: Account) -> None:
+        plane, identity = account.plane, account.identity
+        path = f"/api/v1/namespaces/{identity.namespace}/serviceaccounts/{identity.name}"
         uid = plane.api.ask("GET", path)["metadata"]["uid"]
         self._plane = plane
         # The server takes a token for a minute longer than it says (DefaultLeeway in go-jose/jwt).
-        self.first = plane.signer.token(namespace, "default", uid, begins_s=-100, lasts_s=60)
-        self.next = plane.service_account_token(namespace, "default")
+        self.first = plane.signer.token(identity.namespace, identity.name, uid, begins_s=-100, lasts_s=60)
+        self.next = account.token
 
     def wait_until_refused(self) -> None:
         """Until the server takes the first token no more."""
-        wait_until(lambda: self._plane.api.call("GET", "/version", token=self.first).status == 401, 60)
+        wait_until(lambda: self._plane.api.call("GET", "/version", token=self.first).status == 401)
 
 
-def test_a_token_file(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy, tmp_path: Path) -> None:
+def test_a_token_file(
+    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
+) -> None:
     """A token that was replaced in its file: the first 401 reads it anew and asks again at once; no list is made."""
     node = pods.node()
     pods.create("old", node=node)
-    account, file = Account(control_plane, pods.namespace), tmp_path / "token"
-    file.write_text(account.first)
+    tokens, file = Tokens(new_account(OBSERVES)), tmp_path / "token"
+    file.write_text(tokens.first)
     config = control_plane.kubeconfig(token="here", server=tcp_proxy.url)
     config.write_text(config.read_text().replace('"token": "here"', f'"tokenFile": "{file}"'))
     with following_by(Followed(control_plane, config, node)) as followed:
-        followed.feed.start()
-        followed.wait_until_watching()
-        followed.wait_for(["old"])
-        file.write_text(account.next + "\n")
-        account.wait_until_refused()
+        followed.begin(["old"])
+        file.write_text(tokens.next + "\n")
+        tokens.wait_until_refused()
         followed.forget()
         tcp_proxy.cut()
         pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 5)
+        followed.wait_for(["old", "new"])
         assert [(one.verb, one.code) for one in followed.asked()] == [("watch", 401), ("watch", 200)]
         assert followed.feed.problem is None
 
 
 def test_the_service_account_of_a_pod(
-    control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy, tmp_path: Path
+    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
     """In a pod, where the kubelet swaps a link: the next watch goes on with the new token, and no list is made."""
     need_root()
     node = pods.node()
     pods.create("old", node=node)
-    account, mount = Account(control_plane, pods.namespace), tmp_path / "mount"
-    write_token(control_plane, mount, "1", account.first)
+    tokens, mount = Tokens(new_account(OBSERVES)), tmp_path / "mount"
+    write_token(control_plane, mount, "1", tokens.first)
     since_s = time.time()
     with in_a_pod(mount, tcp_proxy, node) as told:
         wait_for(told, lambda told: told["names"] == ["old"])
-        write_token(control_plane, mount, "2", account.next)
-        account.wait_until_refused()
+        write_token(control_plane, mount, "2", tokens.next)
+        tokens.wait_until_refused()
         tcp_proxy.cut()
         pods.create("new", node=node, running=False)
         found = wait_for(told, lambda told: told["names"] == ["new", "old"])
@@ -160,7 +161,7 @@ def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[d
         output.close()
 
 
-def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 20) -> dict[str, Any]:
+def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 90) -> dict[str, Any]:
     """The first thing told that is so."""
     deadline = time.monotonic() + seconds
     while True:

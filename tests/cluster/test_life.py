@@ -25,6 +25,19 @@ DEEDS = {
     "evict": 'do = "evict"',
 }
 LEAST_S = float(os.environ.get("LIFE_S", "0"))
+# All has shown itself after a minute or so; on a machine that does much else it took more than 90 s.
+LIMIT_S = 600.0
+RESTARTS = (
+    *(("kill", app, "main", 2) for app in ("deployment", "statefulset", "bare", "pair")),
+    ("kill", "notebook", "main", 1),
+    ("pod", "pair", "side", 1),
+)
+VERDICTS = (
+    *(("kill", name, "Failed") for name in ("job", "job-in-place", "job-ignore")),
+    *(("evict", name, "Failed") for name in ("job", "job-in-place")),
+    ("evict", "job-polite", "Failed or Complete"),
+    ("kill", "job-polite", "Complete"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +49,47 @@ def lived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.apply("evict", *workloads.every_kind())
         made.apply("process", workloads.notebook(), workloads.models())
         made.apply("pod", workloads.pair())
-        made.wait(lambda: has_shown_all(made) and elapsed(began) > LEAST_S, "all has shown itself", LEAST_S + 90)
+        made.wait(
+            lambda: not unseen(made) and elapsed(began) > LEAST_S,
+            lambda: f"what has not shown itself: {'; '.join(unseen(made))}",
+            LEAST_S + LIMIT_S,
+        )
         print(f"\n{table(made, APPS, elapsed(began))}")
         yield made
 
 
-def has_shown_all(of: Life) -> bool:
-    """Whether the loops have turned often enough, and the Jobs that end have ended."""
-    return (
-        all(of.told("kill", app).restarts.get("main", 0) >= 2 for app in ("deployment", "statefulset", "bare", "pair"))
-        and all("Failed" in of.verdicts("kill", name) for name in ("job", "job-in-place", "job-ignore"))
-        and "Complete" in of.verdicts("kill", "job-polite")
-        and len(of.deeds("process", "notebook")) >= 8
-        and of.told("pod", "pair").restarts.get("side", 0) >= 1
-        and all(of.told("evict", app).pods >= 3 for app in ("deployment", "statefulset", "notebook"))
-        and of.told("evict", "job-ignore").pods >= 3
-        and all("Failed" in of.verdicts("evict", name) for name in ("job", "job-in-place", "job-polite"))
-    )
+def unseen(of: Life) -> list[str]:
+    """What is still to come: loops that have not turned often enough, Jobs that have not ended; with what there is."""
+    return [f"{what} is {seen}" for what, (is_there, seen) in awaited(of).items() if not is_there]
+
+
+def awaited(of: Life) -> dict[str, tuple[bool, object]]:
+    """What the tests look at: whether it has come about, and what has been seen of it."""
+    deeds = {app: len(of.deeds("process", app)) for app in APPS["process"]}
+    found: dict[str, tuple[bool, object]] = {
+        "process notebook: deeds, 8 or more,": (deeds["notebook"] >= 8, deeds),
+        "process models: deeds, 1 or more,": (deeds["models"] >= 1, deeds),
+    }
+    for room, app, name, least in RESTARTS:
+        restarts = of.told(room, app).restarts
+        found[f"{room} {app}: restarts of {name}, {least} or more,"] = (restarts.get(name, 0) >= least, restarts)
+    for app in ("deployment", "statefulset", "bare"):
+        waiting = of.told("kill", app).waiting
+        found[f"kill {app}: back-off"] = ("CrashLoopBackOff" in waiting, waiting)
+    for room, name, verdict in VERDICTS:
+        verdicts = of.verdicts(room, name)
+        is_there = any(each in verdicts for each in verdict.split(" or "))
+        found[f"{room} {name}: {verdict}"] = (is_there, (verdicts, of.job(room, name)["startTime"]))
+    at_once = of.told("evict", "deployment").at_once
+    found["evict deployment: at once, 2 or more,"] = (at_once >= 2, at_once)
+    for app in ("deployment", "statefulset", "notebook", "job-ignore"):
+        pods = of.told("evict", app).pods
+        found[f"evict {app}: pods, 3 or more,"] = (pods >= 3, pods)
+    for room, app, phase in (("kill", "bare-once", "Failed"), ("evict", "bare", None), ("evict", "bare-once", None)):
+        pod = of.cluster.pods.get(app, of.rooms[room].namespace)
+        seen = pod["status"]["phase"] if pod is not None else None
+        found[f"{room} {app}: {phase or 'gone'}"] = (seen == phase, seen)
+    return found
 
 
 @pytest.mark.parametrize("app", ["deployment", "statefulset", "bare"])
@@ -156,12 +193,24 @@ def test_an_evicted_bare_pod_is_gone(lived: Life, app: str) -> None:
     assert lived.cluster.pods.get(app, lived.rooms["evict"].namespace) is None
 
 
-@pytest.mark.parametrize("name", ["job", "job-in-place", "job-polite"])
+@pytest.mark.parametrize("name", ["job", "job-in-place"])
 def test_an_eviction_counts_against_a_job(lived: Life, name: str) -> None:
-    """An evicted pod is a failure of the Job, whatever its exit code."""
+    """An evicted pod is a failure of the Job."""
     assert lived.told("evict", name).pods == 2
     assert lived.job("evict", name)["failed"] == 2
     assert lived.verdicts("evict", name)["Failed"] == "BackoffLimitExceeded"
+
+
+def test_an_eviction_counts_against_a_job_that_ends_with_0_unless_its_controller_is_late(lived: Life) -> None:
+    """A pod that is being deleted is a failure, unless it has succeeded by the time the Job's controller looks at it.
+
+    isPodFailed in k8s.io/kubernetes/pkg/controller/job/job_controller.go; the controller is late on a busy machine.
+    """
+    verdicts, status = lived.verdicts("evict", "job-polite"), lived.job("evict", "job-polite")
+    if "Complete" in verdicts:
+        assert (verdicts["Complete"], status["succeeded"]) == ("CompletionsReached", 1)
+    else:
+        assert (verdicts["Failed"], status["failed"]) == ("BackoffLimitExceeded", 2)
 
 
 def test_a_job_that_ignores_disruptions_is_never_done_with_evictions(lived: Life) -> None:

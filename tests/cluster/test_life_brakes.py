@@ -33,7 +33,7 @@ def test_the_brakes_of_the_owner_stop_the_loops(cluster: Cluster, tmp_path: Path
             return {(entry["namespace"], entry["withheld_by"]) for entry in plan if entry["withheld_by"]}
 
         braked.wait(
-            lambda: braked.daemon.metric("withheld_total", brake="owner") == len(loops), "all are held back", 90
+            lambda: braked.daemon.metric("withheld_total", brake="owner") == len(loops), "all are held back", 300
         )
         time.sleep(6)
         assert held() == {(braked.rooms[room].namespace, "owner") for room in deeds}

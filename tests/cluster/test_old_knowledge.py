@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cluster.accounts import NewAccount
 from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from tests.worlds import policy, rule, step
@@ -26,10 +26,10 @@ NEEDS_ALL: Policy = replace(
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> Iterator[tuple[Cluster, Surroundings]]:
-    """What a daemon would follow, through the proxy."""
-    config = control_plane.kubeconfig(token=control_plane.token("admin"), server=api_proxy.url, ca=api_proxy.ca)
-    options = Options(node=pods.node(), kubeconfig=config)
+def known(new_account: NewAccount, pods: Pods, api_proxy: ApiProxy) -> Iterator[tuple[Cluster, Surroundings]]:
+    """What a daemon would follow, with the rights of the policy, through the proxy."""
+    node = pods.node()
+    options = Options(node=node, kubeconfig=new_account(NEEDS_ALL, node).through(api_proxy))
     made = Cluster(options, Bell())
     made.follow(NEEDS_ALL)
     yield made, Surroundings(options, None, made)
@@ -42,31 +42,31 @@ def _after(seconds: float) -> Now:
 
 
 def test_a_node_and_namespaces_that_are_refused_count_for_as_long_as_the_pods_would(
-    cluster: tuple[Cluster, Surroundings], api_proxy: ApiProxy
+    known: tuple[Cluster, Surroundings], api_proxy: ApiProxy
 ) -> None:
     """A right that is taken away must not leave an old annotation, or old labels, in force for ever."""
-    followed, around = cluster
-    wait_until(lambda: len(api_proxy.streams) == 3, 15)  # all are listed, and watched
+    followed, around = known
+    wait_until(lambda: len(api_proxy.streams) == 3)  # all are listed, and watched
     quiet = around.view(NEEDS_ALL, _after(10 * STALE_AFTER_S))
     assert quiet.setting.namespaces  # at rest for long, on a watch that is sound
     assert not around.switches(_after(10 * STALE_AFTER_S), STALE_AFTER_S).unseen
     api_proxy.answer(403, when=lambda seen: seen.path.endswith(("/nodes", "/namespaces")))
     api_proxy.finish_streams()
-    wait_until(lambda: None not in (followed.node.view.problem, followed.namespaces.view.problem), 60)
+    wait_until(lambda: None not in (followed.node.view.problem, followed.namespaces.view.problem))
     assert not around.switches(_after(0), STALE_AFTER_S).unseen
     assert around.view(NEEDS_ALL, _after(0)).setting.namespaces
     assert around.switches(_after(STALE_AFTER_S), STALE_AFTER_S).unseen
     assert around.view(NEEDS_ALL, _after(STALE_AFTER_S)).setting.namespaces == {}
     api_proxy.heal()
-    wait_until(lambda: followed.node.view.problem is None and followed.namespaces.view.problem is None, 60)
+    wait_until(lambda: followed.node.view.problem is None and followed.namespaces.view.problem is None)
     assert not around.switches(_after(0), STALE_AFTER_S).unseen
 
 
-def test_a_thread_that_has_ended_is_a_reason_to_begin_anew(cluster: tuple[Cluster, Surroundings]) -> None:
+def test_a_thread_that_has_ended_is_a_reason_to_begin_anew(known: tuple[Cluster, Surroundings]) -> None:
     """Nothing new would come from it any more, and nobody but a new daemon would help."""
-    followed, _ = cluster
+    followed, _ = known
     before = followed.defect
-    wait_until(lambda: followed.pods.view.synced is not None, 15)
+    wait_until(lambda: followed.pods.view.synced is not None)
     (thread,) = [each for each in threading.enumerate() if each.name == "api-pods"]
     follower = followed.pods._follower  # ended behind the feed's back, as a defect would
     assert follower is not None

@@ -28,7 +28,7 @@ def test_tokens_of_service_accounts(control_plane: ControlPlane, namespace: str,
     extra = who["status"]["userInfo"]["extra"]
     assert extra["authentication.kubernetes.io/node-name"] == [node]
     pods.delete(pod)
-    wait_until(lambda: status(bound) == 401, 20)
+    wait_until(lambda: status(bound) == 401)
 
 
 def test_evictions_meet_the_disruption_controller(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
@@ -85,10 +85,10 @@ def test_the_scheduler_binds(pods: Pods) -> None:
     pods.wait_until_schedulable(node)
     wants = {"resources": {"limits": {resource: "60"}, "requests": {resource: "60"}}}
     first = pods.create(container=wants)
-    wait_until(lambda: pods.read(first)["spec"].get("nodeName") == node, 20)
+    wait_until(lambda: pods.read(first)["spec"].get("nodeName") == node)
     second = pods.create(container=wants)
 
     def reasons() -> list[str]:
         return [each.get("reason", "") for each in pods.read(second)["status"].get("conditions", ())]
 
-    wait_until(lambda: "Unschedulable" in reasons(), 20)
+    wait_until(lambda: "Unschedulable" in reasons())

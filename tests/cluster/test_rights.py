@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.accounts import Account, account
+from tests.cluster.accounts import Account, account, roles
 from tests.cluster.api import Answer, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.deeds import RESOURCE, Deeds
 from tests.cluster.pods import Pods, path_of
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render, render_role
+from watchdog.kube.access.manifests import ServiceAccount, render
 from watchdog.kube.access.rights import Right, rights_of
 
 WHOLE: Final = f"""
@@ -71,13 +71,6 @@ def acting(
     identity = ServiceAccount(namespace=namespace, name=f"dog-{secrets.token_hex(3)}")
     with account(plane, manifests(identity), identity, node) as made:
         yield made
-
-
-def roles(rights: Iterable[Right], identity: ServiceAccount) -> str:
-    """The roles alone, without what ties them down."""
-    listed = list(rights)
-    pieces = dict.fromkeys(right.piece for right in listed)
-    return "---\n".join(render_role(piece, listed, identity) for piece in pieces)
 
 
 def allowed(plane: ControlPlane, made: Account, namespace: str) -> set[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.accounts import Account, NewAccount
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.card import GPU
 from tests.cluster.control_plane import ControlPlane
@@ -14,6 +15,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.rig.command import Daemon, daemon
 from tests.stub import Stub, StubGpu, build_or_skip
+from watchdog.config.load import parse_policy
 
 DAY = dt.timedelta(days=1)
 POLICY = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "warn" }] }]'
@@ -30,7 +32,7 @@ def node(pods: Pods) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, node: str) -> Runner:
-    """Runs the daemon of that node with a kubeconfig; it observes, and needs nothing but pods."""
+    """Runs the daemon of that node with a kubeconfig; it observes, and needs nothing but pods and the node."""
     build_or_skip("current")
     stub = Stub(gpus=(StubGpu(uuid=GPU),)).write(tmp_path / "nvml.txt")
     policy = tmp_path / "policy.toml"
@@ -39,23 +41,28 @@ def run(tmp_path: Path, node: str) -> Runner:
     return lambda kubeconfig: daemon(tmp_path, stub, *given, "--kubeconfig", kubeconfig)
 
 
+@pytest.fixture
+def account(new_account: NewAccount, node: str) -> Account:
+    """With the rights of the policy, of a pod on that node."""
+    return new_account(parse_policy(POLICY, "policy.toml"), node)
+
+
 def _of_pods(running: Daemon, name: str) -> list[str]:
     return [line["message"] for line in running.events(name) if line.get("reason") == "pods"]
 
 
 def _first(running: Daemon, node: str) -> str:
     """The one line of the trouble that there is."""
-    running.wait(lambda each: _of_pods(each, "gap_began"), 60)
+    running.wait(lambda each: _of_pods(each, "gap_began"))
     (told,) = _of_pods(running, "gap_began")
     start = f"pods of node {node}: "
     assert told.startswith(start)
     return told.removeprefix(start)
 
 
-def test_an_outage_is_two_lines(control_plane: ControlPlane, run: Runner, node: str, tcp_proxy: TcpProxy) -> None:
+def test_an_outage_is_two_lines(account: Account, run: Runner, node: str, tcp_proxy: TcpProxy) -> None:
     """However often is tried meanwhile: one when the API server has been away for a while, one when it is back."""
-    config = control_plane.kubeconfig(token=control_plane.token("admin"), server=tcp_proxy.url)
-    with run(config) as running:
+    with run(account.through(tcp_proxy)) as running:
         running.wait(lambda each: each.metric("pods_last_sync_timestamp_seconds"))
         assert _of_pods(running, "gap_began") == []
         tcp_proxy.refuse()
@@ -66,7 +73,7 @@ def test_an_outage_is_two_lines(control_plane: ControlPlane, run: Runner, node: 
         )
         running.wait_passes(5)
         tcp_proxy.heal()
-        running.wait(lambda each: _of_pods(each, "gap_ended"), 90)
+        running.wait(lambda each: _of_pods(each, "gap_ended"))
         assert len(_of_pods(running, "gap_began")) == len(_of_pods(running, "gap_ended")) == 1
 
 
@@ -115,17 +122,16 @@ def _of_clocks(running: Daemon) -> Iterator[str]:
     return (line["message"] for line in lines if "clock" in line["message"])
 
 
-def test_a_wrong_clock_is_two_lines(control_plane: ControlPlane, run: Runner, api_proxy: ApiProxy) -> None:
+def test_a_wrong_clock_is_two_lines(account: Account, run: Runner, api_proxy: ApiProxy) -> None:
     """All works, and times are wrong: it is said when an answer shows it, and when another one shows it is over."""
     api_proxy.shift_clock(3600)
-    config = control_plane.kubeconfig(token=control_plane.token("admin"), server=api_proxy.url, ca=api_proxy.ca)
-    with run(config) as running:
-        running.wait(lambda each: list(_of_clocks(each)), 30)
+    with run(account.through(api_proxy)) as running:
+        running.wait(lambda each: list(_of_clocks(each)))
         running.wait_passes(3)
         (told,) = _of_clocks(running)
         assert told.startswith("this node's clock is about 1 h behind the API server's: certificates may be refused, ")
         assert told.endswith("; see which of the two is right (`date -u` on both), and set the other one")
         api_proxy.shift_clock(0)
         api_proxy.finish_streams()
-        running.wait(lambda each: len(list(_of_clocks(each))) > 1, 60)
+        running.wait(lambda each: len(list(_of_clocks(each))) > 1)
         assert list(_of_clocks(running))[1:] == ["this node's clock and the API server's agree again"]

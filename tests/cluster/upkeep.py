@@ -33,12 +33,13 @@ def cards(*sizes: int | None) -> tuple[Gpu, ...]:
 class Upkeep:
     """A context manager: a loop that hands the node, a snapshot and the policy to the keeper, every 50 ms.
 
-    Change `snapshot` and `policy` at will; `notes` is what the keeper has said.
+    Change `snapshot`, `policy` and `has_lock` (of the node) at will; `notes` is what the keeper has said.
     """
 
     def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu, policy: Policy = POLICY) -> None:
         self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
         self.policy = policy
+        self.has_lock = True
         self.notes: list[Note] = []
         self._api = Api(kubeconfig)
         self.feed = NodeFeed(self._api, node, Bell())
@@ -71,7 +72,10 @@ class Upkeep:
         while not self._ended.wait(0.05):
             now = clock.now()
             node, _ = self.feed.read(now)
-            self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
+            if self.has_lock:
+                self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
+            else:
+                self.keeper.rest()
             self.notes.extend(self.keeper.take_notes())
 
 
@@ -82,6 +86,6 @@ def capacity_of(admin: Admin, node: str, resource: str = RESOURCE) -> int | None
     return None if written is None else advertised(written)
 
 
-def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 20.0) -> float:
+def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 90.0) -> float:
     """Wait until a node advertises this amount; the seconds that it took."""
     return wait_until(lambda: capacity_of(admin, node) == amount, f"{node} advertises {amount}", limit_s)

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.cluster import programs
+from tests.cluster.accounts import with_rights
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import USER, let_read
+from tests.cluster.feed_rig import OBSERVES
 from tests.node.support import REPOSITORY
 from watchdog import clock
 from watchdog.bell import Bell
@@ -128,14 +129,14 @@ def _heard(feed: PodFeed, since_s: float) -> bool:
 @contextmanager
 def crowd(plane: ControlPlane, watchers: int) -> Iterator[Crowd]:
     """Watchers, all following."""
-    let_read(plane)
-    made = Crowd(plane.kubeconfig(token=plane.token(USER)), watchers)
-    try:
-        made.wait_until_well(watchers)
-        wait_for_watches(plane, watchers)
-        yield made
-    finally:
-        made.end()
+    with with_rights(plane, OBSERVES) as account:
+        made = Crowd(account.kubeconfig, watchers)
+        try:
+            made.wait_until_well(watchers)
+            wait_for_watches(plane, watchers)
+            yield made
+        finally:
+            made.end()
 
 
 def wait_for_watches(plane: ControlPlane, count: int, since_s: float = 0.0) -> float:

@@ -24,9 +24,9 @@ _IGNORE_DISRUPTIONS: Final = {
 }
 
 
-def deployment(name: str = "deployment") -> Object:
-    """One replica that goes over."""
-    return _replicated("Deployment", name, STUBBORN)
+def deployment(name: str = "deployment", *, made_of: Object = STUBBORN) -> Object:
+    """One replica, which goes over unless it is made of something else."""
+    return _replicated("Deployment", name, made_of)
 
 
 def statefulset(name: str = "statefulset") -> Object:

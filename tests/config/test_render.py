@@ -219,7 +219,9 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
 def test_the_text_of_a_policy_that_says_little() -> None:
     """Where nothing is set, the text says what follows from that."""
     text = render_policy(parse_policy('[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n', "policy.toml"))
+    nobody = 'Contact named in Events: none, so they say "the operator of this cluster"; contact under [events] takes'
     for words in ("No declarations.", "r: every pod", "nothing is allowed (default 0)", "no steps: measured only"):
         assert words in text
+    assert nobody in text
     assert "where nothing is declared: left alone" in render_policy(built_in_policy())
     assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n", "policy.toml"))

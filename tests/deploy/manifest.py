@@ -41,7 +41,7 @@ _END_POLICY: Final = "\n---\n"
 _END_RIGHTS: Final = "---\napiVersion: v1\nkind: ConfigMap\n"
 _HEADS: Final = {
     "observe": "What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
-    "node": "For a policy that enforces, has [capacity], or asks for labels of the node.",
+    "node": "What every policy needs: the node says when the driver is to be let go for maintenance.",
     "namespaces": "For a policy with a rule that has `namespace_labels`.",
     "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.',
     "capacity": "For a policy with [capacity]; with the first half of admission.yaml.",

@@ -38,7 +38,7 @@ from watchdog.node.troubles import HIDDEN, NO_DESCRIPTOR, Troubles, describe_err
 BY_THE_DRIVER: Final = frozenset(
     {
         *(GapReason.NVML_UNAVAILABLE, GapReason.GPU_LOST, GapReason.GPU_ERROR, GapReason.PROCESSES),
-        *(GapReason.CONTRADICTION, GapReason.MIG, GapReason.MEMORY),
+        *(GapReason.CONTRADICTION, GapReason.MIG, GapReason.MEMORY, GapReason.PROCESS_MEMORY),
     }
 )
 _SPOILT: Final = (b"", b"{", b"[]", b'{"kind": "Service"}', b'{"kind": "List", "items": [{"metadata": 5}]}')

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import pytest
 
+from tests.export.build import entry
 from tests.export.test_status import EXPECTED
+from tests.worlds import at
+from watchdog.core.model import ProcessKey
+from watchdog.core.policy import JournalLimits
+from watchdog.export.health import Health, health_row
+from watchdog.export.journal import Journal
+from watchdog.export.recent import recent_rows
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
 STATUS: Final[dict[str, Any]] = json.loads(EXPECTED)
@@ -16,7 +23,7 @@ STATUS: Final[dict[str, Any]] = json.loads(EXPECTED)
 def _tables() -> list[list[str]]:
     """The keys in the first column of each table, in their order."""
     blocks = re.split(r"^\|---\|---\|$", TEXT, flags=re.MULTILINE)[1:]
-    return [re.findall(r"^\| `([a-z_]+)` \|", block.partition("\n\n")[0], re.MULTILINE) for block in blocks]
+    return [re.findall(r"^\| `([a-z0-9_]+)` \|", block.partition("\n\n")[0], re.MULTILINE) for block in blocks]
 
 
 @pytest.mark.parametrize(
@@ -32,3 +39,20 @@ def _tables() -> list[list[str]]:
 def test_every_key_of_the_status_is_told(table: int, row: dict[str, Any]) -> None:
     """Whoever reads the status finds each of its keys on the page, in the order of the document, and no other."""
     assert _tables()[table] == list(row)
+
+
+def test_every_key_of_what_was_done_lately_is_told(tmp_path: Path) -> None:
+    """The same for a deed, as the journal of a daemon gives it."""
+    journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
+    key = ProcessKey(pid=101, start_ticks=1010)
+    journal.signalled(journal.intend(entry(), (key,), at(31)), at(31), "SIGTERM", (key,))
+    (row,) = recent_rows(journal.recent.deeds)
+    journal.close()
+    assert _tables()[5] == list(row)
+    assert [f"`{name}`" in TEXT for name in row["signals"][0]] == [True] * 3
+
+
+def test_every_key_of_the_health_is_told() -> None:
+    """The same for how the watchdog is."""
+    health = Health(version="1", started_s=0.0, uptime_s=0.0, ready=True)
+    assert _tables()[6] == list(health_row(health))

@@ -28,7 +28,6 @@ GOOD = Facts(
         library=Library(path="/usr/lib/libnvidia-ml.so.550", version="12.550", entry=24),
         reading=READING,
         searched="",
-        kernel="6.1.0",
     ),
     system=SystemFacts(
         python=(3, 11),

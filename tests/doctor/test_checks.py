@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.doctor.api_rows import API, GOOD_API, within
-from tests.doctor.build import GOOD, gap, read, spoilt
+from tests.doctor.build import GOOD, READING, gap, read, spoilt
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.config.problems import Problem
@@ -23,6 +23,7 @@ from watchdog.node.nvml_errors import NvmlCallError
 from watchdog.node.nvml_library import Library
 
 Row = tuple[str, Facts]
+WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 NO_LIBRARY = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 DOWN = gpu(0, up=False, listed=False)
 LOST = gap(GapReason.GPU_LOST, "GPU-0")
@@ -123,7 +124,15 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
         ("idle", read(uses=())),
         ("some", read(uses=(use(7, None), use(8, 1)))),
         ("none", read(uses=(use(7, None),))),
-        ("wsl", spoilt("driver", kernel="5.15.90.1-microsoft-standard-WSL2")),
+    ),
+    "virtual_gpu": (
+        ("whole", GOOD),
+        ("vgpu", spoilt("driver", vgpus=("GPU-0",), reading=replace(READING, uses=()))),
+        ("vgpu", spoilt("driver", vgpus=("GPU-0",), reading=replace(READING, uses=(use(7, None),)))),
+        ("vgpu_tells", spoilt("driver", vgpus=("GPU-0",))),
+        ("windows", spoilt("driver", windows=WSL, reading=replace(READING, uses=(use(7, None),)))),
+        ("windows", spoilt("driver", windows=WSL, reading=replace(READING, uses=()))),
+        ("windows_tells", spoilt("driver", windows="there is a /dev/dxg")),
     ),
     "gpu_memory": (
         ("counted", GOOD),

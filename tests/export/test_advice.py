@@ -10,7 +10,7 @@ import pytest
 from tests.export.build import policy
 from tests.worlds import Gi, Mi, assessed, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.findings import Assessment, Verdict
-from watchdog.core.model import Node, Pod
+from watchdog.core.model import ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
 from watchdog.export.advice import advice
 
@@ -51,16 +51,24 @@ def account(holder: Pod, policy_: Policy, used: int) -> Assessment:
 
 
 TABLE = [
-    (GPUMEM, "1024", "nvidia.com/gpumem of at least 30720 on each GPU"),
-    (BLOCKS, "8", "volcano.sh/gpu-mem.128Mi of at least 240"),
-    (DECIMAL, "1", "a.b/gigabytes of at least 33"),
-    (PERCENT, "10", "nvidia.com/gpumem-percentage of at least 38 on each GPU"),
-    (FRACTION, "0.1", "gpu-fraction of at least 0.38 on each GPU"),
-    (SHARE, "1", "nvidia.com/gpu.shared of at least 2"),
-    (OF_CONTAINER, "1Gi", "nvidia.com/container.main.gpu-memory.limit of at least 30Gi"),
-    (OF_LABEL, "1Gi", "sharedgpu/gpu_mem of at least 30Gi"),
-    (BURST, "1Gi", "a.b/memory of at least 30Gi, or name that much as its limit in the annotation a.b/limit"),
+    (GPUMEM, "1024", 'resources.limits["nvidia.com/gpumem"] of container main to at least 30720 for each GPU'),
+    (BLOCKS, "8", 'resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240'),
+    (DECIMAL, "1", 'resources.limits["a.b/gigabytes"] of container main to at least 33'),
+    (PERCENT, "10", 'resources.limits["nvidia.com/gpumem-percentage"] of container main to at least 38 for each GPU'),
+    (FRACTION, "0.1", 'the pod\'s annotation gpu-fraction to at least "0.38" for each GPU'),
+    (SHARE, "1", 'resources.limits["nvidia.com/gpu.shared"] of container main to at least 2'),
+    (OF_CONTAINER, "1Gi", 'the pod\'s annotation nvidia.com/container.main.gpu-memory.limit to at least "30Gi"'),
+    (OF_LABEL, "1Gi", 'the pod\'s label sharedgpu/gpu_mem to at least "30Gi"'),
+    (
+        BURST,
+        "1Gi",
+        (
+            'resources.limits["a.b/memory"] of container main to at least 30Gi, or name that much as its limit in the '
+            "pod's annotation a.b/limit"
+        ),
+    ),
 ]
+DEFAULTED = (GPUMEM, BLOCKS, DECIMAL, OF_CONTAINER, OF_LABEL, BURST)
 
 
 @pytest.mark.parametrize(("declaration", "number", "says"), TABLE)
@@ -69,7 +77,7 @@ def test_the_number_is_in_the_unit_that_the_tenant_writes(declaration: Declarati
     policy_ = under(declaration)
     found = account(tenant(declaration, number), policy_, 30 * Gi)
     assert found.verdict is Verdict.OVER
-    assert advice(found, policy_) == f"use less GPU memory or declare more: {says}"
+    assert advice(found, policy_) == f"use less GPU memory or declare more: set {says}"
 
 
 @pytest.mark.parametrize("allowance", ALLOWANCES)
@@ -83,17 +91,52 @@ def test_whoever_follows_the_advice_is_within(
     before = account(tenant(declaration, number), policy_, used)
     if before.verdict is Verdict.WITHIN:
         return  # one share is 20Gi
-    told = re.search(r" of at least (\S+?),?(?: |$)", advice(before, policy_))
-    assert told is not None
-    assert account(tenant(declaration, told[1]), policy_, used).verdict is Verdict.WITHIN
+    assert account(tenant(declaration, number_in(advice(before, policy_))), policy_, used).verdict is Verdict.WITHIN
+
+
+def number_in(text: str) -> str:
+    """The number that an owner would copy."""
+    told = re.search(r' to at least "?([^\s",]+)', text)
+    assert told is not None, text
+    return told[1]
+
+
+@pytest.mark.parametrize("default", [0, Gi])
+@pytest.mark.parametrize("own", [None, NO_ALLOWANCE, Allowance(per_context=0, percent=Fraction(1, 3))])
+@pytest.mark.parametrize("used", [12 * Gi, 47 * Gi + 12345])
+@pytest.mark.parametrize("declaration", DEFAULTED)
+def test_whoever_declares_nothing_and_follows_the_advice_is_within(
+    declaration: Declaration, used: int, own: Allowance | None, default: int
+) -> None:
+    """The number counts with the allowance that the new declaration brings, and with no other: it is enough too."""
+    policy_ = under(replace(declaration, allowance=own), Allowance(), default=default)
+    before = account(pod("a", container("main", of="a"), container("side", of="a")), policy_, used)
+    assert (before.verdict, before.declared_by) == (Verdict.OVER, "default")
+    told = advice(before, policy_)
+    assert f"use {'less GPU memory' if default else 'no GPU memory'} or declare what it needs: set " in told
+    assert account(tenant(declaration, number_in(told)), policy_, used).verdict is Verdict.WITHIN
+
+
+@pytest.mark.parametrize("used", [14 * Gi, 14 * Gi + 600 * Mi])
+def test_no_more_is_asked_for_than_the_cards_have(used: int) -> None:
+    """Rounded up it would be more than a card of 14.6Gi has, and misdeclared: what is enough is told to the Mi."""
+    small = (gpu(0, 15360 * Mi, reserved=410 * Mi),)
+    policy_ = under(BLOCKS)
+    seen = snapshot([use(5, used)], [process(5, "a/main")], small)
+    for declaration, number in ((OF_LABEL, "8Gi"), (replace(BLOCKS, unit=1), "8Gi")):
+        policy_ = under(declaration)
+        (before,) = assessed(seen, (tenant(declaration, number),), policy_, Node(name="n1"))
+        asked = number_in(advice(before, policy_, gpus=small))
+        (after,) = assessed(seen, (tenant(declaration, asked),), policy_, Node(name="n1"))
+        assert (after.verdict, after.misdeclarations) == (Verdict.WITHIN, ()), asked
 
 
 @pytest.mark.parametrize(
     ("declaration", "number", "used", "says"),
     [
-        (PERCENT, "50", 79 * Gi, "nvidia.com/gpumem-percentage of at least 99 on each GPU"),
-        (PERCENT, "50", 81 * Gi, "ask for a whole card: it needs more than nvidia.com/gpumem-percentage can give"),
-        (FRACTION, "0.5", 81 * Gi, "ask for a whole card: it needs more than gpu-fraction can give"),
+        (PERCENT, "50", 79 * Gi, "container main to at least 99 for each GPU"),
+        (PERCENT, "50", 81 * Gi, "ask for a whole GPU: it needs more than nvidia.com/gpumem-percentage can give"),
+        (FRACTION, "0.5", 81 * Gi, "ask for a whole GPU: it needs more than gpu-fraction can give"),
     ],
 )
 def test_more_than_a_card_is_not_asked_for(declaration: Declaration, number: str, used: int, says: str) -> None:
@@ -114,36 +157,83 @@ def test_a_mig_instance_can_only_be_larger() -> None:
     )
 
 
-def test_units_of_several_containers_are_told_without_a_number() -> None:
-    """Where two containers declare shares of cards it can't be said whose number to raise, and none is made up."""
-    policy_ = under(PERCENT)
-    both = {PERCENT.key: "10"}
-    two = pod("a", container("main", of="a", resources=both), container("side", of="a", resources=both))
-    assert advice(account(two, policy_, 30 * Gi), policy_).endswith(
-        "declare more: a larger nvidia.com/gpumem-percentage"
-    )
-    plain = under(BLOCKS)
-    both = {BLOCKS.key: "8"}
-    two = pod("a", container("main", of="a", resources=both), container("side", of="a", resources=both))
-    says = "volcano.sh/gpu-mem.128Mi of at least 240 over its containers together"
-    assert advice(account(two, plain, 30 * Gi), plain).endswith(says)
+def test_of_several_containers_the_one_furthest_above_its_own_declaration_is_named() -> None:
+    """That is the one that is killed: its own number, so much higher that the pod as a whole is within."""
+    for declaration in (BLOCKS, PERCENT):
+        policy_ = under(declaration)
+        both = {declaration.key: "10"}
+        two = pod("a", container("main", of="a", resources=both), container("side", of="a", resources=both))
+        ours = [process(5, "a/main"), process(6, "a/side")]
+        seen = snapshot([use(5, 2 * Gi), use(6, 28 * Gi)], ours, [gpu(0), gpu(1)])
+        (before,) = assessed(seen, (two,), policy_, Node(name="n1"))
+        told = advice(before, policy_)
+        assert f'set resources.limits["{declaration.key}"] of container side to at least ' in told
+        more = {declaration.key: number_in(told)}
+        raised = pod("a", container("main", of="a", resources=both), container("side", of="a", resources=more))
+        (after,) = assessed(seen, (raised,), policy_, Node(name="n1"))
+        assert after.verdict is Verdict.WITHIN
+
+
+def test_where_it_is_open_whose_number_to_raise_none_is_made_up() -> None:
+    """Two containers declare and a third one uses the memory: an amount of all of them, or no number at all."""
+    for declaration, says in (
+        (BLOCKS, 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of its containers to at least 240 together'),
+        (PERCENT, 'raise resources.limits["nvidia.com/gpumem-percentage"] of its containers'),
+    ):
+        policy_, both = under(declaration), {declaration.key: "8"}
+        declaring = (container(name, of="a", resources=both) for name in ("one", "two"))
+        three = pod("a", *declaring, container("main", of="a"))
+        assert advice(account(three, policy_, 30 * Gi), policy_) == f"use less GPU memory or declare more: {says}"
 
 
 @pytest.mark.parametrize(
     ("declarations", "says"),
     [
-        ((FRACTION, GPUMEM, BLOCKS), "declare more: volcano.sh/gpu-mem.128Mi of at least 240"),
-        ((FRACTION,), "declare more: a larger gpu-fraction"),
-        ((OF_CONTAINER,), "declare at least 30Gi"),
-        ((), "declare at least 30Gi"),
+        (
+            (FRACTION, GPUMEM, BLOCKS),
+            (
+                'less GPU memory or declare what it needs: set resources.limits["volcano.sh/gpu-mem.128Mi"] of '
+                "container main to at least 240, where 1 stands for 128Mi"
+            ),
+        ),
+        (
+            (FRACTION,),
+            (
+                "less GPU memory or declare what it needs: set the pod's annotation gpu-fraction, where the number is "
+                "a fraction of each card, like 0.5"
+            ),
+        ),
+        (
+            (OF_CONTAINER,),
+            (
+                "less GPU memory or declare what it needs: set the pod's annotation "
+                'nvidia.com/container.main.gpu-memory.limit to at least "30Gi"'
+            ),
+        ),
+        ((MIG,), "less GPU memory or declare what it needs: by a resource named like nvidia.com/mig-*"),
+        ((), "less GPU memory: there is no key here by which a pod could declare more"),
     ],
 )
 def test_a_pod_under_the_default_learns_what_it_could_declare_by(
     declarations: tuple[Declaration, ...], says: str
 ) -> None:
-    """Whoever declares nothing is told the plainest key of the policy; an amount where there is none."""
+    """Whoever declares nothing is told the plainest key of the policy and its unit; or that there is none."""
     policy_ = policy(rule(step(), name="r", default=Gi), declarations=declarations, allowance=NO_ALLOWANCE)
-    assert advice(account(pod("a"), policy_, 30 * Gi), policy_).endswith(says)
+    assert advice(account(pod("a"), policy_, 30 * Gi), policy_) == f"use {says}"
+
+
+def test_a_container_of_kubectl_debug_is_told_nothing_that_it_could_not_do() -> None:
+    """An ephemeral container can't have resources; where the pod counts as a whole another container declares."""
+    debug = container("debug", of="a", kind=ContainerKind.EPHEMERAL)
+    seen = snapshot([use(5, 30 * Gi)], [process(5, "a/debug")], [gpu(0)])
+    for account_, says in (
+        ("container", "use less GPU memory: a container of `kubectl debug` can't declare any"),
+        ("pod", 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240'),
+    ):
+        policy_ = under(BLOCKS, default=Gi, account=account_)
+        found = assessed(seen, (pod("a", container("main", of="a"), debug),), policy_, Node(name="n1"))
+        (over,) = [each for each in found if each.verdict is Verdict.OVER]
+        assert says in advice(over, policy_)
 
 
 def test_two_keys_at_once_are_told_as_an_amount() -> None:
@@ -153,7 +243,7 @@ def test_two_keys_at_once_are_told_as_an_amount() -> None:
     mixed = pod(
         "a", container("main", of="a", resources={BLOCKS.key: "8"}), container("side", of="a"), annotations=notes
     )
-    assert advice(account(mixed, policy_, 30 * Gi), policy_) == "use less GPU memory or declare at least 30Gi"
+    assert advice(account(mixed, policy_, 30 * Gi), policy_) == "use less GPU memory or declare at least 30Gi in all"
 
 
 def test_pressure_counts_the_request_alone() -> None:
@@ -162,7 +252,7 @@ def test_pressure_counts_the_request_alone() -> None:
     found = account(replace(tenant(BURST, "1Gi"), annotations={"a.b/limit": "60Gi"}), policy_, 30 * Gi)
     assert found.verdict is Verdict.WITHIN
     assert advice(found, policy_, under_pressure=True) == (
-        "use less GPU memory or declare more: a.b/memory of at least 30Gi"
+        'use less GPU memory or declare more: set resources.limits["a.b/memory"] of container main to at least 30Gi'
     )
 
 
@@ -171,13 +261,22 @@ def test_beside_a_limit_the_request_is_what_is_written() -> None:
     policy_ = under(BURST_PERCENT)
     found = account(replace(tenant(PERCENT, "10"), annotations={"a.b/limit": "20"}), policy_, 30 * Gi)
     assert found.verdict is Verdict.OVER
-    says = "nvidia.com/gpumem-percentage of at least 38 on each GPU, or name that much as its limit in the annotation"
+    says = "main to at least 38 for each GPU, or name that much as its limit in the pod's annotation a.b/limit"
     assert says in advice(found, policy_)
 
 
-def test_where_nothing_is_known_to_be_too_much_the_advice_is_plain() -> None:
-    """A warning below what is allowed, or an unknown limit, has no number in it."""
+def test_where_nothing_is_known_to_be_too_much_the_advice_has_no_number() -> None:
+    """A warning below what is allowed, or an unknown limit, says where the number stands and makes none up."""
     policy_ = under(BLOCKS)
     found = account(tenant(BLOCKS, "800"), policy_, Gi)
-    assert advice(found, policy_) == "use less GPU memory or declare more"
-    assert advice(replace(found, allowed=None), policy_) == "use less GPU memory or declare more"
+    says = 'use less GPU memory or declare more: raise resources.limits["volcano.sh/gpu-mem.128Mi"] of container main'
+    assert advice(found, policy_) == advice(replace(found, allowed=None), policy_) == says
+    assert advice(replace(found, declared_by=None), policy_) == "use less GPU memory or declare more"
+
+
+def test_long_names_are_shortened_before_the_number_is_lost() -> None:
+    """A key of 316 characters, as Kubernetes allows, leaves room in the note of an Event."""
+    long = replace(BLOCKS, key=f"{'d' * 253}/{'k' * 63}")
+    told = advice(account(tenant(long, "8"), under(long), 30 * Gi), under(long), limit=24)
+    assert len(told) < 150
+    assert told.endswith("of container main to at least 240")

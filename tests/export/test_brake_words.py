@@ -121,7 +121,7 @@ def test_a_step_under_pressure_compares_with_the_request() -> None:
     assert "uses 12.4Gi of GPU memory, 207% of the 6Gi allowed (4Gi requested, plus allowance)" in note(made, at(31))
     text = explanation(outcome(made), policy())
     assert "used more GPU memory than it may. It used 12.4Gi; 6Gi were allowed: 4Gi requested" in text
-    assert "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi." in text
+    assert 'declare more: set resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi.' in text
 
 
 def test_a_warning_tells_of_pressure_where_nothing_else_follows() -> None:
@@ -130,7 +130,7 @@ def test_a_warning_tells_of_pressure_where_nothing_else_follows() -> None:
     warned = entry(rule=replace(NOTEBOOKS, steps=steps), step=0)
     assert "the rule kills above 100% for 5s while its card is short of memory." in note(warned, at(31))
     warned = entry(rule=replace(NOTEBOOKS, steps=(*steps, step("200%", 9))), step=0)
-    assert note(warned, at(31)).endswith("the rule kills above 200% for 9s.")
+    assert note(warned, at(31)).endswith("the rule kills above 200% for 9s, which is 20.3Gi here.")
 
 
 def observed(**of_rule: object) -> PlanEntry:
@@ -158,7 +158,9 @@ def test_a_rule_outside_its_hours_says_which_they_are() -> None:
     says = "this rule only observes outside its hours (Mon-Fri 08:00-18:00 Europe/Berlin)"
     assert forecast(made, at(31)).endswith(f"Nothing will be done: {says}.")
     warned = replace(made, step=0)
-    assert note(warned, at(31), observing=True).endswith(f"above 110% for 10s; nothing will be done: {says}.")
+    assert note(warned, at(31), observing=True).endswith(
+        f"above 110% for 10s, which is 11.2Gi here; nothing will be done: {says}."
+    )
 
 
 def test_observe_mode_stays_observe_mode() -> None:

@@ -224,7 +224,7 @@ def test_the_explanation_for_the_owner(tmp_path: Path) -> None:
         "allowed: 1Gi declared by veriff.com/gpu-memory. Rule r evicts above 100%, at once, which is 1Gi here; the pod "
         "had been above it for 5s. The Eviction API accepted that, and its containers had 30s to end; the memory was "
         "free 12s after that; it is for Deployment web to put another pod in its place. To prevent it, use less GPU "
-        "memory or declare more: veriff.com/gpu-memory of at least 4Gi."
+        'memory or declare more: set resources.limits["veriff.com/gpu-memory"] of container main to at least 4Gi.'
     )
 
 

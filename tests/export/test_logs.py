@@ -309,7 +309,7 @@ def test_on_a_terminal_the_sentence_comes_first() -> None:
     configure(stream)
     Log().log_report(quiet(1, began=(killed(reaction_s=0.5),)))
     Log().warn("look at this")
-    Log().crash(ValueError("x"))
+    Log().crash(ValueError("x"), 0.0)
     structlog.reset_defaults()
     first, second, third, fourth = stream.getvalue().splitlines()[:4]
     assert " policy_loaded  Policy /etc/gpu-watchdog/policy.toml is in force: mode enforce, 1 rule." in first

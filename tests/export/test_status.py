@@ -28,7 +28,7 @@ EXPECTED = """
    "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368}}],
  "accounts": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "gpu": null, "used": 13314398617,
-   "used_at_least": 13314398617, "declared": 8589934592, "declared_by": "veriff.com/gpu-memory",
+   "used_at_least": 13314398617, "used_at_most": null, "declared": 8589934592, "declared_by": "veriff.com/gpu-memory",
    "allowed": 10909216931, "verdict": "over", "rule": "notebooks", "protected": null,
    "over_since": "2027-01-15T08:00:00.000Z",
    "processes": [
@@ -46,7 +46,8 @@ EXPECTED = """
      "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
-   "advice": "use less GPU memory or declare more: veriff.com/gpu-memory of at least 11Gi", "declare_by": null}],
+   "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
+to at least 11Gi", "declare_by": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host"}],
  "gaps": [],
  "plan": [
@@ -63,7 +64,7 @@ EXPECTED = """
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false,
  "breaker": {"open": false, "since": null, "until": null},
- "maintenance": null}
+ "maintenance": null, "recent": [], "health": null}
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 

@@ -58,9 +58,9 @@ def test_a_kill_is_told_at_its_first_signal() -> None:
     """The note begins as promised, then says what follows, what to do and whom to ask; machines have plain bytes."""
     found = only(quiet(31, began=(killed(),)))
     assert found.note == (
-        f"{KILLING} Whether it is started again is up to the pod's restart policy. Kubernetes does not show this as "
-        f"OOMKilled. To stay within what is allowed, use less GPU memory or declare more: {MEMORY} of at least 11Gi. "
-        f"{CONTACT}"
+        f"{KILLING} Whether it is started again is up to the pod's restart policy. Kubernetes shows this as Error with "
+        "exit code 143 or 137, not as OOMKilled. To stay within what is allowed, use less GPU memory or declare more: "
+        f'set resources.limits["{MEMORY}"] of container main to at least 11Gi. {CONTACT}'
     )
     more = {"container": "main", "rule": "notebooks", "mark": "above 110% for 10s"}
     assert marks(found) == NUMBERS | more
@@ -115,7 +115,7 @@ def test_a_warning_names_what_comes_next_and_repeats_as_a_series() -> None:
         quiet(3631, outcomes=(outcome(warned(), at=at(3631)),)),
         quiet(3631, outcomes=(outcome(entry(climbing(5, under=policy(rule(step("50%", 0, "warn")))), "warn")),)),
     )
-    assert "This is a warning: the rule kills above 110% for 10s." in first.note
+    assert "This is a warning: the rule kills above 110% for 10s, which is 11.2Gi here." in first.note
     assert first.key == again.key != other.key
     assert first.again_within_s == 3600 + SERIES_GAP_S > again.at_s - first.at_s
 

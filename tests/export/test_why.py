@@ -63,8 +63,8 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
             "15.2Gi (150% of what it may use), at once."
         ),
         (
-            "To stay within what it may use, use less GPU memory or declare more: veriff.com/gpu-memory of at "
-            "least 11Gi."
+            'To stay within what it may use, use less GPU memory or declare more: set resources.limits["'
+            'veriff.com/gpu-memory"] of container main to at least 11Gi.'
         ),
     ]
 
@@ -257,13 +257,17 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "unknown",
         lambda: Story().see(trainer_node(None)),
-        ("uses at least 3Gi of GPU memory; how much more is not known now. It may"),
+        (
+            "uses at least 3Gi of GPU memory; how much more is not known now. By the counter of its GPU it is at most "
+            "3Gi in all. It may"
+        ),
     ),
     (
         "unknown, verdict",
         lambda: Story().see(trainer_node(None)),
         (
-            "Whether that is too much is not known now, and nobody is killed or evicted on a guess. The driver "
+            "Whether that is too much is not known now, and nobody is killed or evicted on a guess. Even 3Gi would be "
+            "within what it may use. The driver "
             "does not tell how much 1 process of it uses."
         ),
     ),

@@ -61,7 +61,7 @@ def test_observe_mode_says_what_it_would_do() -> None:
 def test_a_warning_tells_what_comes_next() -> None:
     """A warning that does not say what follows is read too late."""
     text = note(entry(climbing(5), "warn"), at(5))
-    assert text.endswith("This is a warning: the rule kills above 110% for 10s.")
+    assert text.endswith("This is a warning: the rule kills above 110% for 10s, which is 11.2Gi here.")
     last = by_rule(step("100%", 0, "warn"))
     assert note(last, at(0)).endswith("This is a warning: the rule does nothing more.")
 
@@ -168,8 +168,9 @@ def test_the_owner_reads_what_to_change() -> None:
         "it may. It used 12.4Gi; 10.2Gi were allowed: 8Gi declared by veriff.com/gpu-memory, plus 2.2Gi for what the "
         "driver takes. Rule notebooks kills above 110% for 10s, which is 11.2Gi here; the pod had been above it for "
         "30s. The processes got SIGTERM, then SIGKILL after 10s, and the memory was free 0.8s after the first signal; "
-        "Kubernetes does not show this as OOMKilled. To prevent it, use less GPU memory or declare more: "
-        "veriff.com/gpu-memory of at least 11Gi. Questions: ask gpu-team@example.org."
+        "Kubernetes does not show this as OOMKilled. To prevent it, use less GPU memory or declare more: set "
+        'resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi. Questions: ask '
+        "gpu-team@example.org."
     )
 
 
@@ -187,11 +188,11 @@ IN_MIB = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=Mi)
 @pytest.mark.parametrize(
     ("under", "declared", "default", "says"),
     [
-        (policy(), "1Gi", None, "veriff.com/gpu-memory of at least 12Gi"),
-        (policy(), "11Gi", None, "veriff.com/gpu-memory of at least 12Gi"),
-        (policy(), None, 0, "veriff.com/gpu-memory of at least 12Gi"),
-        (policy(declarations=(IN_MIB,)), "1024", None, "veriff.com/gpu-memory of at least 12288"),
-        (policy(declarations=()), None, 0, "declare at least 12Gi."),
+        (policy(), "1Gi", None, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
+        (policy(), "11Gi", None, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
+        (policy(), None, 0, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
+        (policy(declarations=(IN_MIB,)), "1024", None, "of container main to at least 12288."),
+        (policy(declarations=()), None, 0, "use no GPU memory: there is no key here"),
     ],
 )
 def test_what_to_declare_is_written_in_the_unit_of_the_declaration(

@@ -27,14 +27,21 @@ class Builder:
         self._import(archive, "localhost/base:1")
         self._import(bare, "localhost/base:without-shell")
 
-    def build(self, tag: str, *, base: str = "localhost/base:1", run_base: str = "localhost/base:1") -> str:
-        """Build the Dockerfile of this checkout, from nothing kept, and give the image's name."""
+    def build(
+        self,
+        tag: str,
+        *,
+        base: str = "localhost/base:1",
+        run_base: str = "localhost/base:1",
+        context: Path = REPOSITORY,
+    ) -> str:
+        """Build the Dockerfile of a checkout, this one, from nothing kept, and give the image's name."""
         name = f"localhost/gpu-watchdog:{tag}"
         # The machine's own certificates, for whoever gets to the package index through a proxy that has one.
         mounts = ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
         flags = ["--format=docker", "--timestamp=0", "--no-cache", "--network=host", *mounts]
         args = ["--build-arg", f"BASE={base}", "--build-arg", f"RUN_BASE={run_base}"]
-        self.buildah("bud", *flags, *args, "-t", name, str(REPOSITORY))
+        self.buildah("bud", *flags, *args, "-t", name, str(context))
         return name
 
     def save(self, name: str, archive: Path, called: str) -> None:

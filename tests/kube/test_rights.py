@@ -67,9 +67,9 @@ def granted(text: str) -> dict[tuple[str, str], set[str]]:
     return verbs
 
 
-def test_a_policy_that_observes_needs_to_see_its_pods_and_no_more() -> None:
-    """The smallest of all: what is installed to look around can change nothing, and sees nothing but pods."""
-    assert granted(render(parse(OBSERVE), ACCOUNT)) == {("", "pods"): {"list", "watch"}}
+def test_a_policy_that_observes_needs_to_see_its_pods_and_its_node_and_no_more() -> None:
+    """The smallest of all: it can change nothing; the node says when the driver is to be let go, to whoever looks."""
+    assert granted(render(parse(OBSERVE), ACCOUNT)) == {("", each): {"list", "watch"} for each in ("pods", "nodes")}
     assert not [kind for kind, _ in objects(render(parse(OBSERVE), ACCOUNT)) if "Admission" in kind]
 
 

@@ -46,9 +46,9 @@ class NvmlWorld:
         """Have the stub show these GPUs from the next call on."""
         Stub(gpus=gpus, **more).write(self.path)  # type: ignore[arg-type]
 
-    def driver(self, *, layout_every_s: float = 0.0) -> NvmlDriver:
-        """A driver that enumerates with every reading, unless told otherwise."""
-        self.drivers.append(NvmlDriver(layout_every_s=layout_every_s))
+    def driver(self, *, layout_every_s: float = 0.0, windows: str = "") -> NvmlDriver:
+        """A driver that enumerates with every reading, on Linux itself, unless told otherwise."""
+        self.drivers.append(NvmlDriver(layout_every_s=layout_every_s, windows=lambda: windows))
         return self.drivers[-1]
 
     def calls(self, name: str | None = None) -> int:

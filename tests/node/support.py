@@ -28,8 +28,8 @@ def need_root() -> None:
         cannot_run("needs root")
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait until something is true."""
+def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+    """Wait until something is true; the limit only counts where it fails."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"

@@ -7,7 +7,8 @@ import pynvml
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
-from tests.stub import GIB, LISTS, MIB, StubReturn
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
+from watchdog import clock
 from watchdog.core.model import GapReason
 
 COMPUTE, GRAPHICS, MPS = LISTS
@@ -298,3 +299,15 @@ def test_a_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
     driver.read()
     reading = driver.read(frozenset({"GPU-x"}))
     assert (reading.gpus, [gap.gpu for gap in reading.gaps]) == ((), ["GPU-x"])
+
+
+def test_a_reading_says_when_its_lists_were_asked_for(world: NvmlWorld) -> None:
+    """Right before them, and not when the reading began: what comes first can take long."""
+    counter = StubDelay(call="nvmlDeviceGetMemoryInfo_v2", ms=300.0, gpu="GPU-b")
+    world.show(card("a", ghost(1)), card("b", ghost(2)), delays=(counter, StubDelay(call=LISTS[0], ms=300.0)))
+    began_s = clock.now().boottime_s
+    reading = world.driver().read()
+    first_s, second_s = (reading.listed_s[uuid] - began_s for uuid in ("GPU-a", "GPU-b"))
+    assert first_s >= 0
+    assert second_s >= first_s + 0.6
+    assert clock.now().boottime_s - began_s >= second_s + 0.3

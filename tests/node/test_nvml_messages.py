@@ -36,7 +36,13 @@ def _gaps(world: NvmlWorld) -> Iterator[Gap]:
                 world.show(*cards, returns=returns)
                 yield from driver.read().gaps
             driver.close()
-    world.show(card("a", ghost(1)), card("a", ghost(2)), card("c", ghost(3, 900 * GIB)), mig_card("b", ghost(2, gi=9)))
+    world.show(
+        card("d", ghost(4, None)),
+        card("a", ghost(1)),
+        card("a", ghost(2)),
+        card("c", ghost(3, 900 * GIB)),
+        mig_card("b", ghost(2, gi=9)),
+    )
     yield from world.driver().read().gaps
 
 

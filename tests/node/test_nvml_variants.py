@@ -43,7 +43,8 @@ def test_every_driver_generation_is_read_alike(tmp_path: Path, variant: Variant)
         card("b", ghost(1, GIB, lists=("graphics", "mps"))),
         mig_card("m", ghost(2, GIB, gi=1, ci=0), ghost(3, GIB, gi=2, ci=0)),
     )
-    assert (reading["gaps"], reading["unseen"]) == ([], [])
+    assert [(gap["reason"], gap["gpu"]) for gap in reading["gaps"]] == [("process_memory", "GPU-a")]
+    assert reading["unseen"] == []
     assert uses(reading) == {
         **{("GPU-a", number): number * MIB for number in range(1, 300)},
         ("GPU-a", 300): None,

@@ -1,5 +1,6 @@
 """What a scanner remembers: who was listed where, so that a GPU that cannot be listed keeps its processes."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,10 +39,11 @@ def scanner(proc: FakeProc) -> Scanner:
 def look(scanner: Scanner) -> Look:
     """One pass after the other over one GPU on which the process is listed, or was listed before."""
 
-    def take(*, listed: bool = True, is_there: bool = True) -> Snapshot:
+    def take(*, listed: bool = True, is_there: bool = True, listed_s: float | None = None) -> Snapshot:
         uses = (Use(gpu="GPU-0", pid=PID, used=GIB if listed else None),) if is_there else ()
         gpus = (Gpu(uuid="GPU-0", index=0, name="Stub", listed=listed),)
-        return scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=uses), at(0))
+        when = {} if listed_s is None else {"GPU-0": listed_s}
+        return scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=uses, listed_s=when), at(0))
 
     return take
 
@@ -77,6 +79,17 @@ def test_a_process_that_began_after_the_driver_was_asked_was_not_listed(look: Lo
     """Point 11: who is younger than the reading is not who was meant."""
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=10**9))
     assert [use.used for use in look().uses] == [None]
+
+
+@pytest.mark.parametrize(("listed_after_s", "used"), [(4.0, GIB), (2.0, None)])
+def test_a_process_that_began_while_the_driver_was_read(
+    look: Look, proc: FakeProc, listed_after_s: float, used: int | None
+) -> None:
+    """A reading can take seconds: who began before its list was made can be who is listed, whoever began later not."""
+    asked_s = at(0).boottime_s
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=int((asked_s + 3) * os.sysconf("SC_CLK_TCK"))))
+    assert [use.used for use in look(listed_s=asked_s + listed_after_s).uses] == [used]
+    assert [use.used for use in look(listed_s=asked_s + 60).uses] == [used]  # as long as it is listed
 
 
 def test_memory_on_a_gpu_that_cannot_be_listed_is_not_taken_for_free(

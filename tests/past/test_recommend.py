@@ -16,8 +16,9 @@ from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, owner, pod, policy
 from watchdog.cli import main
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
+from watchdog.export.declaring import needed
 from watchdog.past.suggest import Advice, Stand
-from watchdog.past.usage import Usage, Workload, needed
+from watchdog.past.usage import Usage, Workload
 from watchdog.recommend import used
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")

@@ -1,5 +1,6 @@
 """The real command, run as an operator would."""
 
+import abc
 import contextlib
 import json
 import signal
@@ -32,7 +33,35 @@ def gpu_watchdog(*arguments: str | Path, stub: Path, variant: Variant = "current
     )
 
 
-class Daemon:
+class Endpoints(abc.ABC):
+    """What a daemon answers on its port."""
+
+    @abc.abstractmethod
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask one of its endpoints; status and body."""
+
+    def status(self) -> dict[str, Any]:
+        """What /api/status says."""
+        found: dict[str, Any] = json.loads(self.get("/api/status")[1])
+        return found
+
+    def metrics(self) -> Samples:
+        """Every sample of /metrics, by name and labels, without the prefix."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return {
+            (sample.name.removeprefix("gpu_watchdog_"), frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The one sample of this name that has these labels; None where there is none."""
+        found = [v for (n, held), v in self.metrics().items() if n == name and labels.items() <= dict(held).items()]
+        assert len(found) <= 1, (name, labels, found)
+        return found[0] if found else None
+
+
+class Daemon(Endpoints):
     """A running `gpu-watchdog run`."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
@@ -62,28 +91,8 @@ class Daemon:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def status(self) -> dict[str, Any]:
-        """What /api/status says."""
-        found: dict[str, Any] = json.loads(self.get("/api/status")[1])
-        return found
-
-    def metrics(self) -> Samples:
-        """Every sample of /metrics, by name and labels, without the prefix."""
-        families = text_string_to_metric_families(self.get("/metrics")[1])
-        return {
-            (sample.name.removeprefix("gpu_watchdog_"), frozenset(sample.labels.items())): sample.value
-            for family in families
-            for sample in family.samples
-        }
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        """The one sample of this name that has these labels; None where there is none."""
-        found = [v for (n, held), v in self.metrics().items() if n == name and labels.items() <= dict(held).items()]
-        assert len(found) <= 1, (name, labels, found)
-        return found[0] if found else None
-
-    def wait(self, true: Callable[["Daemon"], object], seconds: float = 15.0) -> None:
-        """Wait until something is true of it."""
+    def wait(self, true: Callable[["Daemon"], object], seconds: float = 90.0) -> None:
+        """Wait until something is true of it; the limit only counts where it fails."""
         deadline = time.monotonic() + seconds
         while not true(self):
             assert self.process.poll() is None, self._log.read_text(encoding="utf-8")
@@ -110,10 +119,12 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(root: Path, stub: Path, *arguments: str | Path, prefix: tuple[str, ...] = ()) -> Iterator[Daemon]:
-    """Run the daemon on a free port of loopback; it is ended at the end."""
+def daemon(
+    root: Path, stub: Path, *arguments: str | Path, prefix: tuple[str, ...] = (), port: int | None = None
+) -> Iterator[Daemon]:
+    """Run the daemon on a port of loopback, a free one where none is given; it is ended at the end."""
     log = root / f"log-{time.monotonic_ns()}.jsonl"
-    port = free_port()
+    port = port or free_port()
     command = [*prefix, str(COMMAND), "run", "--listen", f"127.0.0.1:{port}", "--node", "n1", *map(str, arguments)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment(stub), stdout=out, stderr=out, cwd=root)

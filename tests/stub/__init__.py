@@ -74,6 +74,7 @@ class StubGpu:
     """A card. Its used bytes are `base` + `reserved` + what its processes hold, or `used` where that is given.
 
     A `unified` chip has no memory information. `mig_mode` None: on where it has `migs`, otherwise not capable of it.
+    `virtualization` is the mode that the driver tells: 0 none, 1 passed through, 2 a vGPU; None: it does not tell.
     """
 
     uuid: str
@@ -85,6 +86,7 @@ class StubGpu:
     unified: bool = False
     null_handle: bool = False
     mig_mode: bool | None = None
+    virtualization: int | None = None
     max_migs: int = 7
     migs: tuple[StubMig, ...] = ()
     processes: tuple[StubProcess, ...] = ()
@@ -161,7 +163,8 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     mig = gpu.mig_mode if gpu.mig_mode is not None else (True if gpu.migs else None)
     sizes = {"total": gpu.total, "reserved": gpu.reserved, "base": gpu.base, "used": gpu.used}
     kind = {"unified": int(gpu.unified), "null": int(gpu.null_handle), "mig": mig if mig is None else int(mig)}
-    yield _line("gpu", uuid=gpu.uuid, **sizes, **kind, max_migs=gpu.max_migs, name=gpu.name)
+    virtual = {"virtual": gpu.virtualization}
+    yield _line("gpu", uuid=gpu.uuid, **sizes, **kind, **virtual, max_migs=gpu.max_migs, name=gpu.name)
     for one in gpu.migs:
         place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
         size = {"total": one.total, "reserved": one.reserved, "base": one.base, "null": int(one.null_handle)}

@@ -7,7 +7,7 @@
  * writes the file and describes the keys:
  *
  *   driver version=550.54.15
- *   gpu uuid= total= reserved= base= used= unified= null= mig= max_migs= name=
+ *   gpu uuid= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
  *   mig parent= uuid= slot= gi= ci= profile= total= reserved= base= null=
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
@@ -75,7 +75,7 @@ enum {
     X(nvmlDeviceGetMigMode) X(nvmlDeviceGetMaxMigDeviceCount) X(nvmlDeviceGetMigDeviceHandleByIndex)                   \
     X(nvmlDeviceIsMigDeviceHandle) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId)                     \
     X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) X(nvmlDeviceGetAttributes_v2)                                      \
-    X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList)
+    X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList) X(nvmlDeviceGetVirtualizationMode)
 #define ENUM(name) CALL_##name,
 #define TEXT(name) #name,
 enum { CALLS(ENUM) CALL_COUNT, EVERY_CALL };
@@ -92,7 +92,7 @@ static const char *const list_names[] = {"compute", "graphics", "mps"};
 struct device {
     char uuid[NAME_SIZE], name[NAME_SIZE], profile[NAME_SIZE];
     uint64_t total, reserved, base, used;
-    int has_used, unified, null_handle, mig, max_migs;
+    int has_used, unified, null_handle, mig, max_migs, virtualization;
     int parent, slot; /* of a MIG device; -1 for a card */
     unsigned gi, ci;
     int handle_slot;
@@ -225,6 +225,7 @@ static void read_gpu(const char *line) {
     word(line, "name", device->name, NAME_SIZE);
     device->mig = value(line, "mig") == NULL ? -1 : (int)number(line, "mig", 0); /* -1: not capable */
     device->max_migs = (int)number(line, "max_migs", 7);
+    device->virtualization = value(line, "virtual") == NULL ? -1 : (int)number(line, "virtual", 0); /* -1: not told */
     cards[card_count++] = device_count - 1;
 }
 
@@ -876,6 +877,14 @@ int nvmlDeviceGetRunningProcessDetailList(void *handle, void *list) {
     return finish(NOT_SUPPORTED);
 }
 #endif
+
+/* 0: a card of the machine itself, 1: passed through, 2: a vGPU of this virtual machine, 3 and 4: on the host of vGPUs */
+int nvmlDeviceGetVirtualizationMode(void *handle, unsigned *mode) {
+    BEGIN_DEVICE(nvmlDeviceGetVirtualizationMode);
+    if (device->virtualization < 0) return finish(NOT_SUPPORTED);
+    *mode = (unsigned)device->virtualization;
+    return finish(OK);
+}
 
 /* ---- what other tools (nvitop, in the benchmark) ask for, and no card here has ---- */
 

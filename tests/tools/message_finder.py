@@ -32,7 +32,9 @@ _SILENT: Final = frozenset(
         *("split", "partition", "rpartition", "startswith", "endswith", "strftime", "Answer", "_frame_head"),
     }
 )
-_STYLE: Final = re.compile(r"_STYLE|UNFINISHED|POLICY|_SCRIPT|_TEXT|CONTENT_TYPE|OPENMETRICS")
+_STYLE: Final = re.compile(
+    r"_?STYLE|_LIGHT|_DARK|_ICON|PATTERNS|UNFINISHED|POLICY|_SCRIPT|_TEXT|CONTENT_TYPE|OPENMETRICS"
+)
 _SQL: Final = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|BEGIN|AND|ORDER|WITH|\(SELECT)\b")
 _TAG: Final = re.compile(r"<[^<>]*>|^[^<>]*>|<[^<>]*$")
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")

@@ -144,7 +144,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "the daemon does not answer at <address>: its answer is too long or takes too long": _ASKED,
     "the daemon does not answer at <address>: its answer breaks off": _ASKED,
     "the daemon does not answer at <address>: status <code><value>": _ASKED,
-    "the daemon does not answer at <address>: «nothing came within 5.0s|<cause>»": _ASKED,
+    "the daemon does not answer at <address>: «nothing came within <patience>s|<cause>»": _ASKED,
     "<url> is not an address: <cause>": "write it like `http://127.0.0.1:9837`",
     # The journal, and what is read from it.
     "journal <path> is damaged (<cause>)": "the daemon moves it aside and begins a new one",
@@ -158,6 +158,8 @@ REMARKS: Final[Mapping[str, str]] = {
 # Parts of other messages, which are written out there.
 FRAGMENTS: Final = frozenset(
     {
+        # What a gap is about, and by what WSL is recognised: the sentence around it has the remedy.
+        *("<uuid> memory of processes", "the kernel is <release>", "there is a /dev/dxg"),
         # Parts of a feed's sentence, which ends with the remedy; and what surrounds one that has it.
         *("<noun>: «nothing is known|what is known is kept, and ages»: <problem>", "pods of node <node>"),
         "<sentence> (<number> times since this was last said)",

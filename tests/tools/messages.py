@@ -98,7 +98,8 @@ SECTIONS: Final[Mapping[str, str]] = {
 }
 # What other pages list, and what speaks to nobody but browsers and collectors.
 ELSEWHERE: Final = re.compile(
-    r"watchdog\.(?:doctor\.topics\w*|export\.(?:families|metrics|exposition)|kube\.(?:admission|manifests|rights))"
+    r"watchdog\.(?:doctor\.topics\w*|export\.(?:families|metrics|exposition)|kube\.(?:admission|manifests|rights)"
+    r"|export\.page(?:\.(?:bars|cards|frame|html|lately|table|told|wellness))?)"
 )
 
 

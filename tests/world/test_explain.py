@@ -57,7 +57,7 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
         assert "256Mi for each process on each GPU, 1 time here). That is 7.7Gi too much, and has been since" in before
         assert "The rule for it is shared. Its use has been above 1.3Gi (100% of what it may use) since" in before
         assert "all processes of container main will be killed in" in before
-        assert "declare more: veriff.com/gpu-memory of at least 9Gi. Questions: ask gpu-team@example.org." in before
+        assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ' in before
         running.wait(lambda _: tenant.terms)
         running.wait_passes(1)
         during = text(ask(world_v1, running, "ns/hog"))

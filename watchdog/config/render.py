@@ -12,6 +12,8 @@ __all__ = ["policy_document", "render_policy"]
 _MODES = {"observe": "decides everything and does nothing", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
 _COLUMNS = ("above", "for", "do")
+# No mistake, and no warning either: but whoever is killed will look for somebody.
+_NOBODY = 'none, so they say "the operator of this cluster"; contact under [events] takes a name, an address or a page'
 
 
 def render_policy(policy: Policy) -> str:
@@ -124,7 +126,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
     if policy.events_in_observe:
         yield "Events on pods in observe mode too"
-    yield f"Contact named in Events: {policy.contact or 'none'}"
+    yield f"Contact named in Events: {policy.contact or _NOBODY}"
     safety = policy.safety
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd

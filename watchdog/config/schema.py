@@ -88,7 +88,10 @@ class EventsTable(Table):
     """`[events]`: Kubernetes Events on the pods."""
 
     observe: Annotated[bool, fields.flag()] = Field(default=False, description="Events on pods in observe mode too.")
-    contact: Annotated[str, fields.line(200)] = Field(_POLICY.contact, description="Whom a tenant should ask.")
+    contact: Annotated[str, fields.line(200)] = Field(
+        _POLICY.contact,
+        description="Whom a tenant should ask: a name, an address, a page. Empty: the operator of this cluster.",
+    )
 
 
 class JournalTable(Table):

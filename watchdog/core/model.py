@@ -124,6 +124,7 @@ class GapReason(StrEnum):
     GPU_LOST = "gpu_lost"
     GPU_ERROR = "gpu_error"
     PROCESSES = "processes"  # a process list that failed
+    PROCESS_MEMORY = "process_memory"  # processes are listed without what they use: WSL2, some vGPU guests
     CONTRADICTION = "contradiction"  # a sample that contradicts itself, rejected whole
     MIG = "mig"
     MEMORY = "memory"
@@ -151,7 +152,8 @@ class Snapshot:
     """Everything that one look at the node gave. `processes` has an entry for each PID of `uses`.
 
     `blind` means that NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose
-    processes are not known now and have never been since the daemon began: whatever runs there is unknown.
+    processes are not known now and have never been since the daemon began, or not all for sure (WSL, a vGPU that is in
+    use and lists nobody): whatever runs there is unknown.
     A process known from an earlier look on a GPU that can't be listed now stands in `uses` with `used=None`.
     """
 

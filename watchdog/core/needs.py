@@ -1,15 +1,18 @@
-"""What a policy needs of the Kubernetes API besides the pods of its node: nothing is asked for that it does not use."""
+"""What a policy needs of the Kubernetes API besides its node and the pods there: nothing that it does not use."""
 
 from dataclasses import dataclass
 
-from watchdog.core.policy import Declaration, Do, Policy
+from watchdog.core.policy import Do, Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Which parts of the API a policy uses; the pods of the node are needed by every one."""
+    """Which parts of the API a policy uses.
 
-    node: bool
+    The pods of the node and its own object are needed by every one: that object asks for the driver to be let go, and
+    a daemon that observes holds up the maintenance of a GPU no less than one that enforces.
+    """
+
     namespaces: bool
     events: bool
     evict: bool
@@ -17,31 +20,14 @@ class Needs:
 
 
 def needs(policy: Policy) -> Needs:
-    """What a policy uses in the mode that it is in; one that observes evicts nobody, and writes Events only if told to.
-
-    A policy that enforces needs its node's object whatever its rules say: the annotation there that lowers it to
-    observing, and the labels by which operators of the driver ask for maintenance.
-    """
+    """What a policy uses in its mode; one that observes evicts nobody, and writes Events only if told to."""
     enforces = policy.mode == "enforce"
-    capacity = policy.capacity is not None
     return Needs(
-        node=enforces or capacity or _minds_node(policy),
         namespaces=any(rule.match.namespace_labels for rule in policy.rules),
         events=enforces or policy.events_in_observe,
         evict=enforces and _evicts(policy),
-        capacity=capacity,
+        capacity=policy.capacity is not None,
     )
-
-
-def _minds_node(policy: Policy) -> bool:
-    """Whether a rule or a declaration asks for the node's labels."""
-    by_rule = any(rule.match.node_labels for rule in policy.rules)
-    return by_rule or any(_asks(declaration) for declaration in policy.declarations)
-
-
-def _asks(declaration: Declaration) -> bool:
-    # A MIG resource is an instance of its own unless the labels of GPU feature discovery say that it is cut.
-    return bool(declaration.node_labels) or isinstance(declaration.shares, str) or declaration.unit == "mig"
 
 
 def _evicts(policy: Policy) -> bool:

@@ -104,16 +104,25 @@ def _numbers(facts: DriverFacts) -> Iterable[Finding]:
     listed = {gpu.uuid for gpu in facts.reading.gpus if gpu.listed}
     uses = [use for use in facts.reading.uses if use.gpu in listed]
     unknown = sum(use.used is None for use in uses)
-    if "microsoft" in facts.kernel.lower():
-        yield topic.NUMBERS.say("wsl")
-    elif uses and unknown == len(uses):
+    yield from _virtual(facts, is_told=unknown < len(uses))
+    if uses and unknown == len(uses):
         yield topic.NUMBERS.say("none", count=len(uses))
     elif unknown:
         yield topic.NUMBERS.say("some", unknown=unknown, count=len(uses))
     elif uses:
         yield topic.NUMBERS.say("given", count=len(uses))
-    elif listed:
+    elif listed and not facts.windows:
         yield topic.NUMBERS.say("idle")
+
+
+def _virtual(facts: DriverFacts, *, is_told: bool) -> Iterable[Finding]:
+    """Machines where the driver may leave out what single processes use; one that tells it is as good as any."""
+    if facts.windows:
+        yield topic.VIRTUAL.say("windows_tells" if is_told else "windows", sign=facts.windows)
+    for gpu in facts.vgpus:
+        yield topic.VIRTUAL.say("vgpu_tells" if is_told else "vgpu", gpu=gpu)
+    if not facts.windows and not facts.vgpus:
+        yield topic.VIRTUAL.say("whole")
 
 
 def _memory(facts: DriverFacts) -> Iterable[Finding]:

@@ -22,14 +22,16 @@ DEFAULTS: Final = Policy(sha256="", source="")  # where there is no policy that 
 class DriverFacts:
     """One reading of the driver and the library that gave it; `library` is None where not even that came back.
 
-    `maintenance` is why neither was asked for, where the node's GPUs are under maintenance.
+    `maintenance` is why neither was asked for, where the node's GPUs are under maintenance. `windows` says by what it
+    can be told that the driver is that of Windows (empty: it is not), `vgpus` are the UUIDs of virtual GPUs.
     """
 
     library: Library | None
     reading: DriverReading
     searched: str
-    kernel: str
     maintenance: str | None = None
+    windows: str = ""
+    vgpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_library import Library, look_at_library
 from watchdog.node.pidfd import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
+from watchdog.node.virtual import find_vgpus, windows_sign
 from watchdog.options import Options
 from watchdog.sources import namespace_source, node_source, pod_source
 from watchdog.start import open_processes
@@ -63,6 +64,7 @@ class _Witness:
     def __init__(self) -> None:
         self._driver = NvmlDriver()
         self.library: Library | None = None
+        self.vgpus: tuple[str, ...] = ()
 
     @property
     def needs_new_process(self) -> str | None:
@@ -73,6 +75,7 @@ class _Witness:
         """Look at the library, then read the GPUs."""
         library = look_at_library()
         reading = self._driver.read(only)
+        self.vgpus = find_vgpus() if library.path is not None and library.failure is None else ()
         self.library = library
         return reading
 
@@ -88,8 +91,9 @@ def _driver(patience_s: float, maintenance: str | None) -> DriverFacts:
         library=witness.library,
         reading=reading,
         searched=os.environ.get("LD_LIBRARY_PATH", ""),
-        kernel=os.uname().release,
         maintenance=maintenance,
+        windows=windows_sign(),
+        vgpus=witness.vgpus,
     )
 
 

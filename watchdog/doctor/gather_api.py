@@ -130,7 +130,7 @@ class ApiLook:
         if "pods" not in unlisted:
             self._know(asking="the pods of this node")
             feeds.pods.fetch()
-        if need.node and self._options.node_object is None and "nodes" not in unlisted:
+        if self._options.node_object is None and "nodes" not in unlisted:
             self._know(asking="this node's object")
             feeds.node.fetch()
         if need.namespaces and self._options.namespaces is None and "namespaces" not in unlisted:

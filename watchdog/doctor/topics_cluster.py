@@ -85,7 +85,8 @@ PODS_KNOWN: Final = Topic(
 )
 NODE_OBJECT: Final = Topic(
     name="node_object",
-    means="The node's own object can be read, where the policy asks for labels of the node.",
+    means="The node's own object can be read: its labels, where the policy asks for some, and whether its GPUs are "
+    "under maintenance.",
     purposes=ENFORCING,
     cases={
         "read": ok("the labels of node {node} are known"),
@@ -105,7 +106,7 @@ NODE_OBJECT: Final = Topic(
             "have the right granted that right_node names",
         ),
         "unreadable": missing("{what}: {problem}", "{remedy}"),
-        "unneeded_unreadable": warning("{what}, which the policy does not need: {problem}", "{remedy}"),
+        "unneeded_unreadable": warning("maintenance of the GPUs is not seen: {what}: {problem}", "{remedy}"),
         "label": warning(
             "the node has no label {label}, and the declaration {name} takes its shares from it: it does not apply",
             "label the node (GPU feature discovery does), or give the shares as a number",

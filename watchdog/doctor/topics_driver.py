@@ -112,6 +112,26 @@ ENTRIES: Final = Topic(
         ),
     },
 )
+VIRTUAL: Final = Topic(
+    name="virtual_gpu",
+    means="The GPUs are this machine's own, or passed through to it whole. A vGPU and a GPU below Windows (WSL) have a "
+    "counter of their memory, and their driver may leave out which processes there are and what each uses.",
+    cases={
+        "whole": ok("no GPU is a vGPU, and this is not WSL"),
+        "vgpu": warning(
+            "{gpu} is a vGPU, and its driver has not told yet what a process uses; some never do",
+            "look again while a process uses it; if process_numbers lacks then, give the virtual machine a whole GPU "
+            "(passthrough)",
+        ),
+        "vgpu_tells": ok("{gpu} is a vGPU, and its driver tells what processes use"),
+        "windows": missing(
+            "this is WSL ({sign}): the driver of Windows tells no memory of single processes, and need not list all",
+            "run on Linux itself. Here the counters of the GPUs work, every pod's use is unknown, and nobody is acted "
+            "on",
+        ),
+        "windows_tells": ok("this looks like WSL ({sign}), but the driver tells what processes use"),
+    },
+)
 NUMBERS: Final = Topic(
     name="process_numbers",
     means="The driver says how much memory each process uses. On WSL2 and in some vGPU guests it never does.",
@@ -127,11 +147,8 @@ NUMBERS: Final = Topic(
         ),
         "none": missing(
             "the driver tells the memory of none of the processes that it lists ({count})",
-            "in a vGPU guest run the watchdog on the host or use passthrough; otherwise update the driver",
-        ),
-        "wsl": missing(
-            "this is WSL, where the driver never tells the memory of a process",
-            "run on Linux itself",
+            "in a vGPU guest give the virtual machine a whole GPU (passthrough), on WSL run on Linux itself; otherwise "
+            "update the driver. Until then the counters of the GPUs work, and nobody is acted on",
         ),
     },
 )
@@ -148,4 +165,4 @@ MEMORY: Final = Topic(
         "fails": warning("{gpu} can't be counted: {said}", "{remedy}"),
     },
 )
-TOPICS: Final = (LIBRARY, DRIVER, VERSION, GPUS, UP, MIG, LISTS, ENTRIES, NUMBERS, MEMORY)
+TOPICS: Final = (LIBRARY, DRIVER, VERSION, GPUS, UP, MIG, LISTS, ENTRIES, VIRTUAL, NUMBERS, MEMORY)

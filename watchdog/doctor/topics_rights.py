@@ -32,7 +32,7 @@ EVENTS: Final = Topic(
 )
 NODE: Final = Topic(
     name="right_node",
-    means="This account may list and watch nodes, where the policy needs this node's object.",
+    means="This account may list and watch nodes: the object of its own is followed, whatever the policy says.",
     purposes=ENFORCING,
     cases=_cases(
         missing(

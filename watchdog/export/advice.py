@@ -1,134 +1,174 @@
-"""What the owner of a pod can change: how much to declare, in the unit in which it is written."""
+"""What the owner of a pod can change: which key of which container to set, and to what, in the unit in which it is."""
 
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from watchdog.core.burst import CONTAINER
+from watchdog.core.cards import Cards
 from watchdog.core.findings import Assessment
+from watchdog.core.model import ContainerKind, Gpu
 from watchdog.core.policy import Declaration, Policy
-from watchdog.core.units import format_quantity, parse_number
-from watchdog.export.phrases import inert
+from watchdog.core.units import format_quantity
+from watchdog.export.declaring import declaration_for, least, plain_number, round_up, scaled, unit_words, written
+from watchdog.export.phrases import LONGEST_NAME, inert
 
-_GI: Final = 2**30
-# The finest number of each unit that is written: KAI reads two decimals of a fraction, the others are whole numbers.
-_FINEST: Final[Mapping[object, Fraction]] = {
-    "percent": Fraction(1),
-    "fraction": Fraction(1, 100),
-    "share": Fraction(1),
-}
-_WHOLE_CARD: Final[Mapping[object, int]] = {"percent": 100, "fraction": 1}
+_WHOLE_CARD: Final[dict[object, int]] = {"percent": 100, "fraction": 1}
 _LESS: Final = "use less GPU memory or"
+_MI: Final = 2**20
 
 
-def advice(assessment: Assessment, policy: Policy, *, under_pressure: bool = False) -> str:
-    """What to do so that an account is within, as a clause: `use less GPU memory or declare more: ...`.
+def advice(
+    assessment: Assessment,
+    policy: Policy,
+    *,
+    under_pressure: bool = False,
+    gpus: Iterable[Gpu] = (),
+    limit: int = LONGEST_NAME,
+) -> str:
+    """What to do so that an account is within, as a clause: `use less GPU memory or declare more: set ... to ...`.
 
-    Its number can be copied into the pod's spec. For a step under pressure what was requested is what counts, not a
-    limit that the tenant named above it.
+    Its key and number can be copied into the pod's definition. For a step under pressure what was requested is what
+    counts, not a limit that the tenant named above it. More than the node's `gpus` have is not asked for, where they
+    are given. Names have at most `limit` characters.
     """
     allowed, declared = assessment.allowed, assessment.declared
     if under_pressure and assessment.allowed_by_request is not None:
         allowed, declared = assessment.allowed_by_request, assessment.requested
+    is_new, container = assessment.declared_by == "default", _declarer(assessment)
+    found = declaration_for(assessment, policy, container)
+    if found is not None and found[0].unit != "mig" and not (is_new and _is_ephemeral(assessment)):
+        wish = _Wish(assessment, *found, container, limit)
+        if allowed is None or declared is None or assessment.used_at_least <= allowed:
+            return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {wish.place}"
+        missing = least(assessment, found[0], policy) if is_new else assessment.used_at_least - allowed
+        return wish.told(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
     if allowed is None or declared is None or assessment.used_at_least <= allowed:
         return f"{_LESS} declare more"
-    needed = round_up(declared + assessment.used_at_least - allowed)
-    found = declaration_of(assessment, policy)
-    if found is not None and found[0].unit != "mig":
-        return _declare_more(assessment, *found, needed, declared, is_limit_told=not under_pressure)
-    if assessment.declared_by not in (None, "default") and ", " not in (assessment.declared_by or ""):
+    if is_new:
+        return _without_a_key(assessment, declared, policy, limit)
+    if ", " not in (assessment.declared_by or ""):
         # A whole card or MIG instance is what it is: there is no number to raise.
-        return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '')}"
-    return f"{_LESS} declare at least {format_quantity(needed)}"
+        return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '', limit)}"
+    needed = round_up(declared + assessment.used_at_least - allowed)
+    return f"{_LESS} declare at least {format_quantity(needed)} in all"
 
 
-def _declare_more(
-    assessment: Assessment, declaration: Declaration, key: str, needed: int, declared: int, *, is_limit_told: bool
-) -> str:
-    # Beside a limit that the tenant has named, what is written under the key is the request.
-    base = declared if assessment.requested is None else assessment.requested
-    number = number_of(assessment, declaration, key, needed, base)
-    if number is None:
-        return f"{_LESS} declare more: a larger {inert(key)}"
-    if declaration.per == "gpu" and number > _WHOLE_CARD.get(declaration.unit, number):
-        return f"{_LESS} ask for a whole card: it needs more than {inert(key)} can give"
-    together = " over its containers together" if _declaring(assessment, declaration, key) > 1 else ""
-    text = format_quantity(int(number)) if declaration.unit == 1 else plain_number(number)
-    each = " on each GPU" if declaration.per == "gpu" else ""
-    limit = ""
-    if is_limit_told and declaration.limit_annotation:
-        container = assessment.account.container or "CONTAINER"
-        annotation = inert(declaration.limit_annotation.replace("{container}", container))
-        limit = f", or name that much as its limit in the annotation {annotation}"
-    return f"{_LESS} declare more: {inert(key)} of at least {text}{each}{together}{limit}"
+def _without_a_key(assessment: Assessment, declared: int, policy: Policy, limit: int) -> str:
+    use = f"use {'less' if declared else 'no'} GPU memory"
+    if _is_ephemeral(assessment):
+        return f"{use}: a container of `kubectl debug` can't declare any"
+    if policy.declarations:
+        first = policy.declarations[0]
+        return f"{use} or declare what it needs: by a {first.kind} named like {inert(first.key, limit)}"
+    return f"{use}: there is no key here by which a pod could declare {'more' if declared else 'some'}"
 
 
-def number_of(assessment: Assessment, declaration: Declaration, key: str, needed: int, base: int) -> Fraction | None:
-    """How much to write in the declaration's unit; None where a unit that depends on the card can't be worked out.
+def _is_ephemeral(assessment: Assessment) -> bool:
+    return assessment.account.container in _ephemeral(assessment)
 
-    `base` is what the number that is written now comes to, in bytes.
+
+def _ephemeral(assessment: Assessment) -> frozenset[str]:
+    """The containers that can't have resources (kubectl debug)."""
+    return frozenset(each.name for each in assessment.pod.containers if each.kind is ContainerKind.EPHEMERAL)
+
+
+def _declarer(assessment: Assessment) -> str | None:
+    """The container of the account that is furthest above what it declares itself; the pod's only one; or None."""
+    if assessment.account.container is not None:
+        return assessment.account.container or None
+    barred = _ephemeral(assessment)
+    above = {each.container: each.used_at_least - each.declared for each in assessment.shares if each.container}
+    able = [name for name in sorted(above) if name not in barred]
+    if able:
+        return max(able, key=lambda name: above[name])
+    containers = [each.name for each in assessment.pod.containers if each.name not in barred]
+    return containers[0] if len(containers) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A declaration of an account under a key, which counted or could count, to be made larger.
+
+    `container` is the one that it would be written for, where that is to be chosen.
     """
-    if isinstance(declaration.unit, int):
-        return Fraction(-(-needed // declaration.unit))
-    written = _written(assessment, declaration, key)
-    if not base or len(written) != 1 or not written[0]:
-        return None
-    # By what the number comes to here, neither the size of the card nor its shares need be known.
-    finest = _FINEST.get(declaration.unit, Fraction(1))
-    steps = needed * written[0] / base / finest
-    return -(-steps.numerator // steps.denominator) * finest
 
+    assessment: Assessment
+    declaration: Declaration
+    key: str
+    container: str | None
+    limit: int
 
-def _declaring(assessment: Assessment, declaration: Declaration, key: str) -> int:
-    return len(_written(assessment, declaration, key)) if assessment.account.container is None else 1
+    @property
+    def place(self) -> str:
+        """Where it stands: `resources.limits["veriff.com/gpu-memory"] of container main`."""
+        key = inert(self.key, self.limit)
+        if self.declaration.kind != "resource":
+            return f"the pod's {self.declaration.kind} {key}"
+        whose = "its containers" if self._holder is None else f"container {inert(self._holder, self.limit)}"
+        return f'resources.limits["{key}"] of {whose}'
 
+    def told(self, declared: int, missing: int, cards: Cards, *, under_pressure: bool) -> str:
+        """What to set it to, as a clause, where `missing` bytes more than it comes to are needed.
 
-def _written(assessment: Assessment, declaration: Declaration, key: str) -> list[Fraction]:
-    """The numbers under this key, of each container of the account or of the pod."""
-    pod, container = assessment.pod, assessment.account.container
-    holders: list[Mapping[str, str]] = [pod.annotations if declaration.kind == "annotation" else pod.labels]
-    if declaration.kind == "resource":
-        holders = [each.resources for each in pod.containers if container in (None, each.name)]
-    found = []
-    for holder in holders:
-        try:
-            found += [parse_number(holder[key])] if key in holder else []
-        except ValueError:
-            continue
-    return found
+        `declared` are the bytes that hold now, by it or by a default.
+        """
+        verb = f"{_LESS} declare more:"
+        if self._is_new:
+            verb = f"{_LESS if declared else 'use no GPU memory or'} declare what it needs:"
+        number = self._number(0 if self._is_new else declared, missing, cards)
+        each = " for each GPU" if self.declaration.per == "gpu" else ""
+        unit = f", where {unit_words(self.declaration)}" if self._is_new and self.declaration.unit != 1 else ""
+        if number is None:
+            return f"{verb} {'set' if self._is_new else 'raise'} {self.place}{unit}"
+        if each and number > _WHOLE_CARD.get(self.declaration.unit, number):
+            return f"{_LESS} ask for a whole GPU: it needs more than {inert(self.key, self.limit)} can give"
+        text = format_quantity(int(number)) if self.declaration.unit == 1 else plain_number(number)
+        # Values of annotations and labels are texts: YAML takes a bare number for something else.
+        text = text if self.declaration.kind == "resource" else f'"{text}"'
+        together = " together" if self._holder is None and len(self._numbers) > 1 else ""
+        also = self._or_limit() if not under_pressure else ""
+        return f"{verb} set {self.place} to at least {text}{unit or each}{together}{also}"
 
+    @property
+    def _is_new(self) -> bool:
+        return self.assessment.declared_by == "default"
 
-def declaration_of(assessment: Assessment, policy: Policy) -> tuple[Declaration, str] | None:
-    """The declaration that counted with its key as written; for a default, the first that the owner could use."""
-    if assessment.declared_by == "default":
-        return next(((each, each.key) for each in _usable(policy)), None)
-    key = assessment.declared_by or ""
-    return next(((each, key) for each in policy.declarations if _names(each, key, assessment)), None)
+    @property
+    def _numbers(self) -> dict[str, Fraction]:
+        return {} if self._is_new else written(self.assessment, self.declaration, self.key)
 
+    @property
+    def _own(self) -> dict[str, int]:
+        """What each container's part comes to, where several declare and no limit of the pod is put over that."""
+        if len(self._numbers) < 2 or self.assessment.requested is not None:
+            return {}
+        return {each.container: each.declared for each in self.assessment.shares if each.container in self._numbers}
 
-def declare_by(policy: Policy) -> str | None:
-    """The key by which a pod that declares nothing could do so; None: the policy has only patterns, or nothing."""
-    return next((each.key for each in _usable(policy)), None)
+    @property
+    def _holder(self) -> str | None:
+        """Whose number to raise: of the one container that declares, or of the one furthest above what it declares."""
+        if len(self._numbers) == 1:
+            return next(iter(self._numbers)) or None
+        return self.container if len(self._numbers) == 0 or self.container in self._own else None
 
+    def _number(self, declared: int, missing: int, cards: Cards) -> Fraction | None:
+        """The number to write; rounded as people write one, as long as the node's cards have that much."""
+        own, numbers = self._own.get(self._holder or "", declared), self._numbers
+        if self._holder in numbers:
+            numbers = {self._holder: numbers[self._holder]}
+        exact = own + missing
+        wanted = round_up(max(exact, 1))
+        room = cards.largest if self.declaration.per == "gpu" else cards.together
+        if room is not None and wanted > room >= exact:
+            wanted = min(-(-exact // _MI) * _MI, room)
+        base = self.assessment.requested if self.assessment.requested is not None else own
+        return scaled(self.declaration, numbers.values(), wanted, base)
 
-def _usable(policy: Policy) -> list[Declaration]:
-    """The declarations whose key can be copied, the plainest first: an amount for all GPUs together."""
-    usable = [each for each in policy.declarations if not set("*?{") & set(each.key)]
-    return sorted(usable, key=lambda each: not (isinstance(each.unit, int) and each.per == "total"))
-
-
-def _names(declaration: Declaration, key: str, assessment: Assessment) -> bool:
-    holders = [container.name for container in assessment.pod.containers]
-    patterns = {declaration.key.replace("{container}", name) for name in holders} or {declaration.key}
-    return any(fnmatchcase(key, pattern) for pattern in patterns)
-
-
-def plain_number(number: Fraction) -> str:
-    """A number as people write it, without an exponent where it is whole."""
-    return str(number.numerator) if number.denominator == 1 else f"{float(number):g}"
-
-
-def round_up(amount: int) -> int:
-    """An amount as people write one: whole Gi from 8Gi on, quarters of it from 1Gi on, 16Mi below."""
-    step = _GI if amount >= 8 * _GI else _GI // 4 if amount >= _GI else _GI // 64
-    return -(-amount // step) * step
+    def _or_limit(self) -> str:
+        annotation = self.declaration.limit_annotation
+        if not annotation or self._is_new or len(self._numbers) != 1:
+            return ""
+        name = inert(annotation.replace(CONTAINER, self._holder or "CONTAINER"), self.limit)
+        return f", or name that much as its limit in the pod's annotation {name}"

@@ -1,17 +1,20 @@
 """The board between the loop and the HTTP threads: the loop swaps values on it, the others only read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog import clock
+from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.metrics import Metrics
-from watchdog.export.phrases import inert, span
+from watchdog.export.health import OK, Durations, Health, api_state
+from watchdog.export.metrics import Metrics, late_after_s
+from watchdog.export.page.kept import PackedPage, Pages
+from watchdog.export.page.sight import Sight
+from watchdog.export.phrases import elapsed_s, inert, span
+from watchdog.export.recent import KEPT_S, RecentDeed
 
 NO_PASS: Final = "no pass has finished yet"
-_LEAST_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,25 +37,56 @@ class _Finished:
 
 
 class Board:
-    """What the outside may see of the daemon. Everything on it is replaced whole and never changed in place."""
+    """What the outside may see of the daemon. Everything on it is replaced whole and never changed in place.
 
-    def __init__(self, metrics: Metrics, interval_s: float, now: Callable[[], Now] = clock.now) -> None:
+    `remedies` gives the sentence for a reason of suspension.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        interval_s: float,
+        now: Callable[[], Now] = clock.now,
+        remedies: Mapping[str, str] | None = None,
+    ) -> None:
         self.metrics = metrics
+        self._remedies: Mapping[str, str] = remedies or {}
         self._now = now
         self._interval_s = interval_s
-        self._started_s = now().boottime_s
+        self._started = now()
         self._finished: _Finished | None = None
         self._unready: tuple[str, ...] = ()
+        self._recent: tuple[RecentDeed, ...] = ()
+        self._durations = Durations()
+        self._journal = OK
+        self._policy_error = ""
+        self._blind_since: Now | None = None
+        self._pages = Pages(self._sight, lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
         """A pass has finished: this is what is known now."""
         self.metrics.update(report)
         self._interval_s = report.policy.interval_s
+        self._durations.add(report.duration_s)
+        is_blind = report.snapshot.blind and report.maintenance is None
+        self._blind_since = (self._blind_since or report.at) if is_blind else None
         self._finished = _Finished(report=report, at_s=self._now().boottime_s)
 
     def set_unready(self, reasons: Iterable[str]) -> None:
         """Say why the daemon is not ready, a line for each reason; none: it is."""
         self._unready = tuple(reasons)
+
+    def set_journal(self, problem: str, recent: tuple[RecentDeed, ...] | None) -> None:
+        """Say what is wrong with the journal (nothing: it takes writes), and what was done lately by it, if it is open.
+
+        Without a journal nobody is acted on, so what it had before still holds.
+        """
+        self._journal = problem or OK
+        self._recent = self._recent if recent is None else recent
+
+    def set_policy_error(self, mistakes: str) -> None:
+        """Say why the policy file was refused; nothing: it was taken."""
+        self._policy_error = mistakes
 
     @property
     def report(self) -> CycleReport | None:
@@ -60,12 +94,54 @@ class Board:
         finished = self._finished
         return finished.report if finished is not None else None
 
+    @property
+    def recent(self) -> tuple[RecentDeed, ...]:
+        """What was done in the last day, newest first."""
+        since_s = self._now().wall_s - KEPT_S
+        return tuple(deed for deed in self._recent if deed.wall_s > since_s)
+
+    def page(self, *, is_still: bool) -> PackedPage:
+        """The status page of this moment; one that is still does not load itself anew."""
+        return self._pages.get(self._durations.count, is_still=is_still)
+
+    def _sight(self, is_still: bool) -> Sight:  # noqa: FBT001 - as Pages asks for it
+        now, report = self._now(), self.report
+        return Sight(
+            report=report,
+            health=self.standing(),
+            now_s=now.wall_s,
+            passed_s=elapsed_s(report.at, now) if report is not None else 0.0,
+            recent=self.recent,
+            remedies=self._remedies,
+            is_still=is_still,
+        )
+
+    def standing(self) -> Health:
+        """How the watchdog itself is."""
+        now, finished, unready = self._now(), self._finished, tuple(self._reasons())
+        return Health(
+            version=__version__,
+            started_s=self._started.wall_s,
+            uptime_s=elapsed_s(self._started, now),
+            ready=not unready,
+            unready=unready,
+            turns=self.health().ok,
+            last_pass_s=self._durations.last,
+            last_pass_ago_s=max(now.boottime_s - finished.at_s, 0.0) if finished is not None else None,
+            pass_p99_s=self._durations.p99,
+            passes=self._durations.count,
+            journal=self._journal,
+            policy_error=self._policy_error,
+            api=api_state(finished.report.pods) if finished is not None else None,
+            blind_since_s=self._blind_since.wall_s if self._blind_since is not None else None,
+        )
+
     def health(self) -> Check:
         """Whether the loop turns: the last pass finished less than three intervals ago, or 10 s if that is more."""
         finished = self._finished
-        since_s = finished.at_s if finished is not None else self._started_s
+        since_s = finished.at_s if finished is not None else self._started.boottime_s
         age_s = self._now().boottime_s - since_s
-        if age_s <= max(3 * self._interval_s, _LEAST_S):
+        if age_s <= late_after_s(self._interval_s):
             return Check(ok=True, lines=("ok",))
         if finished is None:
             return Check(ok=False, lines=(f"{NO_PASS}, {span(age_s)} after the start",))
@@ -73,7 +149,12 @@ class Board:
 
     def readiness(self) -> Check:
         """Whether the daemon does its work; why it does not enforce although told to is said in any case."""
-        report, health = self.report, self.health()
-        reasons = [*([] if report is not None else [NO_PASS]), *([] if health.ok else health.lines), *self._unready]
+        reasons, report = self._reasons(), self.report
         notes = [f"not enforcing: {reason}" for reason in report.suspended] if report is not None else []
         return Check(ok=not reasons, lines=(*(reasons or ["ok"]), *notes))
+
+    def _reasons(self) -> list[str]:
+        """Why it is not ready."""
+        health = self.health()
+        hangs = [] if health.ok else health.lines
+        return [*([] if self._finished is not None else [NO_PASS]), *hangs, *self._unready]

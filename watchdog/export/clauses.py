@@ -135,12 +135,17 @@ def signals(step: Step) -> str:
     return f"SIGTERM, then SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL at once"
 
 
-def next_force(rule: Rule, step: int) -> str:
-    """What the rule does further up its ladder: `the rule kills above 110% for 10s`."""
+def next_force(rule: Rule, step: int, allowed: int | None = None) -> str:
+    """What the rule does further up its ladder: `the rule kills above 110% for 10s, which is 11.2Gi here`.
+
+    `allowed` are the bytes of which its mark is a share.
+    """
     later = later_force(rule, step)
     if later is None:
         return "the rule does nothing more"
-    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}"
+    in_bytes = allowed and not later.under_pressure and later.above.amount is None
+    height = f", which is {format_bytes(later.above.height(allowed, later.do))} here" if in_bytes and allowed else ""
+    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}{height}"
 
 
 def later_force(rule: Rule, step: int) -> Step | None:

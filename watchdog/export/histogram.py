@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 # From a fast signal to a slow disk; the release of a large card takes seconds.
-REACTION_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+REACTION_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 RELEASE_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 DURATION_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -32,3 +32,8 @@ class Histogram:
         counts = self.counts or (0,) * (len(self.bounds) + 1)
         names = (*(repr(bound) for bound in self.bounds), "+Inf")
         return list(zip(names, map(float, accumulate(counts)), strict=True))
+
+
+def series_of(bounds: tuple[float, ...]) -> int:
+    """How many series a histogram with these bounds is: its buckets, `+Inf` among them, the sum and the count."""
+    return len(bounds) + 3

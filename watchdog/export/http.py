@@ -15,11 +15,10 @@ from functools import partial
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 
-import structlog
-
 from watchdog.export.board import Board
 from watchdog.export.http_handler import Handler
 from watchdog.export.listen import explain, parse_listen
+from watchdog.export.structured import structlog
 
 _LINGER_S: Final = 0.2
 _MOST_CONNECTIONS: Final = 32

@@ -1,6 +1,5 @@
 """The endpoints: what a request is answered with."""
 
-import gzip
 import io
 import json
 import socket
@@ -12,8 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from watchdog.export.board import NO_PASS, Board, Check
-from watchdog.export.exposition import CONTENT_TYPE, OPENMETRICS, render, wants_openmetrics
-from watchdog.export.page import POLICY, page
+from watchdog.export.exposition import scrape, wants_gzip
+from watchdog.export.page import POLICY
 from watchdog.export.status import status_document
 
 _DEADLINE_S: Final = 5.0  # of a connection, from its first byte to its last
@@ -80,13 +79,16 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def _path(self) -> str:
+        return self._target().partition("?")[0]
+
+    def _target(self) -> str:
         # `self.path` has leading slashes folded together; the request line has not. RFC 9112 3.2.2: a server has to
         # take a whole URL too.
         words = self.requestline.split()
         target = words[1] if len(words) > 1 else ""
         if target.lower().startswith(("http://", "https://")):
             target = "/" + target.partition("://")[2].partition("/")[2]
-        return target.partition("?")[0]
+        return target
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that could not be read, in plain text."""
@@ -112,14 +114,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def metrics(self) -> Answer:
         """The page for Prometheus."""
-        rich = wants_openmetrics(self.headers.get("Accept", ""))
-        body = render(self.board.metrics.registry, openmetrics=rich)
-        zipped = "gzip" in self.headers.get("Accept-Encoding", "")
+        asked = (self.headers.get("Accept", ""), self.headers.get("Accept-Encoding", ""))
+        found = scrape(self.board.metrics.registry, *asked)
+        packed = (("Content-Encoding", found.encoding),) if found.encoding else ()
         return Answer(
             status=HTTPStatus.OK,
-            body=gzip.compress(body, compresslevel=1, mtime=0) if zipped else body,
-            content_type=OPENMETRICS if rich else CONTENT_TYPE,
-            headers=(("Vary", "Accept, Accept-Encoding"), *((("Content-Encoding", "gzip"),) if zipped else ())),
+            body=found.body,
+            content_type=found.content_type,
+            headers=(("Vary", "Accept, Accept-Encoding"), *packed),
         )
 
     def health(self) -> Answer:
@@ -131,17 +133,28 @@ class Handler(BaseHTTPRequestHandler):
         return _probe(self.board.readiness())
 
     def index(self) -> Answer:
-        """The status page."""
-        body = page(self.board.report).encode()
-        headers = (("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer"))
-        return Answer(status=HTTPStatus.OK, body=body, content_type="text/html; charset=utf-8", headers=headers)
+        """The status page; with `?still` it does not load itself anew."""
+        is_still = self._target().partition("?")[2] == "still"
+        found = self.board.page(is_still=is_still)
+        zipped = wants_gzip(self.headers.get("Accept-Encoding", ""))
+        headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer"), ("Vary", "Accept-Encoding")]
+        if not is_still:
+            headers.append(("Refresh", str(found.refresh_s)))
+        if zipped:
+            headers.append(("Content-Encoding", "gzip"))
+        return Answer(
+            status=HTTPStatus.OK,
+            body=found.packed if zipped else found.html,
+            content_type="text/html; charset=utf-8",
+            headers=tuple(headers),
+        )
 
     def api(self) -> Answer:
         """The status as JSON."""
         report = self.board.report
         if report is None:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, NO_PASS)
-        body = json.dumps(status_document(report)).encode() + b"\n"
+        body = json.dumps(status_document(report, self.board.recent, self.board.standing())).encode() + b"\n"
         return Answer(status=HTTPStatus.OK, body=body, content_type="application/json")
 
 

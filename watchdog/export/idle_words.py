@@ -29,10 +29,15 @@ def observing_because(
             return "this rule only observes"
         return f"this rule only observes outside its hours ({inert(rule.active.text, limit)})"
     if suspended:
-        return f"enforcement is suspended ({'; '.join(_SUSPENDED.get(each, inert(each)) for each in suspended)})"
+        return f"enforcement is suspended ({suspended_because(suspended)})"
     if policy is not None and policy.mode == "enforce":
         return "enforcement was suspended"
     return "observe mode"
+
+
+def suspended_because(suspended: tuple[str, ...]) -> str:
+    """Why enforcement is suspended, in short."""
+    return "; ".join(_SUSPENDED.get(each, inert(each)) for each in suspended)
 
 
 def is_idle(assessment: Assessment, policy: Policy | None, suspended: tuple[str, ...]) -> bool:

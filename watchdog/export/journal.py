@@ -20,7 +20,9 @@ from watchdog.export.journal_deeds import UnfinishedDeed, deed_row, encode, inse
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_file import JournalFile
 from watchdog.export.journal_kept import Kept
+from watchdog.export.journal_lately import actions_of
 from watchdog.export.journal_prune import prune
+from watchdog.export.journal_recent import recent_of
 from watchdog.export.journal_rows import (
     INSERT,
     Row,
@@ -33,7 +35,9 @@ from watchdog.export.journal_rows import (
     row_of,
     signalled_sentence,
 )
+from watchdog.export.last_actions import LastAction
 from watchdog.export.news import Event, News
+from watchdog.export.recent import Recent
 from watchdog.export.words import note
 
 __all__ = ["Journal", "JournalError", "UnfinishedDeed"]
@@ -51,8 +55,8 @@ Statement = tuple[str, Mapping[str, Any]]
 class Journal:
     """The journal of one node; `open` gives one.
 
-    Only `open`, `intend` and `unfinished` raise (JournalError). What the other methods can't write is kept in
-    memory, up to a bound, and written once the disk takes it again.
+    Only `open`, `intend`, `unfinished` and `lately` raise (JournalError). What the other methods can't write is kept in
+    memory, up to a bound, and written once the disk takes it again. `recent` has the last deeds.
     """
 
     def __init__(self, file: JournalFile, limits: JournalLimits, node: str, news: News) -> None:
@@ -64,7 +68,9 @@ class Journal:
         self._dropped = 0
         self._contexts: dict[int, Row] = {}
         self._kept = Kept()
+        self.recent = Recent()
         file.use(self._kept.read)
+        file.use(self._read_recent)
 
     @classmethod
     def open(cls, path: Path, limits: JournalLimits, node: str, remedies: Mapping[str, str] | None = None) -> Self:
@@ -106,6 +112,7 @@ class Journal:
 
         self._file.transaction(write)
         self._kept.add(*begun)
+        self.recent.take(bound({**row, "deed": deed}))
         self._remember(deed, row)
         return deed
 
@@ -114,7 +121,7 @@ class Journal:
         sent = tuple(keys)
         context = self._contexts.get(deed, {})
         row = base_row("signalled", self._node, now, signalled_sentence(context, signal, sent))
-        self._submit([(INSERT, bound({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"}))])
+        self._submit([self._row({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"})])
 
     def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of a deed: its processes are dead, its eviction was accepted, it failed or was interrupted."""
@@ -124,7 +131,7 @@ class Journal:
         row |= {"deed": deed, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
         values = {"result": result.value, "at": now.wall_s, "deed": deed}
-        self._submit([(update, values), (INSERT, bound({**context, **row}))])
+        self._submit([(update, values), self._row({**context, **row})])
         if result in _FINAL:
             self._kept.remove(deed)
             self._contexts.pop(deed, None)
@@ -137,7 +144,7 @@ class Journal:
         row |= {"deed": deed, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
         values = {"at": now.wall_s, "release_s": release_s, "deed": deed}
-        self._submit([(update, values), (INSERT, bound({**context, **row}))])
+        self._submit([(update, values), self._row({**context, **row})])
 
     def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed. What can't be written now is written later."""
@@ -152,7 +159,7 @@ class Journal:
 
     def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
         """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
-        self._submit([(INSERT, bound(base_row(event, self._node, now, sentence) | {"detail": detail or None}))])
+        self._submit([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
 
     def record(self, report: CycleReport) -> None:
         """Write down what is new in a report; at rest nothing is written."""
@@ -161,7 +168,7 @@ class Journal:
             for item in self._news.since(report)
             if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.deed is None
         ]
-        self._submit([(INSERT, bound(row)) for row in rows])
+        self._submit([self._row(row) for row in rows])
 
     def later(self, statements: Iterable[Statement]) -> None:
         """Keep these to be written together with whatever is written next."""
@@ -176,6 +183,10 @@ class Journal:
         for deed, context in found:
             self._remember(deed.deed, context)
         return tuple(deed for deed, _ in found)
+
+    def lately(self, now: Now) -> tuple[LastAction, ...]:
+        """What was done to pods in the last quarter of an hour; JournalError."""
+        return self._file.use(lambda connection: actions_of(connection, now.wall_s))
 
     def prune(self, now: Now) -> None:
         """Delete what is older or more than the limits say; never an unfinished deed."""
@@ -197,6 +208,15 @@ class Journal:
         """Write what was kept, if the disk takes it, and close the file."""
         self._flush()
         self._file.close()
+
+    def _row(self, row: Row) -> Statement:
+        values = bound(row)
+        self.recent.take(values)
+        return INSERT, values
+
+    def _read_recent(self, connection: sqlite3.Connection) -> None:
+        for row in recent_of(connection, clock.now().wall_s):
+            self.recent.take(row)
 
     def _submit(self, statements: list[Statement]) -> None:
         self._waiting.extend(statements)

@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
-import structlog
-
 from watchdog.core.findings import Assessment
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.export.news import Event, News, NewsItem, outcome_news
 from watchdog.export.phrases import inert
+from watchdog.export.repeats import Repeats
+from watchdog.export.structured import structlog
 from watchdog.export.table import RED, YELLOW, has_colour, paint
 
 _LEVELS: Final[Mapping[Event, int]] = {
@@ -106,6 +106,7 @@ class Log:
 
     def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
         self._news = News(remedies)
+        self._crashes = Repeats()
         self._logger = structlog.get_logger()
 
     def log_report(self, report: CycleReport) -> None:
@@ -136,15 +137,25 @@ class Log:
         """A line about something that an operator should look at."""
         self._logger.warning("warning", message=message)
 
-    def crash(self, error: Exception) -> None:
-        """An error that nobody foresaw, with its traceback in one field."""
+    def crash(self, error: Exception, now_s: float) -> None:
+        """An error that nobody foresaw, with its traceback in one field; at most once a minute from the same place."""
+        again = self._crashes.admit(_place(error), now_s)
+        if again is None:
+            return
         trace = "".join(traceback.format_exception(error))
         message = f"a pass failed for a reason that was not foreseen, and is tried again; please report this: {error!r}"
-        self._logger.error("error", message=message, traceback=trace)
+        often = f" ({again + 1} times since this was last said)" if again else ""
+        self._logger.error("error", message=f"{message}{often}", traceback=trace)
 
     def loud(self, message: str, **fields: Any) -> None:
         """An error that an operator must see."""
         self._logger.error("error", message=message, **fields)
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised, and of which kind it is: its text may be another one each time."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else type(error).__name__
 
 
 def _fields(item: NewsItem) -> dict[str, Any]:
@@ -157,6 +168,8 @@ def _fields(item: NewsItem) -> dict[str, Any]:
         fields |= _outcome(item.outcome)
         if item.event in (Event.KILL_BEGUN, Event.EVICT_BEGUN):
             del fields["result"]  # it has only begun
+    if item.gpu:
+        fields["gpu"] = item.gpu
     if item.detail:
         fields[_DETAILS.get(item.event, "reason")] = item.detail
     return fields

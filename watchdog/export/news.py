@@ -3,23 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from watchdog.core.findings import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
-from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.export.breaker_words import breaker_note
 from watchdog.export.explanation import explanation
-from watchdog.export.phrases import count, elapsed_s, inert, span
+from watchdog.export.gap_news import GapNews
+from watchdog.export.phrases import count, inert
 from watchdog.export.staleness import Staleness
-from watchdog.export.sums import all_gaps
 from watchdog.export.words import delay_note, misdeclared_note, note, outcome_note, release_note
-
-# A gap that comes and goes with every pass is one gap: its end is told once it has stayed away this long.
-_GAP_GONE_S: Final = 10.0
-# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every pass.
-_MOST_GAPS: Final = 10  # of one reason at a time; the counters have them all
 
 
 class Event(StrEnum):
@@ -55,7 +49,7 @@ class Event(StrEnum):
 class NewsItem:
     """One occurrence, with the sentence that tells it and whatever of the report it is about.
 
-    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy.
+    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
     """
 
     event: Event
@@ -65,6 +59,7 @@ class NewsItem:
     entry: PlanEntry | None = None
     outcome: Outcome | None = None
     detail: str = ""
+    gpu: str = ""
 
 
 class News:
@@ -78,7 +73,7 @@ class News:
         self._policy = ""
         self._suspended: frozenset[str] = frozenset()
         self._staleness = Staleness()
-        self._gaps: dict[tuple[GapReason, str], _Seen] = {}
+        self._gaps = GapNews()
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
         self._breaker_open = False
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
@@ -119,23 +114,12 @@ class News:
             yield NewsItem(event=Event.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
     def _gap_news(self, report: CycleReport) -> Iterator[NewsItem]:
-        for gap in all_gaps(report):
-            key = (gap.reason, gap.what)
-            seen = self._gaps.get(key)
-            is_explained = seen is not None and _has_remedy(gap) and not _has_remedy(seen.gap)
-            if seen is None or is_explained:
-                if seen is None and sum(1 for reason, _ in self._gaps if reason is gap.reason) >= _MOST_GAPS:
-                    continue
-                sentence = f"{inert(gap.what)}: {inert(gap.why, 600)}"
-                yield NewsItem(event=Event.GAP_BEGAN, at=report.at, sentence=sentence, detail=gap.reason.value)
-            told = seen.gap if seen is not None and not is_explained else gap
-            self._gaps[key] = _Seen(gap=told, first=seen.first if seen else report.at, last=report.at)
-        for key, seen in list(self._gaps.items()):
-            if elapsed_s(seen.last, report.at) >= _GAP_GONE_S:
-                del self._gaps[key]
-                lasted = span(elapsed_s(seen.first, seen.last))
-                sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
-                yield NewsItem(event=Event.GAP_ENDED, at=report.at, sentence=sentence, detail=seen.gap.reason.value)
+        for change in self._gaps.since(report):
+            event = Event.GAP_BEGAN if change.began else Event.GAP_ENDED
+            gap = change.gap
+            yield NewsItem(
+                event=event, at=report.at, sentence=change.sentence, detail=gap.reason.value, gpu=gap.gpu or ""
+            )
 
     def _staleness_news(self, report: CycleReport) -> Iterator[NewsItem]:
         if sentence := self._staleness.news(report):
@@ -176,18 +160,6 @@ class News:
                     yield item
             if told:
                 self._misdeclared[assessment.account.uid] = told
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    gap: Gap
-    first: Now
-    last: Now
-
-
-def _has_remedy(gap: Gap) -> bool:
-    """Whether it is known what helps; a first answer can be long in coming, and then it is told once more."""
-    return "; " in gap.why
 
 
 def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:

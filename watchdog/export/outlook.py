@@ -10,11 +10,11 @@ from watchdog.export.words import forecast
 def outlook(report: CycleReport) -> list[str]:
     """The sentences of what would follow, in the order of the plan."""
     stale = pods_stale(report)
-    entries = _what_follows(report.plan.entries)
+    entries = what_follows(report.plan.entries)
     return [forecast(each, report.at, report.policy, report.suspended, stale=stale) for each in entries]
 
 
-def _what_follows(entries: Iterable[PlanEntry]) -> list[PlanEntry]:
+def what_follows(entries: Iterable[PlanEntry]) -> list[PlanEntry]:
     """The entries of a plan that would really come: where one is acted on now, no lesser step of its account does."""
     entries = tuple(entries)
     acted_on = {entry.account: entry.step for entry in entries if entry.taken and entry.do.is_force}

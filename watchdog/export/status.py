@@ -1,5 +1,6 @@
 """The JSON of `scan --json` and `/api/status`: bytes are integers, unknown is null, times are RFC 3339 in UTC."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from watchdog.core.findings import Unattributed
@@ -8,14 +9,21 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent
 from watchdog.export.brake_words import withheld_because
 from watchdog.export.breaker_words import breaker_times
+from watchdog.export.health import Health, health_row
 from watchdog.export.phrases import inert, rfc3339
+from watchdog.export.recent import RecentDeed, recent_rows
 from watchdog.export.status_account import account_row, json_seconds
 from watchdog.export.sums import all_gaps, pods_stale, residual_by_gpu
 from watchdog.export.words import forecast
 
 
-def status_document(report: CycleReport) -> dict[str, Any]:
-    """A report as the JSON that the outside relies on. Process names have their control characters escaped."""
+def status_document(
+    report: CycleReport, recent: Iterable[RecentDeed] = (), health: Health | None = None
+) -> dict[str, Any]:
+    """A report as the JSON that the outside relies on. Process names have their control characters escaped.
+
+    `recent` is what was done lately, newest first, and `health` how the watchdog is: a single look has neither.
+    """
     residual = residual_by_gpu(report)
     synced, stale = report.pods.synced, pods_stale(report)
     return {
@@ -37,6 +45,8 @@ def status_document(report: CycleReport) -> dict[str, Any]:
         "pods_stale": stale,
         "breaker": _breaker(report),
         "maintenance": inert(report.maintenance, 600) if report.maintenance is not None else None,
+        "recent": recent_rows(recent),
+        "health": health_row(health) if health is not None else None,
     }
 
 

@@ -12,7 +12,9 @@ from watchdog.core.ledger import AccountState, UnderWay
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import format_percent
-from watchdog.export.advice import advice, declare_by
+from watchdog.export.advice import advice
+from watchdog.export.bounds import used_at_most
+from watchdog.export.declaring import declare_by
 from watchdog.export.phrases import inert, rfc3339
 
 _STATES: Final[Mapping[Reading, str]] = {
@@ -35,6 +37,7 @@ def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
         "gpu": assessment.account.gpu,
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
+        "used_at_most": used_at_most(assessment, report),
         "declared": assessment.declared,
         "declared_by": assessment.declared_by,
         "allowed": assessment.allowed,
@@ -53,7 +56,7 @@ def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
         "active": _active(assessment, report),
         "under_way": _under_way(assessment, state, report),
         "ladder": _ladder(assessment, state),
-        "advice": advice(assessment, report.policy) if _can_heed(assessment) else None,
+        "advice": advice(assessment, report.policy, gpus=report.snapshot.gpus) if _can_heed(assessment) else None,
         "declare_by": declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
     }
 
@@ -119,21 +122,21 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     steps = rule.steps if rule is not None else ()
     number = under_way.rung(rule) if rule is not None else None
     step = steps[number] if number is not None else None
+    killed_s = sigkill_s(under_way, step, report)
     return {
         "step": number,
         "do": step.do.value if step is not None else None,
         "container": under_way.victim or None,
         "grace_s": json_seconds(step.grace_s) if step is not None else None,
-        "sigkill_at": _sigkill_at(under_way, step, report),
+        "sigkill_at": rfc3339(killed_s) if killed_s is not None else None,
     }
 
 
-def _sigkill_at(under_way: UnderWay, step: Step | None, report: CycleReport) -> str | None:
-    """When what is left gets SIGKILL, or got it: a `release_timeout` before its memory is given up."""
+def sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> float | None:
+    """When what is left gets SIGKILL, or got it (Unix time): a `release_timeout` before its memory is given up."""
     if step is None or step.do is not Do.KILL or under_way.until_s is None:
         return None
-    in_s = under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
-    return rfc3339(report.at.wall_s + in_s)
+    return report.at.wall_s + under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
 
 
 def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str, Any]]:

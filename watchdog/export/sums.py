@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from watchdog.core.model import Gap, Gpu
+from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.export.phrases import elapsed_s
 
@@ -43,7 +43,7 @@ def _by_gpu(parts: Iterable[tuple[str, int | None]]) -> Mapping[str, Sum]:
 def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """What the listed processes of no known pod use on each GPU; None where its processes are not all known."""
     sums = _by_gpu((use.gpu, use.used) for use in report.attribution.unattributed)
-    return {gpu.uuid: _total(gpu, sums) for gpu in report.snapshot.gpus}
+    return {gpu.uuid: _total(gpu, sums, report.snapshot) for gpu in report.snapshot.gpus}
 
 
 def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
@@ -53,11 +53,12 @@ def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """
     theirs = [(use.gpu, use.used) for use in report.attribution.attributed]
     sums = _by_gpu([*theirs, *((use.gpu, use.used) for use in report.attribution.unattributed)])
-    return {gpu.uuid: _residual(gpu, _total(gpu, sums)) for gpu in report.snapshot.gpus}
+    return {gpu.uuid: _residual(gpu, _total(gpu, sums, report.snapshot)) for gpu in report.snapshot.gpus}
 
 
-def _total(gpu: Gpu, sums: Mapping[str, Sum]) -> int | None:
-    if not gpu.listed:
+def _total(gpu: Gpu, sums: Mapping[str, Sum], seen: Snapshot) -> int | None:
+    # On WSL a list that came need not be whole.
+    if not gpu.listed or gpu.uuid in seen.unseen:
         return None
     return sums[gpu.uuid].total if gpu.uuid in sums else 0
 

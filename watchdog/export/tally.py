@@ -1,34 +1,23 @@
 """What the metrics remember from pass to pass: counters, histograms, peaks and last actions."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from watchdog.core.brakes import Brake
-from watchdog.core.model import GapReason, Now
+from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
+from watchdog.export.catalogue import RESULTS
 from watchdog.export.histogram import DURATION_S, REACTION_S, RELEASE_S, Histogram
+from watchdog.export.last_actions import LastAction, aged, last_action, merge
 from watchdog.export.news import Event, NewsItem
-from watchdog.export.phrases import elapsed_s
 from watchdog.export.sums import Sum, all_gaps
 
-RESULTS: Final = tuple(result for result in Result if result is not Result.OBSERVED)
 Key = TypeVar("Key")
 _RELEASE: Final = Histogram(RELEASE_S)
 _DURATION: Final = Histogram(DURATION_S)
-_KEPT_S: Final = 900.0  # how long a pod's last action outlives it: what alerts use
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastAction:
-    """What was last done to a pod in this way: labels namespace, pod, container, action, result, rule."""
-
-    labels: tuple[str, ...]
-    uid: str
-    wall_s: float
-    gone_since: Now | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +34,11 @@ class Tally:
     cycle: Histogram = _DURATION
     peaks: Mapping[str, int] = field(default_factory=dict)
     last_actions: tuple[LastAction, ...] = ()
-
     policy: str = ""
 
     def after(self, report: CycleReport, news: Iterable[NewsItem]) -> "Tally":
         """The tally after one more pass, of which this is new."""
-        before = self if self.policy == report.policy.sha256 else self._preset(report.policy)
+        before = self.under(report.policy)
         outcomes = (*report.began, *report.outcomes)
         ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
         observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
@@ -66,20 +54,35 @@ class Tally:
             scan=before.scan.observe(report.scan_s),
             cycle=before.cycle.observe(report.duration_s),
             peaks=_peaks(before.peaks, report),
-            last_actions=_last(before.last_actions, ended, report),
+            last_actions=aged(merge(before.last_actions, map(last_action, ended)), report),
         )
 
-    def _preset(self, policy: Policy) -> "Tally":
-        """The tally with a zero for whatever the rules can do, so that the first time is an increase."""
-        ways = {(rule.name, step.do.value) for rule in policy.rules for step in rule.steps}
-        actions: dict[tuple[str, ...], int] = {(*way, each.value): 0 for way in sorted(ways) for each in RESULTS}
+    def under(self, policy: Policy) -> "Tally":
+        """The tally with a zero for whatever the rules of a policy can do, so that the first time is an increase.
+
+        Of a rule that is not there any more, what it has counted stays: a counter never falls.
+        """
+        if self.policy == policy.sha256:
+            return self
+        ways = sorted({(rule.name, step.do.value) for rule in policy.rules for step in rule.steps})
+        actions: dict[tuple[str, ...], int] = {(*way, each.value): 0 for way in ways for each in RESULTS}
         return replace(
             self,
             policy=policy.sha256,
-            actions={**actions, **self.actions},
-            would_act={**dict.fromkeys(sorted(ways), 0), **self.would_act},
-            reactions={**{action: Histogram(REACTION_S) for _, action in sorted(ways)}, **self.reactions},
+            actions={**actions, **_counted(self.actions, actions)},
+            would_act={**dict.fromkeys(ways, 0), **_counted(self.would_act, ways)},
+            reactions={**{action: Histogram(REACTION_S) for _, action in ways}, **self.reactions},
         )
+
+    def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Tally":
+        """The tally with what earlier daemons did; what was closed in their place, at a moment (Unix time), counts."""
+        found = tuple(earlier)
+        now = [(action.rule, action.action, action.result) for action in found if action.wall_s == closed_s]
+        return replace(self, actions=_add(self.actions, now), last_actions=merge(self.last_actions, found))
+
+
+def _counted(counts: Mapping[Key, int], preset: Container[Key]) -> dict[Key, int]:
+    return {key: number for key, number in counts.items() if number or key in preset}
 
 
 def _action(outcome: Outcome) -> tuple[str, ...]:
@@ -119,25 +122,3 @@ def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
         if used.known or used.at_least:
             kept[uid] = max(kept.get(uid, 0), used.at_least)
     return kept
-
-
-def _last(before: tuple[LastAction, ...], ended: Iterable[Outcome], report: CycleReport) -> tuple[LastAction, ...]:
-    latest = {action.labels: action for action in before}
-    for outcome in ended:
-        pod = outcome.entry.assessment.pod
-        container = outcome.entry.victim or outcome.entry.account.container or ""
-        rule, action = _action(outcome)
-        labels = (pod.namespace, pod.name, container, action, outcome.result.value, rule)
-        latest[labels] = LastAction(labels=labels, uid=pod.uid, wall_s=outcome.at.wall_s)
-    if not latest:
-        return ()
-    listed = {pod.uid for pod in report.pods.pods}
-    aged = (_age(action, report.at, is_listed=action.uid in listed) for action in latest.values())
-    return tuple(action for action in aged if action is not None)
-
-
-def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:
-    if is_listed:
-        return replace(action, gone_since=None)
-    gone_since = action.gone_since or now
-    return None if elapsed_s(gone_since, now) > _KEPT_S else replace(action, gone_since=gone_since)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from watchdog.core.findings import Assessment, Reason, Verdict
 from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
-from watchdog.export.advice import declare_by
+from watchdog.export.bounds import used_at_most
+from watchdog.export.declaring import declare_by
 from watchdog.export.idle_words import observing_because
 from watchdog.export.outlook import outlook
 from watchdog.export.phrases import byte_cell, count, elapsed_s, inert, rfc3339, span
@@ -147,6 +148,8 @@ def _accounts(report: CycleReport, width: int, *, colour: bool) -> list[str]:
 def _account(assessment: Assessment, report: CycleReport, labels: Mapping[str, str], width: int) -> Iterator[Row | str]:
     account = assessment.account
     used = f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}"
+    if assessment.used is None and not assessment.used_at_least:
+        used = byte_cell(None)
     yield (
         Cell(assessment.pod.title),
         Cell("all" if account.container is None else account.container or "unknown"),
@@ -171,6 +174,9 @@ def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
         over_s = elapsed_s(state.over_since, report.at)
         if over_s >= 1:
             yield f"over for {span(over_s)}"
+    most = used_at_most(assessment, report)
+    if most is not None:
+        yield f"at most {byte_cell(most)}, by the counter of its GPU; nobody is acted on by that"
     if assessment.protected is not None:
         yield f"never acted on: {assessment.protected}"
     if assessment.rule_gap is not None:
@@ -220,7 +226,10 @@ def _plan(report: CycleReport, width: int) -> list[str]:
     unknown = _unknown(report)
     if not report.plan.entries:
         who = " of the pods that are known" if unknown else ""
-        return _wrap(f"Nothing{who}: no account is above the mark of a step.{unknown}", width)
+        open_ = sum(each.verdict is Verdict.UNKNOWN and each.rule is not None for each in report.assessments)
+        also = f" Of {count(open_, 'account')} it is not known." if open_ else ""
+        known = "known to be " if open_ else ""
+        return _wrap(f"Nothing{who}: no account is {known}above the mark of a step.{also}{unknown}", width)
     return [*(line for text in outlook(report) for line in _item(text, width)), *_wrap(_FROM_NOW + unknown, width)]
 
 

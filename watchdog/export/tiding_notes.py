@@ -4,8 +4,10 @@ Each begins with what happened, in the words of the log, and goes on with what f
 """
 
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
+from watchdog.core.burst import CONTAINER
 from watchdog.core.eviction import GIVE_UP_AFTER_S
 from watchdog.core.findings import Assessment, Misdeclaration
 from watchdog.core.model import Now
@@ -13,16 +15,19 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.export.advice import advice
+from watchdog.export.declaring import unit_words
 from watchdog.export.idle_words import observing_because
-from watchdog.export.phrases import clip, inert, said
+from watchdog.export.phrases import LONGEST_NAME, clip, inert, said
 from watchdog.export.words import LONGEST_NOTE, fit, misdeclared_note, note_writer, outcome_note
 
-# What happened has the larger part of a note; of the rest whatever is too long is left out, whom to ask as the last.
+# Of a note what happened has 424 bytes at least. Of the rest what is too long is left out: first which container was
+# taken and what comes after, then what to change, last whom to ask.
 _REST: Final = 600
 _LONGEST_CONTACT: Final = 300
+_NAMES: Final = (LONGEST_NAME, 100, 63, 24)  # characters of a name, until it fits
+_NOBODY_NAMED: Final = "the operator of this cluster"  # as config/render.py announces
 _LONGEST_REASON: Final = 250
 _AGAIN: Final = f"It is tried again for {format_duration(GIVE_UP_AFTER_S)} at most."
-_NOT_OOM: Final = "Kubernetes does not show this as OOMKilled."
 
 
 def due_note(
@@ -39,8 +44,8 @@ def due_note(
     def head(size: int) -> str:
         return fit(write, size)
 
-    rest = [_besides(entry, report)] if observing else [_afterwards(entry), _not_oom(entry)]
-    return _whole(head, [*rest, _remedy(entry, policy), _contact(policy)])
+    rest = [_besides(entry, report)] if observing else [_chosen(entry), _afterwards(entry), _shown_as(entry)]
+    return _whole(head, [*rest, _remedy(entry, report), _contact(policy)])
 
 
 def blocked_note(outcome: Outcome, report: CycleReport) -> str:
@@ -53,7 +58,7 @@ def blocked_note(outcome: Outcome, report: CycleReport) -> str:
     def head(size: int) -> str:
         return f"{fit(note_writer(entry, outcome.at, policy=policy), size - _size(end))} {end}"
 
-    return _whole(head, [_remedy(entry, policy), _contact(policy)])
+    return _whole(head, [_remedy(entry, report), _contact(policy)])
 
 
 def ended_note(outcome: Outcome, policy: Policy) -> str:
@@ -66,8 +71,8 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
 
 
 def wrong_note(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> str:
-    """Say which declaration was skipped, and what holds instead."""
-    correct = "Correct it where the pod is defined."
+    """Say which declaration was skipped, what holds instead, and how its number is read."""
+    correct = f"{_read_as(skipped, report.policy)}Correct it where the pod is defined."
 
     def head(size: int) -> str:
         return misdeclared_note(assessment, skipped, size)
@@ -80,15 +85,23 @@ def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
     return not report.enforcing or assessment.observes
 
 
-def _whole(head: Callable[[int], str], rest: Sequence[str]) -> str:
-    """What happened, and of the rest as much as there is room for, from its end on."""
+def _whole(head: Callable[[int], str], rest: Sequence[str | Callable[[int], str]]) -> str:
+    """What happened, and of the rest as much as there is room for, from its end on.
+
+    A function writes with names of at most so many characters.
+    """
     kept: list[str] = []
     room = _REST
-    for sentence in reversed([each for each in rest if each]):
-        if _size(sentence) <= room:
+    for part in reversed(rest):
+        sentence = part if isinstance(part, str) else _fitting(part, room)
+        if sentence and _size(sentence) <= room:
             kept.insert(0, sentence)
             room -= _size(sentence)
     return clip(" ".join([head(LONGEST_NOTE - _REST + room), *kept]), LONGEST_NOTE)
+
+
+def _fitting(write: Callable[[int], str], room: int) -> str:
+    return next((text for limit in _NAMES if _size(text := write(limit)) <= room), "")
 
 
 def _size(sentence: str) -> int:
@@ -104,6 +117,15 @@ def _besides(entry: PlanEntry, report: CycleReport) -> str:
     return f"Nothing would be done anyway: {why}."
 
 
+def _chosen(entry: PlanEntry) -> str:
+    """Why it is this container of several that is hit."""
+    shares = [share for share in entry.assessment.shares if share.container]
+    own = entry.definition.scope != "pod" and entry.assessment.account.container is None
+    if entry.do is not Do.KILL or entry.withheld_by is not None or not own or len(shares) < 2:
+        return ""
+    return f"Of its containers {inert(entry.victim, 63)} is the furthest above what it declares itself."
+
+
 def _afterwards(entry: PlanEntry) -> str:
     if entry.withheld_by is not None:
         return ""
@@ -116,14 +138,38 @@ def _afterwards(entry: PlanEntry) -> str:
     return ""
 
 
-def _not_oom(entry: PlanEntry) -> str:
-    return _NOT_OOM if entry.do is Do.KILL and entry.withheld_by is None else ""
+def _shown_as(entry: PlanEntry) -> str:
+    """How Kubernetes shows the end: a signal of ours is nothing that the kubelet knows of."""
+    if entry.do is not Do.KILL or entry.withheld_by is not None:
+        return ""
+    code = "143 or 137" if entry.definition.grace_s else "137"
+    if entry.definition.scope == "process":
+        return f"Its container ends with it only if it was the first process there: exit code {code}, never OOMKilled."
+    return f"Kubernetes shows this as Error with exit code {code}, not as OOMKilled."
 
 
-def _remedy(entry: PlanEntry, policy: Policy) -> str:
-    remedy = advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)
-    return f"To stay within what is allowed, {remedy}."
+def _remedy(entry: PlanEntry, report: CycleReport) -> Callable[[int], str]:
+    assessment, pressed = entry.assessment, entry.definition.under_pressure
+    who = "pod" if assessment.account.container is None else "container"
+    none = f"The {who} declares no GPU memory. " if assessment.declared_by == "default" else ""
+
+    def write(limit: int) -> str:
+        gpus = report.snapshot.gpus
+        what = advice(assessment, report.policy, under_pressure=pressed, gpus=gpus, limit=limit)
+        return f"{none}To stay within what is allowed, {what}."
+
+    return write
+
+
+def _read_as(skipped: Misdeclaration, policy: Policy) -> str:
+    """How the number of a declaration is read; empty where it is not known which one that is."""
+    key = skipped.source.rpartition(" of ")[0]
+    for declaration in policy.declarations:
+        patterns = (declaration.key.replace(CONTAINER, "*"), declaration.limit_annotation.replace(CONTAINER, "*"))
+        if any(fnmatchcase(key, pattern) for pattern in patterns):
+            return f"Under {inert(key, 63)} {unit_words(declaration)}. "
+    return ""
 
 
 def _contact(policy: Policy) -> str:
-    return f"Questions: ask {clip(inert(policy.contact), _LONGEST_CONTACT)}." if policy.contact else ""
+    return f"Questions: ask {clip(inert(policy.contact or _NOBODY_NAMED), _LONGEST_CONTACT)}."

@@ -41,7 +41,7 @@ def _use(account: Part, status: Part) -> Iterator[str]:
     if used is None and not at_least and status.text("maintenance") is not None:
         yield f"What {name} uses is not known while the GPUs' driver is let go."
     elif used is None:
-        yield f"{subject} uses at least {format_bytes(at_least)} of GPU memory{where}; how much more is not known now."
+        yield from _unknown_use(account, name, where)
     elif used:
         yield f"{subject} uses {format_bytes(used)} of GPU memory{where}."
     else:
@@ -52,6 +52,17 @@ def _use(account: Part, status: Part) -> Iterator[str]:
             "That memory belongs to processes of a container that the pod list does not name, or not yet: it is "
             "counted, and nobody is ever killed or evicted for it."
         )
+
+
+def _unknown_use(account: Part, name: str, where: str) -> Iterator[str]:
+    at_least, most = account.whole("used_at_least") or 0, account.whole("used_at_most")
+    subject = name[:1].upper() + name[1:]
+    if at_least:
+        yield f"{subject} uses at least {format_bytes(at_least)} of GPU memory{where}; how much more is not known now."
+    else:
+        yield f"How much GPU memory {name} uses{where} is not known now."
+    if most is not None:
+        yield f"By the counter of its GPU it is at most {format_bytes(most)}{' in all' if at_least else ''}."
 
 
 def _strangers(status: Part) -> Iterator[str]:
@@ -115,6 +126,9 @@ def _standing(account: Part, status: Part) -> Iterator[str]:
     elif verdict == "unknown":
         unknown = "What it may use is not known now" if allowed is None else "Whether that is too much is not known now"
         yield f"{unknown}, and nobody is killed or evicted on a guess."
+        most = account.whole("used_at_most")
+        if allowed is not None and most is not None and most <= allowed:
+            yield f"Even {format_bytes(most)} would be within what it may use."
     if account.whole("used") is None or verdict == "unknown":
         silent = sum(1 for process in account.parts("processes") if process.whole("used") is None)
         # Under maintenance nobody asks the driver; that it is let go is said of the node.

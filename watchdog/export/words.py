@@ -170,7 +170,7 @@ def _outlook(entry: PlanEntry, limit: int, idle: str) -> str:
     why, later = entry.assessment.protected, later_force(entry.rule, entry.step)
     if later is not None and why is not None:
         return f"nothing more follows, since this pod is protected ({inert(why, limit)})"
-    rule = next_force(entry.rule, entry.step)
+    rule = next_force(entry.rule, entry.step, entry.assessment.allowed)
     if later is None:
         return rule
     observing = idle or (observing_because(entry.assessment, limit) if entry.assessment.observes else "")

@@ -1,6 +1,7 @@
 """What a GPU driver is asked for, and what it gives: the place where NVML and the simulated node meet the scan."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
@@ -15,7 +16,8 @@ class DriverReading:
     listed now stands there with None; whether it still lives is for the caller to find out. `blind` means that the
     driver did not answer at all. `unseen` are GPUs whose processes are not known now, were never known, and
     which are not lost, so that whatever runs there is unknown: UUIDs of `gpus`, of a card in MIG mode whose instances
-    cannot be seen either, or "GPU at index 2" for one that gives no UUID.
+    cannot be seen either, or "GPU at index 2" for one that gives no UUID. `listed_s` is, by GPU, the boot time right
+    before its processes were asked for; where it is missing, that was no sooner than the reading as a whole.
     """
 
     driver: str | None
@@ -25,6 +27,7 @@ class DriverReading:
     gaps: tuple[Gap, ...] = ()
     blind: bool = False
     unseen: frozenset[str] = frozenset()
+    listed_s: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def let_go(why: str, last: DriverReading | None = None) -> DriverReading:

@@ -1,9 +1,10 @@
 """Who was first listed where: the memory that tells a process from another one that has got its PID."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from watchdog.core.model import Gpu, Now, PlaceKind, Process, ProcessKey, Use
+from watchdog.core.model import Now, PlaceKind, Process, ProcessKey, Use
+from watchdog.node.driver import DriverReading
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -19,11 +20,12 @@ class Listings:
         self._first: dict[tuple[str, int], ProcessKey] = {}
         self._seen: object = None
 
-    def update(self, gpus: Iterable[Gpu], uses: tuple[Use, ...], processes: Mapping[int, Process], asked: Now) -> bool:
+    def update(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> bool:
         """Take in a reading that was asked for at a moment; GPUs that it could not list stay as they were.
 
         Gives whether it is another one than the last.
         """
+        gpus, uses = reading.gpus, reading.uses
         listed = frozenset(gpu.uuid for gpu in gpus if gpu.listed)
         if self._seen == (listed, uses, processes):
             return False
@@ -31,7 +33,8 @@ class Listings:
         before = self._first
         self._first = {at: key for at, key in before.items() if at[0] not in listed}
         for use in uses:
-            key = before.get((use.gpu, use.pid)) or _first_key(processes[use.pid], asked)
+            listed_s = max(asked.boottime_s, reading.listed_s.get(use.gpu, 0.0))
+            key = before.get((use.gpu, use.pid)) or _first_key(processes[use.pid], listed_s)
             if use.gpu in listed and key is not None:
                 self._first[use.gpu, use.pid] = key
         return True
@@ -50,10 +53,14 @@ class Listings:
         return any(first == key and at[0] in gpus for at, first in self._first.items())
 
 
-def _first_key(process: Process, asked: Now) -> ProcessKey | None:
-    """Who is listed under a PID from now on: its process; nobody that lives if that has ended or began too late."""
+def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
+    """Who is listed under a PID from now on: its process; nobody that lives if that has ended or began too late.
+
+    That is for as long as the PID is listed. So what counts is when the list was made (or a moment before): a reading
+    can take seconds, and who begins while it is under way may well be the one that is listed.
+    """
     key = process.key
-    began_late = key is not None and key.start_ticks / _TICKS_PER_S > asked.boottime_s
+    began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s
     if began_late or process.place.kind is PlaceKind.GONE:
         return ProcessKey(pid=process.pid, start_ticks=-1)
     return key

@@ -11,6 +11,7 @@ from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_cards import Card, Layout, enumerate_cards
 from watchdog.node.nvml_errors import WHOLE, NvmlCallError, ask
 from watchdog.node.nvml_reading import CardReader, CardReading, carried_uses, gpu_of
+from watchdog.node.virtual import windows_sign
 
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10
@@ -27,7 +28,14 @@ class NvmlDriver:
     each row's memory.
     """
 
-    def __init__(self, *, layout_every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        layout_every_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        windows: Callable[[], str] = windows_sign,
+    ) -> None:
+        self._windows = windows
         self._layout_every_s = layout_every_s
         self._clock = clock
         self._reader: CardReader | None = None
@@ -94,7 +102,7 @@ class NvmlDriver:
     def _open(self) -> CardReader:
         if self._reader is None:
             ask(pynvml.nvmlInit)
-            self._reader = CardReader()
+            self._reader = CardReader(self._windows())
             self._layout_due_s = 0.0
             self._version = None
         return self._reader
@@ -142,6 +150,7 @@ class NvmlDriver:
             uses=tuple(use for reading in readings for use in reading.uses),
             gaps=tuple(gaps),
             unseen=unseen,
+            listed_s={gpu.uuid: reading.listed_s for reading in readings for gpu in reading.gpus},
         )
 
     @property

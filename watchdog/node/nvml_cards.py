@@ -10,6 +10,7 @@ import pynvml
 from watchdog.core.model import Gap, GapReason
 from watchdog.node.nvml_errors import ABSENT, LACKING, LOST, WHOLE, NvmlCallError, ask, ask_handle
 from watchdog.node.nvml_lists import NO_INSTANCE, Kind, Merged
+from watchdog.node.virtual import is_vgpu
 
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
@@ -45,7 +46,8 @@ class Card:
 
     `answered` are the process lists that have, `lacking` those that it does not have. `strangers` are instances that
     processes are listed in and the last look at the layout did not know. `failing` says that the last reading of it
-    had an error.
+    had an error. `vgpu` says whether it is a virtual GPU of this machine (None: not asked yet), `told` that the driver
+    has told what some process uses on it.
     """
 
     uuid: str
@@ -58,6 +60,8 @@ class Card:
     lacking: set[Kind] = field(default_factory=set)
     strangers: frozenset[tuple[int, int]] = frozenset()
     failing: bool = False
+    vgpu: bool | None = None
+    told: bool = False
 
     def row_of(self, gi: int, ci: int) -> Row | None:
         """The row of a process with these instance ids; one without a compute instance needs a single candidate."""
@@ -141,6 +145,8 @@ def look_into(card: Card) -> list[Gap]:
         card.answered.clear()
         card.lacking.clear()
     card.mig = mig
+    if card.vgpu is None and card.handle is not None:
+        card.vgpu = is_vgpu(card.handle)
     card.strangers = frozenset()
     _learn_name(card, card, gaps)
     card.rows = list(_instances(card, gaps).values()) if mig else [_whole_card(card)]

@@ -22,6 +22,10 @@ LACKING: Final = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_F
 
 _NOT_LISTED: Final = "the driver does not list it any more; unless it was taken out, look for Xid in the kernel log"
 REMEDIES: Final[dict[int, str]] = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: (
+        "this device does not tell that; on WSL and in some vGPU guests it never will: run on Linux itself, or give "
+        "the virtual machine a whole GPU (passthrough)"
+    ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
         "for a GPU in MIG mode run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN; "
         "otherwise look at the access to /dev/nvidia*"

@@ -10,9 +10,24 @@ from watchdog.core.model import Gap, GapReason, Gpu, Use
 from watchdog.node.nvml_cards import Card, Row, look_into
 from watchdog.node.nvml_errors import LOST, NvmlCallError
 from watchdog.node.nvml_lists import ContradictionError, Merged, merge
+from watchdog.node.nvml_memory import Memory
 from watchdog.node.nvml_sample import Sample, Sampler
 
 UsedByRow = dict[str, dict[int, int | None]]
+_UNTOLD: Final = (
+    "the driver lists processes and does not say how much memory they use, as it never does on WSL2 and in some vGPU "
+    "guests; what their pods use is unknown, and `gpu-watchdog doctor` says what helps"
+)
+_WINDOWS: Final = (
+    "this is WSL ({sign}), where the driver need not list every process and does not say how much memory one uses; "
+    "nobody is acted on: run on Linux itself to have numbers"
+)
+_EMPTY_VGPU: Final = (
+    "this is a vGPU with memory in use, and its driver lists no process; whose that is, is unknown: update the driver "
+    "of this virtual machine, or give it a whole GPU (passthrough)"
+)
+_NEVER_TOLD: Final = frozenset({GapReason.PROCESSES, GapReason.PROCESS_MEMORY})
+_IDLE: Final = 512 * 2**20
 # After these the card as a whole counts as not answering.
 _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUND}
 
@@ -30,6 +45,7 @@ class CardReading:
     unseen: frozenset[str]
     silent: bool = False
     broken: NvmlCallError | None = None
+    listed_s: float = 0.0
 
 
 class CardReader:
@@ -39,8 +55,10 @@ class CardReader:
     last reading is given again, so that a steady pass costs the calls and little more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, windows: str = "") -> None:
+        """`windows` says by what it can be told that the driver is that of Windows; empty: it is not."""
         self._sampler = Sampler()
+        self._windows = windows
         self._steady: dict[str, tuple[Sequence[Row], Sample, CardReading]] = {}
 
     def read(self, card: Card, only: Collection[str] | None = None) -> CardReading:
@@ -59,7 +77,8 @@ class CardReader:
             card.drop_handles()  # they may be void: the next sample gets new ones
         reading = _conclude(card, _chosen(card, only), sample, used)
         self._steady.pop(card.uuid, None)
-        if not reading.gaps:
+        # What a driver never tells is missing in every reading, and is no reason to work it out anew each time.
+        if not sample.errors and all(gap.reason in _NEVER_TOLD for gap in reading.gaps):
             self._steady[card.uuid] = card.rows, sample, reading
         return reading
 
@@ -83,7 +102,40 @@ class CardReader:
         for gi, ci in sorted(card.strangers):
             why = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
             sample.note(what, GapReason.MIG, f"{why}; run with NVIDIA_MIG_MONITOR_DEVICES=all")
+        amounts = [amount for pids in used.values() for amount in pids.values()]
+        card.told = card.told or any(amount is not None for amount in amounts)
+        if not self._is_hidden(card, sample, is_empty=not amounts) and None in amounts:
+            sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _UNTOLD)
         return used
+
+    def _is_hidden(self, card: Card, sample: Sample, *, is_empty: bool) -> bool:
+        """Whether there may be processes on a card that the driver does not list; noted with the reason.
+
+        An empty list would read as "nobody uses anything". A driver that has told what a process uses is believed.
+        """
+        if card.told:
+            return False
+        if self._windows:
+            why = _WINDOWS.format(sign=self._windows)
+            sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, why)
+            sample.hidden = True
+        elif card.vgpu and is_empty and any(_is_in_use(memory) for memory in sample.memories.values()):
+            sample.note(f"{card.uuid} processes", GapReason.PROCESSES, _EMPTY_VGPU)
+            sample.hidden = True
+        return sample.hidden
+
+
+def _is_in_use(memory: Memory | None) -> bool:
+    """Whether more of a vGPU is in use than a driver keeps for itself.
+
+    An idle one has tens of MiB in use beyond what is reserved (48 MiB of 8119 in NVIDIA/k8s-device-plugin#288). Where
+    the driver does not tell what is reserved, as before 510, that is in it too.
+    """
+    if memory is None:
+        return False
+    if memory.reserved is None:
+        return memory.used > memory.total // 4
+    return memory.used - memory.reserved > _IDLE
 
 
 def _chosen(card: Card, only: Collection[str] | None) -> Sequence[Row]:
@@ -113,7 +165,7 @@ def _conclude(card: Card, rows: Sequence[Row], sample: Sample, used: UsedByRow |
     if used is not None:
         for row in card.rows:
             row.known = frozenset(used[row.uuid])
-    unseen = {row.uuid for row in rows if row.known is None}
+    unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
     if card.mig and not card.rows:
         unseen.add(card.uuid)
     silent = used is None and all(memory is None for memory in sample.memories.values())
@@ -121,9 +173,10 @@ def _conclude(card: Card, rows: Sequence[Row], sample: Sample, used: UsedByRow |
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
         uses=tuple(use for row in rows for use in (carried_uses(row) if used is None else _uses(row, used[row.uuid]))),
         gaps=tuple(sample.gaps),
-        unseen=frozenset() if sample.lost or used is not None else frozenset(unseen),
+        unseen=frozenset() if sample.lost or (used is not None and not sample.hidden) else frozenset(unseen),
         silent=silent,
         broken=sample.errors[0] if silent and sample.errors and not sample.lost else None,
+        listed_s=sample.listed_s,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import pynvml
 
+from watchdog import clock
 from watchdog.core.model import Gap, GapReason
 from watchdog.node.nvml_cards import Card, Row, handle_of
 from watchdog.node.nvml_errors import ABSENT, LACKING, LOST, WHOLE, NvmlCallError
@@ -23,14 +24,17 @@ _REASONS: Final = {
 class Sample:
     """Memory by row (None: it has no counter) and the raw process lists (None: not all of them could be read).
 
-    `lost` says that the card is gone, so that nothing runs on it. Each error has its gap.
+    `lost` says that the card is gone, so that nothing runs on it, `hidden` that processes may be on it which the driver
+    does not list. Each error has its gap.
     """
 
     memories: dict[str, Memory | None] = field(default_factory=dict)
     lists: list[bytes] | None = None
+    listed_s: float = 0.0  # CLOCK_BOOTTIME right before the lists were asked for
     errors: list[NvmlCallError] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     lost: bool = False
+    hidden: bool = False
 
     def fail(self, what: str, reason: GapReason, error: NvmlCallError) -> None:
         """Note a failed call about `what`, which begins with a UUID; the error itself may say more than the place."""
@@ -66,6 +70,7 @@ class Sampler:
         else:
             self.measure(rows, sample)
             if not sample.lost:
+                sample.listed_s = clock.now().boottime_s
                 self._list_all(card, sample)
         return sample
 

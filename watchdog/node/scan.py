@@ -23,7 +23,7 @@ class Scanner:
         processes, gaps = self._table.look({use.pid for use in reading.uses})
         # What a search for a container's processes could not see stands in the next snapshot.
         searched, self._gaps = self._gaps, ()
-        if self._listings.update(reading.gpus, reading.uses, processes, now):
+        if self._listings.update(reading, processes, now):
             self._uses = self._own_uses(reading, processes)
         return _join(reading, self._uses, processes, (*reading.gaps, *gaps, *searched), now)
 

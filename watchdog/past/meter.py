@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Declaration, Policy, Rule
-from watchdog.export.advice import declaration_of
+from watchdog.export.declaring import declaration_of, needed
 from watchdog.past.judge import Judge
 from watchdog.past.look import Kind, Look
 from watchdog.past.recorder import longest_step_s
 from watchdog.past.scene import Scene
-from watchdog.past.usage import Usage, Workload, needed, with_headroom
+from watchdog.past.usage import Usage, Workload, with_headroom
 
 _BY_CONTAINER = Rule(name="each container", account="container")
 _BY_POD = Rule(name="each pod")

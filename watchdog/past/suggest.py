@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from watchdog.core.findings import Verdict
 from watchdog.core.units import format_bytes, format_quantity
-from watchdog.export.advice import number_of, plain_number, round_up
+from watchdog.export.declaring import number_of, plain_number, round_up
 from watchdog.export.phrases import inert, span
 from watchdog.past.usage import Usage
 

@@ -64,13 +64,3 @@ def with_headroom(used: int, most: int | None) -> int:
     """What was used and a tenth of it, but not beyond the most that its GPUs have (None: not known)."""
     wanted = -(-used * 11 // 10)
     return wanted if most is None else max(min(wanted, most), used)
-
-
-def needed(used: int, contexts: int, allowance: Allowance) -> int:
-    """The least declared amount with which so much is allowed."""
-    given = allowance.per_context * min(contexts, allowance.max_contexts)
-    share = 1 + allowance.percent
-    declared = max((used - given) * share.denominator // share.numerator, 0)
-    while allowance.allowed(declared, contexts) < used:  # which rounds the share down
-        declared += 1
-    return declared

@@ -95,7 +95,7 @@ def rights_of(policy: Policy) -> tuple[Right, ...]:
     return (
         _PODS,
         *([_EVENTS] if need.events else []),
-        *([_NODE] if need.node else []),
+        _NODE,
         *([_NAMESPACES] if need.namespaces else []),
         *(_EVICT if need.evict else ()),
         *([_CAPACITY] if need.capacity else []),

@@ -9,6 +9,7 @@ that starts sets every extended resource to 0 if it finds no checkpoint of devic
 and a node object that is created anew has none of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,10 +20,12 @@ from watchdog.core.units import format_quantity
 from watchdog.kube.api.answers import Answer, ApiError
 from watchdog.kube.api.client import Api
 from watchdog.kube.objects.nodes import decode_node
-from watchdog.kube.objects.wire import DECODE_ERRORS, split_items
+from watchdog.kube.objects.wire import DECODE_ERRORS, continue_token, split_items
 
 CONTENT_TYPE: Final = "application/json-patch+json"
 _CAPACITY: Final = "/status/capacity"
+# Nodes at a time: one takes 10 to 20 KiB, with the images that it has.
+_PORTION: Final = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,23 @@ def read_node(api: Api, name: str) -> tuple[Answer, Node | None]:
     except (ValueError, *DECODE_ERRORS) as error:
         raise ApiError(f"node {name} can't be read: {error}; report it with the server's version") from error
     return answer, next((node for node in nodes if node.name == name), None)
+
+
+def list_nodes(api: Api, *, portion: int = _PORTION) -> Iterator[Node]:
+    """Every node of the cluster, asked for so many at a time; ApiError where a refusal comes, or no list."""
+    query: dict[str, str | int] = {"limit": portion}
+    while True:
+        answer = api.call("GET", "/api/v1/nodes", query)
+        if not answer.is_good:
+            raise ApiError(answer.sentence("listing the nodes"))
+        try:
+            yield from [decode_node(item) for item in split_items(answer.body, "Node")]
+            more = continue_token(answer.body)
+        except (ValueError, *DECODE_ERRORS) as error:
+            raise ApiError(f"the nodes can't be read: {error}; report it with the server's version") from error
+        if not more:
+            return
+        query = {"limit": portion, "continue": more}
 
 
 def send(api: Api, change: Change) -> Answer:

@@ -127,10 +127,17 @@ class RawNamespace(msgspec.Struct, gc=False):
     metadata: RawLabelled
 
 
+class RawListMetadata(msgspec.Struct, frozen=True, gc=False):
+    """`metadata` of a list."""
+
+    more: str = msgspec.field(default="", name="continue")
+
+
 class RawDocument(msgspec.Struct, gc=False):
     """A list of objects, or one object."""
 
     kind: str = ""
+    metadata: RawListMetadata = RawListMetadata()
     items: list[msgspec.Raw] | None = None
 
 
@@ -156,6 +163,11 @@ def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
     if document.kind not in ("List", f"{kind}List") or document.items is None:
         raise ValueError(f"it is no list of kind {kind}List: its kind is {document.kind or 'missing'!r}")
     return document.items
+
+
+def continue_token(text: bytes) -> str:
+    """What a list gives to ask for the rest of it; empty where it is whole. An error of DECODE_ERRORS."""
+    return _DOCUMENT.decode(text).metadata.more
 
 
 def name_object(item: bytes | msgspec.Raw) -> str:

@@ -1,0 +1,59 @@
+{{- define "watchdog.labels" -}}
+app.kubernetes.io/name: gpu-memory-watchdog
+{{- end }}
+
+{{- define "watchdog.policyText" -}}
+{{ .Values.policy | default (.Files.Get "files/policy.toml") }}
+{{- end }}
+
+{{- /* The policy as JSON, for fromJson; a text that is no TOML is refused with its place. */ -}}
+{{- define "watchdog.policy" -}}
+{{- $policy := fromToml (include "watchdog.policyText" .) -}}
+{{- with $policy.Error }}{{ fail (printf "policy: this is not TOML: %s" .) }}{{ end -}}
+{{- if and (eq ($policy.mode | default "observe") "enforce") (ne .Values.journal.type "hostPath") -}}
+{{- fail "journal.type: emptyDir dies with the pod, and the brakes of a policy with mode = \"enforce\" would forget; use hostPath" -}}
+{{- end -}}
+{{ toJson $policy }}
+{{- end }}
+
+{{- /* What the policy needs of the API, as `gpu-watchdog rights` has it: names of files/rbac/, separated by spaces. */ -}}
+{{- define "watchdog.pieces" -}}
+{{- $policy := include "watchdog.policy" . | fromJson -}}
+{{- $enforces := eq ($policy.mode | default "observe") "enforce" -}}
+{{- $events := or $enforces (dig "events" "observe" false $policy) -}}
+{{- $namespaces := false -}}
+{{- $evict := false -}}
+{{- range $rule := $policy.rule -}}
+{{- if dig "match" "namespace_labels" dict $rule }}{{ $namespaces = true }}{{ end -}}
+{{- range $step := $rule.step -}}
+{{- if and $enforces (ne ($rule.mode | default "") "observe") (eq ($step.do | default "") "evict") }}{{ $evict = true }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- ternary "observe-events" "observe" $events }} node
+{{- if $namespaces }} namespaces{{ end }}
+{{- if $evict }} evict evict-admission{{ end }}
+{{- if $policy.capacity }} capacity capacity-admission{{ end }}
+{{- end }}
+
+{{- /* Namespaces whose pods may never be evicted, as CEL strings: kube-system, and those of [protect] that are no pattern. */ -}}
+{{- define "watchdog.spared" -}}
+{{- $policy := include "watchdog.policy" . | fromJson -}}
+{{- $spared := list "kube-system" -}}
+{{- range dig "protect" "namespaces" list $policy -}}
+{{- if regexMatch "^[a-z0-9-]+$" . }}{{ $spared = append $spared . }}{{ end -}}
+{{- end -}}
+{{- $spared | uniq | sortAlpha | join "', '" }}
+{{- end }}
+
+{{- define "watchdog.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What helm makes when it uninstalls, in the order of the weight given, and takes away when all of it has done its work. */ -}}
+{{- define "watchdog.withdrawHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

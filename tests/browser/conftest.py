@@ -1,0 +1,32 @@
+"""One Chromium for all tests here, and one daemon for each state of the node."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.browsing import chromium
+from tests.browser.crowd import crowd
+from tests.browser.states import STATES
+from tests.rig import Daemon
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A Chromium."""
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=STATES)
+def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The daemon of a node in each of the states."""
+    with STATES[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The daemon of a node with 16 cards and 200 pods."""
+    with crowd(tmp_path_factory.mktemp("crowd")) as running:
+        yield running

@@ -1,0 +1,116 @@
+"""A node of two cards with the real daemon on it, in the states in which somebody looks at its page."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.rig import Daemon, Node, Tenant, node
+from tests.rig.cgroups import mounts
+from tests.rig.command import daemon
+from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
+from tests.world.policies import write_policy
+
+_CARDS: Final = tuple(f"GPU-{number}b6e1f2a-8c3d-4e5f-9a0b-1c2d3e4f5a6b" for number in range(2))
+_LONGEST_S: Final = 60.0  # for what takes some seconds on a machine that is not busy
+_NOT_LOADED: Final = 9  # NVML_ERROR_DRIVER_NOT_LOADED (nvml.h)
+_STEPS: Final = (
+    'above = "100%"\nfor = "30s"\ndo = "warn"\nrepeat = "1h"',
+    'above = "110%"\nfor = "10m"\ndo = "kill"\nscope = "container"\ngrace = "10s"',
+    'above = "200%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "2s"',
+)
+_PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact = "gpu-team@example.org"\n'
+
+
+class Town:
+    """The tenants of the node, and the daemon that watches them."""
+
+    def __init__(self, world: Node) -> None:
+        self.world = world
+        world.stub = replace(
+            world.stub,
+            gpus=tuple(
+                StubGpu(uuid=uuid, name="NVIDIA A100-SXM4-40GB", total=40 * GIB, reserved=600 * MIB, base=220 * MIB)
+                for uuid in _CARDS
+            ),
+        )
+        self.resnet = self._tenant("vision", "train-resnet-7f9c4d", "16Gi", 12 * GIB)
+        self.notebook = self._tenant("jupyter", "alice-notebook-0", "8Gi", 5 * GIB)
+        self._tenant("nlp", "llm-server-0", "24Gi", 21 * GIB, card=1)
+        self._tenant("vision", "label-worker-x2k9", None, 1 * GIB, card=1)
+        self._tenant("monitoring", "dcgm-exporter-8sdj2", None, 180 * MIB, card=1)
+        world.start(None, used=310 * MIB, behaviour="plain")
+        world.write()
+
+    def _tenant(self, namespace: str, name: str, declared: str | None, used: int, card: int = 0) -> Tenant:
+        pod = self.world.pod(name, ("main", declared), namespace=namespace)
+        tenant = self.world.start(pod, used=used if card == 0 else 0)
+        if card:
+            cards = list(self.world.stub.gpus)
+            listed = (*cards[card].processes, StubProcess(pid=tenant.pid, used=used))
+            cards[card] = replace(cards[card], processes=listed)
+            self.world.stub = replace(self.world.stub, gpus=tuple(cards))
+        return tenant
+
+    def fail(self) -> None:
+        """Take the driver away, as an unloaded kernel module does."""
+        self.world.stub = replace(self.world.stub, returns=(StubReturn(call="*", code=_NOT_LOADED),))
+        self.world.write(pods=False)
+
+
+@contextmanager
+def town(root: Path) -> Iterator[tuple[Town, Daemon]]:
+    """The node with its daemon, after two passes."""
+    with node(root, "cgroup" if mounts("cgroup") else "cgroup2") as world:
+        made = Town(world)
+        policy = write_policy(root, *_STEPS, more=_PROTECT)
+        options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
+        with daemon(root, world.stub_file, *options) as running:
+            running.wait_passes(2)
+            yield made, running
+
+
+@contextmanager
+def quiet(root: Path) -> Iterator[Daemon]:
+    """Everybody is within the limit."""
+    with town(root) as (_, running):
+        yield running
+
+
+@contextmanager
+def over(root: Path) -> Iterator[Daemon]:
+    """A notebook uses more than it may, and its kill is minutes away."""
+    with town(root) as (made, running):
+        made.world.use(made.notebook, 11 * GIB)
+        running.wait(lambda d: any(entry["do"] == "kill" for entry in d.status()["plan"]), _LONGEST_S)
+        running.wait_passes(2)
+        yield running
+
+
+@contextmanager
+def killed(root: Path) -> Iterator[Daemon]:
+    """A notebook has used more than twice what it may, and has been killed."""
+    with town(root) as (made, running):
+        made.world.use(made.notebook, 22 * GIB)
+        running.wait(lambda d: any(deed["result"] == "done" for deed in d.status()["recent"]), _LONGEST_S)
+        running.wait(lambda d: "free" in str(d.status()["recent"][0]["outcome"]), _LONGEST_S)
+        running.wait(lambda d: not d.status()["plan"], _LONGEST_S)
+        yield running
+
+
+@contextmanager
+def blind(root: Path) -> Iterator[Daemon]:
+    """NVML has stopped answering."""
+    with town(root) as (made, running):
+        made.fail()
+        running.wait(lambda d: d.status()["health"]["blind_since"] is not None, _LONGEST_S)
+        yield running
+
+
+STATES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Daemon]]]] = {
+    "quiet": quiet,
+    "over": over,
+    "killed": killed,
+    "blind": blind,
+}

@@ -1,0 +1,54 @@
+"""Hostile names in a real Chromium: whatever tenants call things stays text, in its place."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.browsing import PHONE, WALL, visit
+from tests.browser.test_page import check_fits
+from tests.export.test_page import HOSTILE, deed, hostile
+from watchdog.export.board import Board
+from watchdog.export.http import HttpServer
+from watchdog.export.metrics import Metrics
+from watchdog.export.recent import RecentDeed
+
+pytestmark = [pytest.mark.slow]
+_BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyle(e).unicodeBidi)"""
+
+
+@pytest.fixture
+def board() -> Iterator[tuple[Board, str]]:
+    """A board, and the address at which it is served."""
+    made = Board(Metrics(), 1.0)
+    server = HttpServer("127.0.0.1:0", made)
+    server.start()
+    yield made, f"http://127.0.0.1:{server.port}/?still"
+    server.close()
+
+
+def done(name: str) -> tuple[RecentDeed, ...]:
+    """A deed in which everything has this name."""
+    return (replace(deed(), wall_s=4e9, namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
+def test_nothing_of_it_is_run_or_loaded(
+    browser: Browser, board: tuple[Board, str], name: str, size: tuple[int, int]
+) -> None:
+    """No dialog, no request, no element beyond those of a tame page, no scrolling to the side, nothing for axe."""
+    made, url = board
+    made.publish(hostile("tame"))
+    made.set_journal("", done("tame"))
+    with visit(browser, url, size) as tame:
+        kinds = set(tame.page.evaluate("() => [...document.querySelectorAll('*')].map(e => e.tagName)"))
+    made.publish(hostile(name))
+    made.set_journal("", done(name))
+    with visit(browser, url, size) as seen:
+        assert (seen.requests, seen.said) == ([url], [])
+        assert set(seen.page.evaluate("() => [...document.querySelectorAll('*')].map(e => e.tagName)")) <= kinds
+        assert set(seen.page.evaluate(_BOXES)) == {"isolate"}
+        check_fits(seen)
+        assert seen.violations() == []

@@ -1,0 +1,145 @@
+"""The status page in a real Chromium: in each state of the node, on a phone and on a wall, in both themes."""
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.browsing import PHONE, WALL, Theme, Visit, visit
+from tests.rig import Daemon
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+SIZES = pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
+THEMES = pytest.mark.parametrize("theme", ["light", "dark"])
+FIRST = {
+    "quiet": r"Enforcing\. Nobody is over\.",
+    "over": r"Enforcing\. 1 pod over its limit: jupyter/alice-notebook-0; kill in \d+m( \d+s)?\.",
+    "killed": r"Enforcing\. jupyter/alice-notebook-0 was killed [\dms. ]+ ago\. Nobody is over\.",
+    "blind": r"Blind: NVML does not answer since \d\d:\d\d:\d\d UTC; nothing is enforced\.",
+}
+
+
+def page_of(running: Daemon) -> str:
+    """Its address, standing still."""
+    return f"http://127.0.0.1:{running.port}/?still"
+
+
+def check_fits(seen: Visit) -> None:
+    """Nothing is cut off at the side, and nobody has to scroll there."""
+    widths = seen.widths()
+    assert widths["page"] <= widths["window"], widths
+    assert (widths["beyond"], widths["cut"]) == ([], [])
+
+
+def check_alone(seen: Visit, url: str) -> None:
+    """One request, for the page itself, and not a word on the console: no error, nothing that the policy refused."""
+    assert seen.requests == [url]
+    assert seen.said == []
+
+
+@SIZES
+@THEMES
+def test_every_state_is_accessible_and_fits(
+    browser: Browser, state: Daemon, size: tuple[int, int], theme: Theme
+) -> None:
+    """No horizontal scrolling, no request beyond the page, a silent console, and nothing for axe to find."""
+    with visit(browser, page_of(state), size, theme) as seen:
+        check_fits(seen)
+        check_alone(seen, page_of(state))
+        assert seen.violations() == []
+
+
+def test_the_state_is_the_first_thing_to_read(browser: Browser, state: Daemon, request: pytest.FixtureRequest) -> None:
+    """The one heading of the first rank says it, in letters larger than all others, above the fold of a phone."""
+    name = request.node.callspec.params["state"]
+    with visit(browser, page_of(state)) as seen:
+        assert re.fullmatch(FIRST[name], seen.page.inner_text("h1")), seen.page.inner_text("h1")
+        sizes = seen.page.evaluate(
+            "() => [...document.querySelectorAll('h1, h2, h3, p, td, dd, .next')]"
+            ".map(e => [e.tagName, parseFloat(getComputedStyle(e).fontSize)])"
+        )
+        largest = max(size for _, size in sizes)
+        assert [tag for tag, size in sizes if size == largest] == ["H1"]
+        box = seen.page.locator("h1").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < PHONE[1]
+
+
+@SIZES
+def test_zoomed_to_twice_its_size_it_still_fits(browser: Browser, state: Daemon, size: tuple[int, int]) -> None:
+    """A reader who needs large letters scrolls down, and never to the side."""
+    with visit(browser, page_of(state), size, zoom=2.0) as seen:
+        check_fits(seen)
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, state: Daemon) -> None:
+    """Tab goes through every link in the order of the page, and each shows that it has the focus."""
+    with visit(browser, page_of(state), WALL) as seen:
+        passed = seen.tab()
+        assert [each["text"] for each in passed] == seen.reachable()
+        assert len(passed) >= 10
+        assert {each["outline"] for each in passed} == {"solid"}
+        assert {each["width"] for each in passed} == {"3px"}
+
+
+def test_without_javascript_nothing_is_missing(browser: Browser, state: Daemon) -> None:
+    """The page is whole for a browser that runs no scripts: there is none in it."""
+    with visit(browser, page_of(state), scripts=False) as plain, visit(browser, page_of(state)) as scripted:
+        assert plain.page.locator("script").count() == 0
+        headings = [visited.page.locator("h1, h2, h3").all_inner_texts() for visited in (plain, scripted)]
+        assert len(headings[0]) >= 6
+        assert headings[0][1:] == headings[1][1:]
+        check_alone(plain, page_of(state))
+
+
+@SIZES
+@THEMES
+def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int, int], theme: Theme) -> None:
+    """16 cards and 200 pods: it fits, is accessible, and what is over comes first everywhere."""
+    with visit(browser, page_of(full), size, theme) as seen:
+        check_fits(seen)
+        check_alone(seen, page_of(full))
+        assert seen.page.locator(".cards > li").count() == 16
+        rows = seen.page.locator("tbody tr").all_inner_texts()
+        assert len(rows) == 200
+        over = ["over" in row for row in rows]
+        assert over == sorted(over, reverse=True)
+        assert sum(over) == 8
+        assert seen.violations() == []
+
+
+@SIZES
+def test_a_full_node_fits_at_twice_its_size(browser: Browser, full: Daemon, size: tuple[int, int]) -> None:
+    """Long names and many numbers wrap at any width."""
+    with visit(browser, page_of(full), size, zoom=2.0) as seen:
+        check_fits(seen)
+
+
+def test_on_a_wall_the_first_screen_has_what_matters(browser: Browser, full: Daemon) -> None:
+    """Nobody scrolls a wall: the state, who is over with the time left, and what was done lie on the first screen."""
+    with visit(browser, page_of(full), WALL) as seen:
+        for what in ("h1", ".told .next >> nth=0", "#lately"):
+            box = seen.page.locator(what).bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] < WALL[1], what
+
+
+def test_it_loads_itself_anew_and_keeps_the_place(browser: Browser, full: Daemon) -> None:
+    """The numbers go on by themselves, and whoever has scrolled down stays there; told to stand still it does."""
+    with visit(browser, page_of(full).removesuffix("?still"), PHONE) as seen:
+        seen.page.evaluate("window.scrollTo(0, 3000)")
+        before = seen.page.inner_text(".where")
+        deadline = time.monotonic() + 30
+        while len(seen.requests) < 2 and time.monotonic() < deadline:
+            seen.page.wait_for_timeout(200)
+        seen.page.wait_for_load_state()
+        seen.page.wait_for_function("() => window.scrollY > 0")
+        assert seen.page.evaluate("window.scrollY") == 3000
+        assert seen.page.inner_text(".where") != before
+        assert seen.said == []
+        seen.page.click("text=stop that")
+        seen.page.wait_for_url("**/?still")
+        loaded = len(seen.requests)
+        seen.page.wait_for_timeout(7000)
+        assert len(seen.requests) == loaded

@@ -1,0 +1,202 @@
+"""gpu-watchdog on the cluster's node as an operator has it: the image in a pod, installed by the real helm.
+
+What is the node's stands in one folder: `driver`, mounted into the pod as the driver's libraries are on GKE, with the
+stub of NVML and the file that steers it; `state`, the journal's folder. `card` steers the stub from outside.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.api import Object
+from tests.cluster.card import Card
+from tests.cluster.network import Network
+from tests.cluster.node import NODE, Cluster
+from tests.cluster.programs import helm
+from tests.cluster.real_pods import wait_until
+from tests.cluster.rights_guard import vouch_for
+from tests.deploy.chart import CHART
+from tests.rig.command import Endpoints
+from tests.stub import build_or_skip
+from watchdog.core.units import parse_quantity
+
+# `.test` is nobody's (RFC 6761): it could not be pulled, and says `pullPolicy: Never`.
+IMAGE: Final = "gpu-watchdog.test/gpu-memory-watchdog"
+RELEASE: Final = "gpu-watchdog"
+LABEL: Final = "app.kubernetes.io/name=gpu-memory-watchdog"
+PORT: Final = 9837
+# Where the chart mounts `driver.hostPath`, and the file in it that steers the stub.
+_DRIVER: Final = "/usr/local/nvidia"
+
+
+class _At(Endpoints):
+    def __init__(self, network: Network, address: str) -> None:
+        self._network = replace(network, address=address)
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._network.address, PORT)
+        connection.sock = self._network.connect(PORT, 10.0)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+class Installed(Endpoints):
+    """A release of the chart: `install` and `uninstall` are what an operator does, the rest looks what came of it."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *, namespace: str | None = None) -> None:
+        """`folder` gets the values, the policy and what is the node's; without `namespace` it gets one of its own."""
+        self.cluster = cluster
+        self.folder = folder
+        self.namespace = namespace or cluster.new_namespace("gpu-watchdog")
+        self.driver = folder / "driver"
+        self.state = folder / "state"
+        library = self.driver / "lib64"
+        library.mkdir(parents=True)
+        for each in build_or_skip().glob("*.so.1"):
+            shutil.copy(each, library)
+        self.card = Card(self.driver, cluster.cgroups)
+
+    def helm(self, *arguments: str, check: bool = True) -> str:
+        """Run helm as the admin; what it printed. Raises CalledProcessError, with stderr as a note."""
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(self.folder),
+            "KUBECONFIG": str(self.cluster.control_plane.admin_kubeconfig),
+        }
+        ended = self.cluster.run([helm(), *arguments], env=environment, timeout=400)
+        if check and ended.returncode:
+            error = subprocess.CalledProcessError(ended.returncode, ["helm", *arguments], ended.stdout, ended.stderr)
+            error.add_note(f"{ended.stderr}\n{self.why_not()}")
+            raise error
+        return ended.stdout
+
+    def values(self) -> dict[str, Any]:
+        """What this node needs beside the defaults."""
+        return {
+            "image": {"repository": IMAGE, "tag": "1", "pullPolicy": "Never"},
+            "driver": {"hostPath": str(self.driver)},
+            "journal": {"path": str(self.state)},
+            "env": [{"name": "NVML_STUB_FILE", "value": f"{_DRIVER}/{self.card.file.name}"}],
+        }
+
+    def install(self, policy: str, *flags: str) -> float:
+        """Install or upgrade, until the daemon's pod is ready with this very policy's objects; the seconds it took."""
+        began = time.monotonic()
+        self.cluster.kubectl("label", "--overwrite", "node", NODE, "nvidia.com/gpu.present=true")
+        (self.folder / "values.yaml").write_text(yaml.safe_dump(self.values()), encoding="utf-8")
+        (self.folder / "policy.toml").write_text(policy, encoding="utf-8")
+        given = ("--values", str(self.folder / "values.yaml"), "--set-file", f"policy={self.folder / 'policy.toml'}")
+        where = ("--namespace", self.namespace)
+        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *given, "--wait", "--timeout=5m", *flags)
+        self.roll_out()
+        return time.monotonic() - began
+
+    def rollback(self) -> None:
+        """Back to the revision before, until the daemon's pod is ready."""
+        self.helm("rollback", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m")
+        self.roll_out()
+
+    def uninstall(self, *flags: str) -> None:
+        """Take the release away; its journal stays on the node."""
+        hooks = yaml.safe_load_all(self.helm("get", "hooks", RELEASE, "--namespace", self.namespace))
+        self._vouch("gpu-watchdog-withdraw", hooks)
+        self.helm("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m", *flags)
+
+    def remove(self) -> None:
+        """Leave the cluster as it was, whatever has become of the release."""
+        self.helm("uninstall", RELEASE, "--namespace", self.namespace, "--no-hooks", "--ignore-not-found")
+        self.cluster.drop_namespace(self.namespace)
+        self.cluster.kubectl("label", "node", NODE, "nvidia.com/gpu.present-")
+
+    def roll_out(self) -> None:
+        """Wait until the DaemonSet's pods are those of its template, and ready.
+
+        `helm --wait` is content with maxUnavailable pods that are not, on one node with none at all.
+        """
+        made = yaml.safe_load_all(self.helm("get", "manifest", RELEASE, "--namespace", self.namespace))
+        self._vouch("gpu-watchdog", made)
+        self.kubectl("rollout", "status", "daemonset/gpu-watchdog", "--timeout=240s", limit_s=260)
+
+    def _vouch(self, account: str, manifests: Iterable[Object | None]) -> None:
+        vouch_for(f"system:serviceaccount:{self.namespace}:{account}", [each for each in manifests if each])
+
+    def kubectl(self, *arguments: str, **more: Any) -> str:
+        """What kubectl prints in the release's namespace, as the admin."""
+        try:
+            return self.cluster.kubectl("-n", self.namespace, *arguments, **more)
+        except subprocess.CalledProcessError as error:
+            error.add_note(self.why_not())
+            raise
+
+    def pods(self) -> list[Object]:
+        """The daemon's pods that are not on their way out."""
+        found = self.cluster.pods.select(self.namespace, **dict([LABEL.split("=")]))
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+
+    def pod(self) -> Object:
+        """The daemon's only pod."""
+        (found,) = self.pods()
+        return found
+
+    def ask(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `gpu-watchdog` in the daemon's pod by kubectl exec: exit code, stdout and stderr."""
+        name = self.pod()["metadata"]["name"]
+        given = ("-n", self.namespace, "exec", name, "--", "gpu-watchdog", *arguments)
+        ended = self.cluster.control_plane.kubectl(*given, check=False, limit_s=120)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def log(self) -> list[dict[str, Any]]:
+        """What the daemon's pod has logged."""
+        lines = self.kubectl("logs", self.pod()["metadata"]["name"]).splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under one event name."""
+        return [line for line in self.log() if line["event"] == name]
+
+    @property
+    def pid(self) -> int:
+        """The host's PID of the daemon."""
+        found = self.pod()
+        (container,) = self.cluster.pods.containers(found)
+        return container.pids[0]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the daemon at its pod's address, as Prometheus does."""
+        return self.at(self.pod()["status"]["podIP"]).get(path)
+
+    def at(self, address: str) -> Endpoints:
+        """The daemon at an address: the API server is not needed to ask it."""
+        return _At(self.cluster.network, address)
+
+    def wait_enforcing(self, limit_s: float = 120) -> None:
+        """Wait until it enforces."""
+        wait_until(lambda: bool(self.status()["enforcing"]), lambda: f"it enforces: {self.status()}"[:2000], limit_s)
+
+    def nudge(self) -> None:
+        """Have the kubelet look at the daemon's pod now, and so at its ConfigMap: any change of the pod does."""
+        name = self.pod()["metadata"]["name"]
+        self.kubectl("annotate", "--overwrite", "pod", name, f"tests/nudged={time.monotonic_ns()}")
+
+    def capacity(self, resource: str, of: str = "capacity") -> int:
+        """What the node has of a resource, 0 where it has no such entry."""
+        return parse_quantity(self.cluster.node()["status"][of].get(resource, "0"))
+
+    def why_not(self) -> str:
+        """What an operator would look at where the pod does not come up."""
+        looked = (("get", "pods", "-o", "wide"), ("get", "events"), ("logs", "-l", LABEL, "--tail=20"))
+        run = self.cluster.control_plane.kubectl
+        return "\n".join(run("-n", self.namespace, *each, check=False).stdout[-3000:] for each in looked)

@@ -1,0 +1,42 @@
+"""The policies that are installed: a rule for each deed, by the names of namespaces."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.cluster.real_pods import MEMORY
+
+# No allowance, so that what is declared is the mark.
+_HEAD: Final = f"""
+mode = "{{mode}}"
+interval = "1s"
+stale_after = "{{stale_after}}"
+[[declaration]]
+resource = "{MEMORY}"
+unit = "1"
+[allowance]
+per_context = "0"
+percent = "0%"
+"""
+_RULE: Final = """
+[[rule]]
+name = "{name}"
+match = {{ namespaces = ["{name}-*"] }}
+account = "container"
+[[rule.step]]
+above = "100%"
+for = "1s"
+grace = "1s"
+{deed}
+"""
+CAPACITY: Final = f"""
+[capacity]
+resource = "{MEMORY}"
+"""
+KILL: Final = 'do = "kill"\nscope = "container"'
+EVICT: Final = 'do = "evict"'
+
+
+def policy_text(mode: str, deeds: Mapping[str, str], *, stale_after: str = "3m", more: str = CAPACITY) -> str:
+    """A policy that does this in namespaces of these names, with a dash and more behind."""
+    rules = "".join(_RULE.format(name=name, deed=deed) for name, deed in deeds.items())
+    return _HEAD.format(mode=mode, stale_after=stale_after) + rules + more

@@ -1,0 +1,105 @@
+"""What the chart and the overlays come to, against the schemas and the admission of the real API server."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.cluster.api import Object
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.programs import helm
+from tests.deploy import kustomize
+from tests.deploy.test_chart import POLICIES
+
+pytestmark = pytest.mark.slow
+
+_OPTIONS: Final = (
+    *("namespace.create", "networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig"),
+    *("prometheus.podMonitor.create", "prometheus.rules.create", "grafana.dashboard.create"),
+)
+_OTHERS: Final = ("security=privileged", "driver.hostPath=/opt/driver", "driver.runtimeClassName=nvidia")
+_ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+# What others define, as far as the name goes: their own schemas are not to be had here. The fields of a PodMonitor are
+# tested on a real Prometheus, the rules by promtool.
+_FOREIGN: Final = (
+    ("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", "Namespaced"),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", "Namespaced"),
+    ("security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints", "Cluster"),
+)
+
+
+def definition(group: str, version: str, kind: str, plural: str, scope: str) -> Object:
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": _ANYTHING}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [served],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The API server, with the namespace of the manifests and the kinds of others."""
+    helm()
+    definitions = [definition(*each) for each in _FOREIGN]
+    control_plane.apply(definitions)
+    names = [f"crd/{each['metadata']['name']}" for each in definitions]
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    control_plane.kubectl("create", "namespace", kustomize.NAMESPACE)
+    yield control_plane
+    control_plane.kubectl("delete", "namespace", kustomize.NAMESPACE, "--wait=false")
+    control_plane.kubectl("delete", *names)
+
+
+def accepted(server: ControlPlane, objects: str) -> list[str]:
+    """What the server would make of objects, strictly: an unknown field, a wrong type and a duplicate are errors."""
+    flags = ("--server-side", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-")
+    # The namespace itself can't be in a dry run and hold the others at once.
+    return server.kubectl("apply", *flags, input=objects).stdout.split()
+
+
+def documents(found: dict[str, kustomize.Object]) -> str:
+    return "---\n".join(each.text for each in found.values())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_api_server_takes_every_object_of_every_policy(server: ControlPlane, name: str) -> None:
+    """RBAC, admission policies with their CEL, DaemonSet and the rest, for each policy: no field that is not there."""
+    found = kustomize.rendered(POLICIES[name])
+    assert len(accepted(server, documents(found))) == len(found)
+
+
+def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
+    """All that can be switched on, at once, and each of what excludes the others."""
+    everything = kustomize.rendered(POLICIES["all"], *(f"--set={each}=true" for each in _OPTIONS))
+    kinds = {each.content["kind"] for each in everything.values()}
+    assert {"NetworkPolicy", "SecurityContextConstraints", "ResourceQuota", "PodMonitor", "PrometheusRule"} <= kinds
+    assert len(accepted(server, documents(everything))) == len(everything)
+    for other in _OTHERS:
+        found = kustomize.rendered(POLICIES["observe"], f"--set={other}")
+        assert len(accepted(server, documents(found))) == len(found)
+
+
+@pytest.mark.parametrize("overlay", kustomize.policies())
+def test_the_api_server_takes_every_overlay(server: ControlPlane, overlay: str) -> None:
+    """`kubectl apply -k` as an operator would do it."""
+    built = server.kubectl("kustomize", str(kustomize.KUSTOMIZE / "overlays" / overlay)).stdout
+    assert len(accepted(server, built)) == len(list(yaml.safe_load_all(built)))
+
+
+def test_a_field_that_is_not_there_is_seen(server: ControlPlane) -> None:
+    """That the check can fail: a misspelt field of a DaemonSet is refused by its name."""
+    daemonset = dict(kustomize.rendered("")["daemonset-gpu-watchdog"].content)
+    daemonset["spec"] = {**daemonset["spec"], "updateStrateg": {}}
+    flags = ("--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+    ended = server.kubectl("apply", *flags, input=json.dumps(daemonset), check=False)
+    assert ended.returncode != 0
+    assert 'unknown field "spec.updateStrateg"' in ended.stderr or ".spec.updateStrateg" in ended.stderr

@@ -1,0 +1,143 @@
+"""Writes deploy/kustomize/ from the chart: a base that observes, and overlays for what a policy may want besides.
+
+`python -m tests.deploy.kustomize` writes it anew, with helm. An overlay has the policy, what its rights add, and what
+they change; that it comes to the same objects as the chart with that policy is for the tests to compare.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.programs import helm
+from tests.deploy.chart import CHART
+from tests.deploy.manifest import POLICY, ROOT
+
+KUSTOMIZE: Final = ROOT / "deploy" / "kustomize"
+NAMESPACE: Final = "gpu-memory-watchdog"
+_BASE: Final = "base"
+_CAPACITY: Final = """
+# ---- What nodes advertise, so that the scheduler counts it: docs/capacity.md -----------------------------------------
+
+[capacity]
+resource = "veriff.com/gpu-memory"
+reserve = "1Gi"           # of each card, for what is not in pods
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object:
+    """One object as it is rendered: its text, comments and all, and what it says."""
+
+    text: str
+    content: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What tells it from the others, fit for a file's name."""
+        return f"{self.content['kind']}-{self.content['metadata']['name']}".lower()
+
+
+def policies() -> Mapping[str, str]:
+    """The policy of each overlay: the one that ships, with what the overlay's name says."""
+    shipped = POLICY.read_text(encoding="utf-8")
+    enforcing, found = re.subn(r'^mode = "observe"( .*)$', 'mode = "enforce"', shipped, count=1, flags=re.MULTILINE)
+    assert found, f'{POLICY.name} has no line `mode = "observe"`'
+    return {"observe": shipped, "enforce": enforcing, "capacity": shipped.rstrip() + "\n" + _CAPACITY}
+
+
+def rendered(policy: str, *flags: str) -> dict[str, Object]:
+    """What the chart comes to with a policy, by key. Raises CalledProcessError."""
+    command = [
+        str(helm()),
+        "template",
+        "gpu-watchdog",
+        str(CHART),
+        f"--namespace={NAMESPACE}",
+        # Kustomize knows none: docs/install.md says what to do there in place of the one that uninstalling has.
+        "--no-hooks",
+        "--set-file=policy=/dev/stdin",
+    ]
+    said = subprocess.run(
+        [*command, "--set=namespace.create=true", *flags], input=policy, check=True, capture_output=True, text=True
+    )
+    return {each.key: each for each in _objects(said.stdout)}
+
+
+def files() -> dict[str, str]:
+    """The text of each file below deploy/kustomize, by its path there."""
+    found = policies()
+    base = rendered(found["observe"])
+    texts = {f"{_BASE}/{key}.yaml": each.text for key, each in base.items() if key != _POLICY_KEY}
+    texts[f"{_BASE}/policy.toml"] = found["observe"]
+    names = sorted(name.partition("/")[2] for name in texts if name.endswith(".yaml"))
+    texts[f"{_BASE}/kustomization.yaml"] = _kustomization(resources=names, behaviour="create")
+    for overlay, policy in found.items():
+        texts |= {f"overlays/{overlay}/{name}": text for name, text in _overlay(overlay, policy, base).items()}
+    return texts
+
+
+_POLICY_KEY: Final = "configmap-gpu-watchdog-policy"
+
+
+def _overlay(name: str, policy: str, base: Mapping[str, Object]) -> dict[str, str]:
+    if name == "observe":
+        return {"kustomization.yaml": _kustomization(resources=["../../base"])}
+    now = rendered(policy)
+    assert base.keys() <= now.keys()
+    more = {f"{key}.yaml": each.text for key, each in now.items() if key not in base}
+    other = {
+        f"{key}.yaml": each.text
+        for key, each in now.items()
+        if key in base and key != _POLICY_KEY and each.content != base[key].content
+    }
+    kustomization = _kustomization(resources=["../../base", *sorted(more)], patches=sorted(other), behaviour="replace")
+    return {"kustomization.yaml": kustomization, "policy.toml": policy, **more, **other}
+
+
+def _kustomization(resources: list[str], patches: list[str] | None = None, behaviour: str | None = None) -> str:
+    content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    if behaviour == "create":
+        content["namespace"] = NAMESPACE
+    content["resources"] = resources
+    if patches:
+        content["patches"] = [{"path": name} for name in patches]
+    if behaviour is not None:
+        content["configMapGenerator"] = [
+            {
+                "name": "gpu-watchdog-policy",
+                "namespace": NAMESPACE,
+                "behavior": behaviour,
+                "files": ["policy.toml"],
+                # The same name for every policy: a changed one is read where it is, and no pod starts anew.
+                "options": {"disableNameSuffixHash": True, "labels": {"app.kubernetes.io/name": NAMESPACE}},
+            }
+        ]
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+def _objects(text: str) -> Iterator[Object]:
+    for document in re.split(r"^---\n", text, flags=re.MULTILINE):
+        kept = re.sub(r"^# Source: .*\n", "", document, flags=re.MULTILINE).strip() + "\n"
+        content = yaml.safe_load(kept)
+        if content is not None:
+            yield Object(text=kept, content=content)
+
+
+def main() -> None:
+    """Write all of it, and take away what is no longer a part of it."""
+    texts = files()
+    for path in [each for each in KUSTOMIZE.rglob("*") if each.is_file()]:
+        if str(path.relative_to(KUSTOMIZE)) not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        path = KUSTOMIZE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The chart and the Kustomize folder, rendered by the real programs: the same objects, and the rights of the policy."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.programs import NoProgramsError, helm, programs
+from tests.deploy import chart, kustomize
+from tests.deploy.manifest import POLICY, ROOT
+from tests.node.support import cannot_run
+from watchdog import __version__
+from watchdog.config.load import load_policy
+from watchdog.kube.access.manifests import ServiceAccount, render
+
+pytestmark = pytest.mark.slow
+
+_HEAD: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ngrace = "5s"\n'
+_BY_LABELS: Final = '[[rule]]\nname = "a"\nmatch = { namespace_labels = { team = "ml" } }\n'
+POLICIES: Final = {
+    **kustomize.policies(),
+    "nothing": 'mode = "observe"\n',
+    "namespaces": _BY_LABELS,
+    "events": f"[events]\nobserve = true\n{_HEAD}do = 'kill'\n",
+    "evict": f'mode = "enforce"\n{_HEAD}do = "evict"\n[protect]\nnamespaces = ["gpu-operator", "kube-system", "x-*"]\n',
+    "evict in observe": f'{_HEAD}do = "evict"\n',
+    "evict in a rule that observes": f'mode = "enforce"\n{_HEAD}do = "evict"\n'.replace(
+        "match", 'mode = "observe"\nmatch'
+    ),
+    "all": f'mode = "enforce"\n{_BY_LABELS}{_HEAD}do = "evict"\n[capacity]\nresource = "example.com/vram"\n',
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    try:
+        programs()
+        helm()
+    except NoProgramsError as error:
+        cannot_run(str(error))
+
+
+def refused(*flags: str, policy: str = "") -> str:
+    """What helm says to values that it does not take."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        kustomize.rendered(policy, *flags)
+    said: str = caught.value.stderr
+    return said
+
+
+def rights(objects: Mapping[str, kustomize.Object]) -> dict[str, Any]:
+    kinds = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    return {key: each.content for key, each in objects.items() if each.content["kind"] in kinds}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
+    """Whatever the policy: the roles and what ties them down are those that `gpu-watchdog rights` prints for it."""
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICIES[name], encoding="utf-8")
+    printed = render(load_policy(file), ServiceAccount())
+    expected = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(printed)}
+    assert rights(kustomize.rendered(POLICIES[name])) == expected
+
+
+def test_the_account_and_the_namespace_are_the_release_s() -> None:
+    """In another namespace, under another account, everything refers to those."""
+    command = [str(helm()), "template", "r", str(chart.CHART), "--namespace=other", "--set=serviceAccount.name=guard"]
+    flags = ["--set-file=policy=/dev/stdin"]
+    said = subprocess.run([*command, *flags], input=POLICIES["all"], check=True, capture_output=True, text=True).stdout
+    assert "gpu-memory-watchdog:" not in said.replace("gpu-memory-watchdog:0", "")
+    found = list(yaml.safe_load_all(said))
+    assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"other"}
+    subjects = [(each["metadata"], each["subjects"]) for each in found if "subjects" in each]
+    for metadata, who in subjects:
+        # What uninstalling withdraws with has an account of its own.
+        name = "guard-withdraw" if "helm.sh/hook" in str(metadata.get("annotations")) else "guard"
+        assert who == [{"kind": "ServiceAccount", "namespace": "other", "name": name}]
+    assert said.count("'system:serviceaccount:other:guard'") == 2
+
+
+@pytest.mark.parametrize("overlay", kustomize.policies())
+def test_kustomize_and_helm_come_to_the_same(overlay: str) -> None:
+    """Each overlay, built by the real kubectl, has the very objects that the chart renders with its policy."""
+    folder = kustomize.KUSTOMIZE / "overlays" / overlay
+    built = subprocess.run(
+        [str(programs() / "kubectl"), "kustomize", str(folder)], check=True, capture_output=True, text=True
+    )
+    found = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(built.stdout)}
+    expected = {key: each.content for key, each in kustomize.rendered(kustomize.policies()[overlay]).items()}
+    assert found == expected
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    """Nobody edits by hand what the tools write, and what they write has been written."""
+    written = {
+        str(path.relative_to(kustomize.KUSTOMIZE)): path for path in kustomize.KUSTOMIZE.rglob("*") if path.is_file()
+    }
+    assert {name: path.read_text(encoding="utf-8") for name, path in written.items()} == kustomize.files()
+    files = chart.CHART / "files"
+    there = {str(path.relative_to(files)): path for path in files.rglob("*") if path.is_file()}
+    assert {name: path.read_text(encoding="utf-8") for name, path in there.items()} == chart.files()
+
+
+def test_the_chart_is_of_this_version_and_ships_the_policy_that_observes() -> None:
+    """The image is the one of this checkout, and nobody enforces by installing the chart as it is."""
+    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+    found = kustomize.rendered("")
+    assert found["configmap-gpu-watchdog-policy"].content["data"] == {"policy.toml": POLICY.read_text(encoding="utf-8")}
+    container = found["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == f"gpu-memory-watchdog:{__version__}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--set=securty=minimal"], "'securty' not allowed"),
+        (["--set=security=none"], "at '/security': value must be one of"),
+        (["--set=driver.mig=perhaps"], "at '/driver/mig': got string, want boolean"),
+        (["--set=image.digest=abc"], "at '/image/digest'"),
+        (["--set=journal.path=relative"], "at '/journal/path'"),
+        (["--set=tolerations[0].operater=Exists"], "'operater' not allowed"),
+        (["--set=maxUnavailable=some"], "at '/maxUnavailable'"),
+        (["--set=resources.limit.memory=1Gi"], "'limit' not allowed"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(flags: list[str], named: str) -> None:
+    """Nothing is passed over: a misspelt key and a value of the wrong kind are told with their place."""
+    assert named in refused(*flags)
+
+
+def test_a_policy_that_is_no_toml_is_refused() -> None:
+    """It would end the daemon at its start; helm says so, with the line."""
+    assert "policy: this is not TOML: toml: line 2" in refused(policy="mode = 'observe'\nx = =\n")
+
+
+def test_enforcing_needs_a_journal_that_stays() -> None:
+    """An emptyDir dies with the pod, and the brakes would forget: refused for a policy that enforces, and only then."""
+    said = refused("--set=journal.type=emptyDir", policy='mode = "enforce"\n')
+    assert 'the brakes of a policy with mode = "enforce" would forget' in said
+    volumes = kustomize.rendered("", "--set=journal.type=emptyDir")["daemonset-gpu-watchdog"].content["spec"][
+        "template"
+    ]
+    assert {"name": "state", "emptyDir": {}} in volumes["spec"]["volumes"]
+
+
+def test_monitoring_is_what_the_files_of_deploy_say() -> None:
+    """The PodMonitor, the rules and the dashboard are those that are tested; labels of the operator come on top."""
+    podmonitor, rules, dashboard = "prometheus.podMonitor", "prometheus.rules", "grafana.dashboard"
+    flags = [f"--set={each}.create=true" for each in (podmonitor, rules, dashboard)]
+    labels = [f"--set={each}.labels.release=kps" for each in (podmonitor, rules)]
+    found = kustomize.rendered("", *flags, *labels, f"--set={podmonitor}.interval=30s")
+    deploy = ROOT / "deploy"
+    for name, key in (("podmonitor", "podmonitor-gpu-watchdog"), ("prometheusrule", "prometheusrule-gpu-watchdog")):
+        expected = yaml.safe_load((deploy / "prometheus" / f"{name}.yaml").read_text(encoding="utf-8"))
+        expected["metadata"]["labels"]["release"] = "kps"
+        if name == "podmonitor":
+            expected["spec"]["podMetricsEndpoints"][0]["interval"] = "30s"
+        assert found[key].content == expected
+    board = found["configmap-gpu-watchdog-dashboard"].content
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    name = "gpu-memory-watchdog.json"
+    assert board["data"] == {name: (deploy / "grafana" / name).read_text(encoding="utf-8")}
+
+
+def test_runbooks_are_where_the_operator_publishes_them() -> None:
+    """One value puts an address before every runbook_url."""
+    said = kustomize.rendered("", "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r/")
+    groups = said["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) > 10
+    assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
+        f"https://wiki.test/r/{rule['alert']}.md" for rule in alerts
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "added"),
+    [
+        ([], {"KILL"}),
+        (["--set=driver.mig=true"], {"KILL", "SYS_ADMIN"}),
+        (["--set=security=privileged"], None),
+    ],
+)
+def test_security(flags: list[str], added: set[str] | None) -> None:
+    """minimal: nothing but KILL, and for MIG the variable and its capability together; privileged: on request alone."""
+    spec = kustomize.rendered("", *flags)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    assert spec["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC"} & spec.keys()
+    context = spec["containers"][0]["securityContext"]
+    assert (context["runAsUser"], context["readOnlyRootFilesystem"]) == (0, True)
+    names = {each["name"] for each in spec["containers"][0]["env"]}
+    if added is None:
+        assert context["privileged"] is True
+        return
+    assert "privileged" not in context
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (context["capabilities"]["drop"], set(context["capabilities"]["add"])) == (["ALL"], added)
+    # The NVIDIA runtime panics at this variable without SYS_ADMIN.
+    assert ("NVIDIA_MIG_MONITOR_DEVICES" in names) is ("SYS_ADMIN" in added)
+
+
+def test_the_driver_from_a_folder_of_the_node() -> None:
+    """As on GKE: the libraries are mounted where the image's loader looks, and no runtime class is asked for."""
+    flags = ["--set=driver.hostPath=/home/kubernetes/bin/nvidia", "--set=driver.runtimeClassName="]
+    spec = kustomize.rendered("", *flags)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    assert {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True} in spec["containers"][0][
+        "volumeMounts"
+    ]
+    assert spec["volumes"][-1]["hostPath"] == {"path": "/home/kubernetes/bin/nvidia", "type": "Directory"}
+    assert "runtimeClassName" not in spec
+    assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64" in (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""docs/tenants.md shows the very note that a pod gets, and every reason that its owner can meet."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.export.notes import FRACTION, by
+from tests.export.occurrences import occurrences
+from watchdog.core.policy import Allowance
+from watchdog.export import tiding_form
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+TEXT: Final = (DOCS / "tenants.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text below a heading."""
+    return re.split(r"^## ", TEXT.partition(f"## {title}\n")[2], flags=re.MULTILINE)[0]
+
+
+def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
+    """Somebody with the page beside a terminal finds the same words in both."""
+    block = re.findall(r"(?:^    .*\n)+", section("Read the Event"), re.MULTILINE)[0]
+    shown = " ".join(textwrap.dedent(block).split())
+    note = occurrences()["GPUMemoryKilled"].note.replace("Pod a/trainer", "Pod team-a/notebook-0")
+    assert shown == note.replace("gpu-team@example.org", "#gpu-help")
+
+
+@pytest.mark.parametrize("reason", sorted(tiding_form.ACTIONS))
+def test_each_reason_is_explained(reason: str) -> None:
+    """Whatever stands in `describe`, the page has it."""
+    assert f"`{reason}`" in section("Read the Event")
+
+
+def test_what_to_declare_is_as_an_event_says_it() -> None:
+    """The number of the example and the one of an annotation, with its quotes."""
+    assert "veriff.com/gpu-memory: 11Gi" in section("Declare more")
+    assert "to at least 11Gi." in occurrences()["GPUMemoryKilled"].note
+    assert 'gpu-fraction: "0.38"' in section("Declare more")
+    assert 'annotation gpu-fraction to at least "0.38"' in by(FRACTION, "0.2").note
+
+
+def test_the_allowance_is_the_one_that_ships() -> None:
+    """What a tenant is told to be given on top is what the policy has unless it says otherwise."""
+    own = Allowance()
+    assert (own.per_context, own.max_contexts) == (512 * 2**20, 4)
+    assert own.percent * 100 == 2
+    text = " ".join(section("What counts").split())
+    assert "512Mi for each process on each GPU, four times at most, and 2% of what is declared" in text
+
+
+def test_the_metrics_that_are_named_are_there() -> None:
+    """A query that is copied from the page finds series."""
+    told = set(re.findall(r"`(gpu_watchdog_[a-z_]+)", TEXT))
+    assert len(told) == 3
+    metrics = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    assert not [
+        name for name in told if f"`{name.removeprefix('gpu_watchdog_')}`" not in metrics and name not in metrics
+    ]

@@ -1,0 +1,184 @@
+"""Every kind of note that an Event can carry, each made by what causes it: for reading them as a tenant does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.export.build import Story, killed, outcome, policy, quiet, trainer, withheld
+from tests.export.occurrences import BUDGET, holding, misdeclaring, told
+from tests.worlds import Gi, Mi, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
+from watchdog.core.model import ContainerKind, Pod, Snapshot
+from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
+from watchdog.core.tiding import Tiding
+
+VERIFF = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1)
+GPUMEM = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
+PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu")
+SHARE = Declaration(kind="resource", key="nvidia.com/gpu.shared", unit="share", shares=4)
+OF_CONTAINER = Declaration(kind="annotation", key="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
+OF_LABEL = Declaration(kind="label", key="sharedgpu/gpu_mem", unit=1)
+BURST = Declaration(kind="resource", key="a.b/memory", unit=1, limit_annotation="a.b/limit")
+MIG = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig")
+PATTERN = Declaration(kind="resource", key="example.com/*-memory", unit=1)
+
+KINDS = {
+    "amount": (VERIFF, "8Gi"),
+    "number of a unit, on each GPU": (GPUMEM, "8192"),
+    "percentage": (PERCENT, "20"),
+    "fraction": (FRACTION, "0.2"),
+    "share": (SHARE, "1"),
+    "annotation": (OF_CONTAINER, "8Gi"),
+    "label": (OF_LABEL, "8Gi"),
+    "limit above the request": (BURST, "8Gi"),
+}
+
+
+def declaring(declaration: Declaration, number: str) -> Pod:
+    """Pod a/trainer, of whose containers `main` declares this number."""
+    key = declaration.key.replace("{container}", "main").replace("*", "1g.10gb")
+    made = trainer(containers=(container("main", of="u1"), container("side", of="u1")))
+    if declaration.kind != "resource":
+        where = "annotations" if declaration.kind == "annotation" else "labels"
+        return replace(made, **{where: {key: number}})  # type: ignore[arg-type]
+    first = container("main", of="u1", resources={key: number})
+    return replace(made, containers=(first, container("side", of="u1")))
+
+
+def on_cards(used: float, *more: tuple[int, str, float], cards: int = 2) -> Snapshot:
+    """What container main uses on the first of the node's cards of 80Gi, and others (PID, container, GiB)."""
+    uses = [use(101, int(used * Gi)), *(use(pid, int(amount * Gi)) for pid, _, amount in more)]
+    ours = [process(101, "u1/main"), *(process(pid, f"u1/{name}") for pid, name, _ in more)]
+    return snapshot([each for each in uses if each.used], ours, [gpu(n) for n in range(cards)], 31)
+
+
+def due(under: Policy, holder: Pod, seen: Snapshot) -> tuple[PlanEntry, CycleReport]:
+    """The first step that is due of this pod on this node, and the report of that pass."""
+    report = Story(under=under, pods=(holder,)).see(seen)
+    return report.plan.entries[0], report
+
+
+def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> Tiding:
+    """What is told at the first signal."""
+    entry, report = due(under, holder, seen)
+    return told(replace(report, began=(killed(entry=entry),)))[0]
+
+
+def by(declaration: Declaration, number: str, used: float = 30.0, **more: object) -> Tiding:
+    """A kill in a pod that declares in this way; there is no allowance, so that the numbers can be followed."""
+    under = policy(rule(step("110%"), name="r"), declarations=(declaration,), allowance=NO_ALLOWANCE, **more)
+    return kill_of(under, declaring(declaration, number), on_cards(used))
+
+
+def table() -> Iterator[tuple[str, Tiding]]:
+    """A name for each kind of note, and the note."""
+    for name, (declaration, number) in KINDS.items():
+        yield f"kill, declared: {name}", by(declaration, number)
+    yield "kill, declared: MIG instance", _mig()
+    yield from _defaults()
+    yield from _containers()
+    yield from _deeds()
+    yield from _held()
+    yield from _wrong()
+
+
+def _mig() -> Tiding:
+    instance = gpu(0, 10 * Gi, uuid="GPU-0", parent="GPU-9", gi=1, ci=0, profile="1g.10gb")
+    seen = replace(on_cards(12.0), gpus=(instance,))
+    under = policy(rule(step("110%"), name="r"), declarations=(MIG,), allowance=NO_ALLOWANCE)
+    return kill_of(under, declaring(MIG, "1"), seen)
+
+
+def _defaults() -> Iterator[tuple[str, Tiding]]:
+    one = trainer(containers=(container("main", of="u1"),))
+    two = trainer(containers=(container("main", of="u1"), container("side", of="u1")))
+    for name, default, declarations, holder in (
+        ("default", 4 * Gi, (VERIFF,), one),
+        ("default, several containers", 4 * Gi, (VERIFF,), two),
+        ("default, number of a unit", 4 * Gi, (GPUMEM,), one),
+        ("default, percentage", 4 * Gi, (PERCENT,), one),
+        ("default, annotation", 4 * Gi, (OF_CONTAINER,), one),
+        ("default, only a pattern", 4 * Gi, (PATTERN,), one),
+        ("default, nothing to declare by", 4 * Gi, (), one),
+        ("forbidden", 0, (VERIFF,), one),
+        ("forbidden, nothing to declare by", 0, (), one),
+    ):
+        under = policy(rule(step("110%"), name="r", default=default), declarations=declarations)
+        yield f"kill, {name}", kill_of(under, holder, on_cards(12.4))
+
+
+def _containers() -> Iterator[tuple[str, Tiding]]:
+    both = trainer(containers=(container("main", "8Gi", of="u1"), container("side", "2Gi", of="u1")))
+    half = trainer(containers=(container("main", "8Gi", of="u1"), container("side", of="u1")))
+    under = policy(rule(step("110%"), name="r"), allowance=NO_ALLOWANCE)
+    each = policy(rule(step("110%"), name="r", account="container"), allowance=NO_ALLOWANCE)
+    yield "kill, two that declare", kill_of(under, both, on_cards(6.0, (102, "side", 9.0)))
+    yield "kill, one declares and the other uses", kill_of(under, half, on_cards(3.0, (102, "side", 9.0)))
+    yield "kill, each container by itself", kill_of(each, both, on_cards(6.0, (102, "side", 9.0)))
+    kind = ContainerKind.EPHEMERAL
+    debugged = trainer(containers=(container("main", "8Gi", of="u1"), container("debug", of="u1", kind=kind)))
+    yield "kill, an ephemeral container", kill_of(under, debugged, on_cards(3.0, (102, "debug", 9.0)))
+
+
+def _deeds() -> Iterator[tuple[str, Tiding]]:
+    scopes: tuple[Scope, ...] = ("process", "container", "pod")
+    holder = trainer()
+    for scope in scopes:
+        for grace in (10.0, 0.0):
+            under = policy(rule(step("110%", scope=scope, grace_s=grace), name="r"))
+            yield f"kill, scope {scope}, grace {grace:g}s", kill_of(under, holder, on_cards(12.4))
+    pressing = policy(rule(step("100%", under_pressure=True), name="r"), declarations=(BURST,))
+    bursting = replace(declaring(BURST, "8Gi"), annotations={"a.b/limit": "60Gi"})
+    full = replace(on_cards(12.4), gpus=(gpu(0, used=79 * Gi),))
+    yield "kill under pressure", kill_of(pressing, bursting, full)
+    for name, steps in (
+        ("warning, then a kill", (step("90%", 0, "warn"), step("150%", 60))),
+        ("warning, nothing more", (step("100%", 0, "warn"),)),
+        ("warning below what is allowed", (step("50%", 0, "warn"), step("200%", 60))),
+    ):
+        entry, report = due(policy(rule(*steps, name="r")), holder, on_cards(12.4 if "below" not in name else 6.0))
+        yield name, told(replace(report, outcomes=(outcome(entry),)))[0]
+    evicting = policy(rule(step("110%", 0, "evict", grace_s=30.0), name="batch"))
+    entry, report = due(evicting, holder, on_cards(12.4))
+    yield "eviction", told(replace(report, began=(outcome(entry, deed=1),)))[0]
+    blocked = outcome(entry, Result.BLOCKED, reason=BUDGET)
+    yield "eviction blocked", told(replace(report, outcomes=(blocked,)))[0]
+    failed = outcome(entry, Result.FAILED, reason='the API server refuses it: pods "trainer" is forbidden')
+    yield "eviction failed", told(replace(report, outcomes=(failed,)))[0]
+    for name, ended in (
+        ("released", killed(release_s=12.4)),
+        ("not released in time", killed(reason="the driver still lists its memory after release_timeout")),
+        ("interrupted", killed(result=Result.INTERRUPTED, reason="the watchdog was stopped in the grace period")),
+        ("failed", killed(result=Result.FAILED, reason="3 processes did not end after SIGKILL")),
+    ):
+        yield f"the end of a kill: {name}", told(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)))[1]
+    observing = policy(mode="observe", events_in_observe=True)
+    observed = quiet(31, policy=observing, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
+    yield "observed", told(observed)[0]
+    yield "kill, nobody to ask", kill_of(policy(rule(step("110%"), name="r"), contact=""), holder, on_cards(12.4))
+    bare = trainer(owner=None)
+    entry, report = due(evicting, bare, on_cards(12.4))
+    yield "eviction of a pod that nothing owns", told(replace(report, began=(outcome(entry, deed=1),)))[0]
+
+
+def _held() -> Iterator[tuple[str, Tiding]]:
+    for brake in Brake:
+        yield f"held back: {brake.value}", told(holding(withheld(brake, lets_go_in_s=250.0)))[0]
+
+
+def _wrong() -> Iterator[tuple[str, Tiding]]:
+    yield "misdeclared", told(misdeclaring())[0]
+    yield "misdeclared, no number", told(misdeclaring("8 GB"))[0]
+    for name, (declaration, number) in {
+        "number of a unit": (GPUMEM, "8589934592"),
+        "percentage": (PERCENT, "8192"),
+        "fraction": (FRACTION, "8"),
+        "share": (SHARE, "90"),
+    }.items():
+        under = policy(rule(step("110%"), name="r"), declarations=(declaration,))
+        report = Story(under=under, pods=(declaring(declaration, number),)).see(on_cards(4.0))
+        yield f"misdeclared: {name}", told(report)[0]
+    under = policy(rule(step("110%"), name="r", default=4 * Gi))
+    report = Story(under=under, pods=(declaring(VERIFF, "900Gi"),)).see(on_cards(3.0))
+    yield "misdeclared, the default holds", told(report)[0]

@@ -1,0 +1,74 @@
+"""Reads the status page back, as a browser without a style would show it."""
+
+import re
+from collections import defaultdict
+from html.parser import HTMLParser
+from typing import Final
+
+from tests.export.build import quiet
+from watchdog.core.plan import CycleReport
+from watchdog.export.health import Health
+from watchdog.export.page import Sight, page
+
+_VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
+_BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})
+
+
+class Read(HTMLParser):
+    """A page taken apart: its text by section (by the ID of the heading), its elements, and what is wrong with it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.sections: defaultdict[str, list[str]] = defaultdict(list)
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.ids: list[str] = []
+        self._open: list[str] = []
+        self._section = ""
+        self.feed(html)
+        self.close()
+        assert self._open == [], "every element is closed"
+        assert len(self.ids) == len(set(self.ids)), "an ID stands for one element"
+
+    def text(self, section: str = "") -> str:
+        """The text of a section, or of what stands before all sections, with single blanks."""
+        return re.sub(r"\s+", " ", "".join(self.sections[section])).strip()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, values))
+        if "id" in values:
+            self.ids.append(values["id"])
+        if tag == "section":
+            self._section = values["aria-labelledby"]
+        if tag in _BLOCKS:
+            self.sections[self._section].append(" ")
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, "elements are closed in their order"
+        if tag == "section":
+            self._section = "after"
+        if tag in _BLOCKS:
+            self.sections[self._section].append(" ")
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "title"):
+            self.sections[self._section].append(data)
+
+
+WELL: Final = Health(version="0.1.0", started_s=quiet().at.wall_s - 3600, uptime_s=3600, ready=True, passes=3600)
+
+
+def sight(report: CycleReport | None, **more: object) -> Sight:
+    """A sight of a daemon that is well, at the moment of the pass."""
+    values: dict[str, object] = {"health": WELL, "now_s": report.at.wall_s if report is not None else 0.0, **more}
+    return Sight(report=report, **values)  # type: ignore[arg-type]
+
+
+def read(report: CycleReport | None, **more: object) -> Read:
+    """The page of a report, read back."""
+    return Read(page(sight(report, **more)).html)

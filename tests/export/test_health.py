@@ -1,0 +1,126 @@
+"""How the watchdog tells of itself: as of the moment of the answer, and in a few KiB for ever."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import quiet, trainer_node
+from tests.export.test_http import Clock
+from tests.worlds import BOOT, at
+from watchdog.core.model import Gap, GapReason, Now, PodList
+from watchdog.export.board import Board
+from watchdog.export.health import Durations, Health, api_state, health_row
+from watchdog.export.metrics import Metrics
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(clock: Clock) -> Board:
+    return Board(Metrics(), 1.0, clock)
+
+
+@pytest.mark.parametrize(
+    ("spans", "last", "p99"),
+    [
+        ([], None, None),
+        ([0.5], 0.5, 0.5),
+        ([0.1] * 99 + [9.0], 9.0, 0.1),
+        ([0.1] * 98 + [9.0, 8.0], 8.0, 8.0),
+        ([9.0] * 600 + [0.1] * 600, 0.1, 0.1),
+        ([float(number) for number in range(1, 601)], 600.0, 594.0),
+    ],
+)
+def test_the_spans_of_the_last_passes(spans: list[float], last: float | None, p99: float | None) -> None:
+    """99 of 100 of the last 600, by nearest rank; what lies further back has no say."""
+    durations = Durations()
+    for span in spans:
+        durations.add(span)
+    assert (durations.count, durations.last, durations.p99) == (len(spans), last, p99)
+
+
+def test_the_spans_take_no_room() -> None:
+    """A daemon that runs for a year keeps as many numbers as one that runs for ten minutes."""
+    durations = Durations()
+    for _ in range(5000):
+        durations.add(0.1)
+    assert sys.getsizeof(durations._last) < 6000
+
+
+def test_before_the_first_pass_nothing_of_it_is_known(board: Board, clock: Clock) -> None:
+    """A daemon that has just begun says so, and invents no numbers."""
+    clock.second = 2
+    row = health_row(board.standing())
+    assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ["no pass has finished yet"], 2)
+    unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error")
+    assert [row[key] for key in unknown] == [None] * len(unknown)
+    assert (row["passes"], row["journal"], row["policy_ok"]) == (0, "ok", True)
+
+
+def test_while_a_pass_hangs_the_answer_says_how_long(board: Board, clock: Clock) -> None:
+    """The health is of the moment of the answer: a hanging loop is seen to grow old."""
+    board.publish(quiet())
+    clock.second = 45
+    row = health_row(board.standing())
+    assert (row["last_pass_s"], row["last_pass_ago_s"], row["passes"], row["ready"]) == (0.006, 45, 1, False)
+    assert row["unready"] == ["the last pass finished 45s ago: the loop or a call to NVML hangs"]
+
+
+def test_since_when_it_is_blind(board: Board) -> None:
+    """The first blind pass counts, not the latest; once it sees again the next time begins anew."""
+    blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]
+    seen = []
+    for report in (quiet(4), *blind[:2], quiet(8), blind[2]):
+        board.publish(report)
+        seen.append(board.standing().blind_since_s)
+    assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s]
+
+
+def test_maintenance_is_not_blindness(board: Board) -> None:
+    """Whoever let NVML go knows why nothing is seen."""
+    board.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
+    assert board.standing().blind_since_s is None
+
+
+def test_what_the_api_server_tells() -> None:
+    """`ok`, or the first thing that is missing; null where nobody asks it."""
+    missing = Gap(reason=GapReason.NODE, what="node n1", why="no right to read it; grant get on nodes")
+    other = Gap(reason=GapReason.CGROUP, what="process 5", why="unreadable")
+    assert api_state(PodList()) == "ok"
+    assert api_state(PodList(gaps=(other,))) == "ok"
+    assert api_state(PodList(gaps=(missing,))) == "node n1: no right to read it; grant get on nodes"
+    assert api_state(PodList(gaps=(missing,), by_file=True)) is None
+
+
+def test_journal_and_policy_are_told(board: Board) -> None:
+    """What is wrong with either stands there until it is mended, and what was done before a journal broke stays."""
+    board.set_journal("can't write the journal: no space left", None)
+    board.set_policy_error("policy.toml:3: rule[0].step[0].for: not a duration")
+    row = health_row(board.standing())
+    assert row["journal"] == "can't write the journal: no space left"
+    assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
+    board.set_journal("", ())
+    board.set_policy_error("")
+    row = health_row(board.standing())
+    assert (row["journal"], row["policy_ok"], row["policy_error"]) == ("ok", True, None)
+
+
+def test_hostile_texts_are_inert() -> None:
+    """A policy file can be called anything, and so can a journal."""
+    evil = "\x1b[2J\u202e\udc80" + "x" * 5000
+    health = Health(version="1", started_s=0, uptime_s=0, ready=False, unready=(evil,), journal=evil, policy_error=evil)
+    text = json.dumps(health_row(replace(health, api=evil)), ensure_ascii=False)
+    assert text.isprintable()
+    assert len(text) < 5000
+
+
+def test_uptime_is_of_the_clock_that_does_not_jump() -> None:
+    """A wall clock that is set back makes nobody younger."""
+    moments = iter([Now(boottime_s=10, wall_s=5000, boot_id=BOOT), *[Now(boottime_s=70, wall_s=0, boot_id=BOOT)] * 9])
+    standing = Board(Metrics(), 1.0, lambda: next(moments)).standing()
+    assert (standing.started_s, standing.uptime_s) == (5000, 60)

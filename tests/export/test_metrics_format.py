@@ -1,0 +1,149 @@
+"""The page of /metrics as it goes out: which format, packed or not, and without a complaint of Prometheus's tools."""
+
+import gzip
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from tests.export.build import Story, climbing, hostile_pod, killed, trainer
+from tests.export.samples import read
+from tests.node.support import cannot_run
+from tests.worlds import Gi, gpu, process, snapshot, use
+from watchdog.core.plan import CycleReport
+from watchdog.export.exposition import CONTENT_TYPE, OPENMETRICS, render, scrape, wants_gzip, wants_openmetrics
+from watchdog.export.metrics import Metrics
+
+
+def busy() -> Metrics:
+    """Metrics of a daemon that has done something, with everything that it can export."""
+    metrics = Metrics(lambda: {"written": 1, "limited": 0, "refused": 0, "dropped": 0})
+    metrics.update(climbing(9))
+    metrics.update(replace(climbing(10), outcomes=(killed(release_s=1.0, reaction_s=0.5),), suspended=("lock",)))
+    return metrics
+
+
+# What Prometheus sends: 2.42 and 3.x by default, and with `scrape_protocols` turned round.
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+TEXT_FIRST = "text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.2"
+
+
+@pytest.mark.parametrize(
+    ("accept", "rich"),
+    [
+        ("", False), ("*/*", False), ("text/plain;version=0.0.4", False), ("text/plain;version=1.0.0;q=0.9", False),
+        (PROMETHEUS_2, True), (PROMETHEUS_3, True), (TEXT_FIRST, False),
+        ("application/openmetrics-text", True), ("application/openmetrics-text; version=1.0.0", True),
+        ('Application/OpenMetrics-Text; Version="1.0.0"', True),
+        ("application/openmetrics-text;q=0", False), ("application/openmetrics-text;q=0.000,*/*", False),
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.1", True),
+        ("text/plain, application/openmetrics-text;version=0.0.1", False),
+        ("text/plain;q=0.5, application/openmetrics-text;q=0.5", True),
+        ("application/openmetrics-text;version=2.0.0,application/openmetrics-text;version=1.0.0;q=0.5", True),
+        ("application/openmetrics-text;version=" + "9" * 5000, False), (";;,=,version=1", False),
+        ("application/openmetrics-text;q=nan", False), ("application/openmetrics-text;q=much", True),
+    ],
+)  # fmt: skip
+def test_negotiation(accept: str, rich: bool) -> None:
+    """What a client wishes for most is what it gets, and nonsense gets the plain format."""
+    assert wants_openmetrics(accept) == rich
+
+
+@pytest.mark.parametrize(
+    ("accept_encoding", "packed"),
+    [
+        ("", False), ("gzip", True), ("deflate, gzip;q=0.5", True), ("GZIP", True), ("*", True), ("br", False),
+        ("gzip;q=0", False), ("identity, gzip;q=0.0, *;q=1", False), ("*;q=0", False), ("gzipped", False),
+    ],
+)  # fmt: skip
+def test_packing(accept_encoding: str, packed: bool) -> None:
+    """A page is packed for whoever takes gzip, and for nobody who refuses it."""
+    assert wants_gzip(accept_encoding) == packed
+    page = scrape(Metrics().registry, "", accept_encoding)
+    assert (page.encoding == "gzip") == packed
+    body = gzip.decompress(page.body) if packed else page.body
+    assert body.startswith(b"# HELP ")
+
+
+def test_both_formats_say_what_they_are() -> None:
+    """The type names format and version; OpenMetrics ends with its mark, counters end with `_total` in both."""
+    metrics = busy()
+    rich, plain = (scrape(metrics.registry, accept, "") for accept in (PROMETHEUS_3, ""))
+    assert (rich.content_type, plain.content_type) == (OPENMETRICS, CONTENT_TYPE)
+    assert rich.body.endswith(b"\n# EOF\n")
+    assert b"# EOF" not in plain.body
+    for page in (rich, plain):
+        assert b'\ngpu_watchdog_withheld_total{brake="stale"} 0.0\n' in page.body
+    assert b"\n# TYPE gpu_watchdog_withheld counter\n" in rich.body
+    assert b"\n# TYPE gpu_watchdog_withheld_total counter\n" in plain.body
+    assert b"\n# TYPE gpu_watchdog_build info\n" in rich.body
+
+
+@pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "OpenMetrics"])
+def test_a_page_is_what_the_library_makes_of_it(openmetrics: bool) -> None:
+    """Lines, families and values are those of prometheus_client's own encoders, up to how a number is written."""
+    metrics = busy()
+    metrics.update(hostile())
+    ours = render(metrics.registry, openmetrics=openmetrics).decode().splitlines()
+    encode = generate_openmetrics if openmetrics else generate_latest
+    theirs = encode(metrics.registry).decode().splitlines()
+    assert [_normal(line) for line in ours] == [_normal(line) for line in theirs]
+
+
+def _normal(line: str) -> tuple[str, ...]:
+    """A line with its labels in order and its number as Python writes it; of the process, which goes on, the name."""
+    if line.startswith("#"):
+        return (line,)
+    series, _, number = line.rpartition(" ")
+    name, _, labels = series.partition("{")
+    if name.startswith("process_"):
+        return (name,)
+    pairs = re.findall(r'(\w+="(?:[^"\\]|\\.)*")(?:,|}$)', labels)
+    assert series == (f"{name}{{{','.join(pairs)}}}" if pairs else name)
+    return (name, *sorted(pairs), repr(float(number)))
+
+
+@pytest.mark.parametrize(
+    ("number", "written"), [(float("inf"), "+Inf"), (float("-inf"), "-Inf"), (float("nan"), "NaN"), (2.0**60, "1.15")]
+)
+def test_numbers_are_written_as_prometheus_reads_them(number: float, written: str) -> None:
+    """Infinities and what is no number have names of their own, large numbers lose nothing."""
+    registry = CollectorRegistry()
+    Gauge("number", "A number.", registry=registry).set(number)
+    line = render(registry, openmetrics=True).decode().splitlines()[2]
+    assert line.startswith(f"number {written}")
+    assert math.isnan(number) or float(line.split()[1]) == number
+
+
+def hostile() -> CycleReport:
+    """A pass over a node whose names try to break out of the page."""
+    pods = (hostile_pod(name='p"\\\n\udc80{}', namespace="\U0001f600,="), trainer())
+    seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r")], [gpu(name='"x"\\')], second=30)
+    return Story(pods=pods).see(seen)
+
+
+def test_promtool_has_no_complaint() -> None:
+    """`promtool check metrics` parses the page and finds no fault in names, units and help, with hostile names too."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        cannot_run("needs promtool; on Debian and Ubuntu: apt-get install prometheus")
+    metrics = busy()
+    metrics.update(hostile())
+    read(metrics)
+    page = render(metrics.registry, openmetrics=False)
+    ended = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")

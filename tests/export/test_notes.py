@@ -1,0 +1,124 @@
+"""Every kind of note, read as a tenant reads it: what happened, how much, what to change, whom to ask."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.export.build import policy, trainer
+from tests.export.notes import kill_of, on_cards, table
+from tests.worlds import rule, step
+from watchdog.core.policy import Policy
+from watchdog.core.tiding import Tiding
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
+# What only somebody knows who has read the code or the status.
+JARGON: Final = ("account", "verdict", "brake", "ledger", "assessment", "undeclared", "unattributed", "None", "{", "  ")
+
+
+@cache
+def notes() -> dict[str, Tiding]:
+    """Each kind of note by its name."""
+    return dict(table())
+
+
+@pytest.mark.parametrize("name", sorted(notes()))
+def test_each_note_can_be_read_by_somebody_who_knows_nothing_of_this(name: str) -> None:
+    """Whole sentences in a line, without the words of the code, that end with whom to ask."""
+    note = notes()[name].note
+    assert note.startswith(("Pod a/trainer", "Container side of pod a/trainer"))
+    assert not [word for word in JARGON if word in note]
+    whom = "the operator of this cluster" if "nobody to ask" in name else "gpu-team@example.org"
+    assert note.endswith(f" Questions: ask {whom}.")
+    assert len(note.encode()) <= 1024
+    assert note.count("(") == note.count(")")
+
+
+@pytest.mark.parametrize("name", sorted(name for name, each in notes().items() if "uses" in each.note))
+def test_a_note_about_use_has_the_amounts_and_the_remedy(name: str) -> None:
+    """How much, how much was allowed and by what, by which rule, and what to change; nobody has to guess."""
+    note = notes()[name].note
+    amount = r"[0-9.]+[KMGT]i"
+    assert re.search(rf" uses {amount} of GPU memory", note)
+    assert re.search(rf"the {amount} allowed \(", note) or "where none is allowed (0 " in note
+    assert re.search(r"\. Rule \w+: above ", note)
+    assert "To stay within what is allowed, use " in note
+
+
+@pytest.mark.parametrize("name", sorted(name for name, each in notes().items() if each.reason == "GPUMemoryKilled"))
+def test_a_kill_says_how_kubernetes_shows_it(name: str) -> None:
+    """The status of the container says Error and a number; whoever looks for OOMKilled finds nothing."""
+    note = notes()[name].note
+    code = "exit code 137" if "SIGKILL at once" in note else "exit code 143 or 137"
+    assert code in note
+    assert "OOMKilled." in note
+    assert ("restart policy" in note) is ("scope process" not in name)
+
+
+def test_of_several_containers_it_is_said_why_this_one() -> None:
+    """Somebody whose sidecar was killed for what the pod uses reads why it was that one."""
+    why = "Of its containers side is the furthest above what it declares itself."
+    told = {name for name, each in notes().items() if why in each.note}
+    assert told == {"kill, two that declare", "kill, one declares and the other uses"}
+
+
+def test_a_default_is_told_as_nothing_declared() -> None:
+    """Who has declared nothing learns that this is the reason, and the key by which to."""
+    for name in ("kill, default", "kill, forbidden"):
+        note = notes()[name].note
+        assert "The pod declares no GPU memory. To stay within" in note
+        assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi.' in note
+
+
+def test_a_misdeclaration_says_how_the_number_is_read() -> None:
+    """Most of them are numbers in another unit than was meant."""
+    for name, says in {
+        "misdeclared": "Under veriff.com/gpu-memory 1 stands for 1 byte, and 8Gi can be written.",
+        "misdeclared: number of a unit": "Under nvidia.com/gpumem 1 stands for 1Mi on each GPU.",
+        "misdeclared: percentage": "Under nvidia.com/gpumem-percentage the number is a percentage of each card.",
+        "misdeclared: fraction": "Under gpu-fraction the number is a fraction of each card, like 0.5.",
+        "misdeclared: share": "Under nvidia.com/gpu.shared the number is how many shares of a card.",
+    }.items():
+        assert f" {says} Correct it where the pod is defined. " in notes()[name].note
+
+
+def remedy(note: str) -> str:
+    """What to change, as the page has it in a cell."""
+    found = re.search(r"what is allowed, (?:use (?:less|no) GPU memory or )?(.*?)\. Questions:", note)
+    assert found is not None, note
+    return found[1].replace("declare more: ", "").replace("declare what it needs: ", "")
+
+
+def test_the_page_shows_what_to_change_for_each_kind_of_declaration() -> None:
+    """The table of docs/events.md is what the notes say."""
+    rows = [
+        f"| {name.removeprefix('kill, ').removeprefix('declared: ')} | {remedy(each.note)} |"
+        for name, each in notes().items()
+        if name.startswith(("kill, declared", "kill, default", "kill, forbidden", "kill, two"))
+    ]
+    missing = [row for row in rows if row not in PAGE]
+    assert not missing, "\n".join(missing)
+
+
+def test_what_is_cut_of_a_note_that_is_too_long() -> None:
+    """With the longest names that Kubernetes allows: the remedy with its number and whom to ask are still there."""
+    key = f"{'d' * 253}/{'k' * 63}"
+    declaration = policy().declarations[0]
+    under: Policy = policy(
+        rule(step("110%"), name="r" * 63),
+        declarations=(type(declaration)(kind="resource", key=key, unit=1),),
+        contact="https://" + "c" * 190,
+    )
+    main = trainer().containers[0]
+    holder = trainer(
+        namespace="n" * 63,
+        name="p" * 253,
+        containers=(type(main)(name="c" * 63, ids=main.ids, resources={key: "8Gi"}),),
+    )
+    note = kill_of(under, holder, on_cards(12.4)).note
+    assert len(note.encode()) <= 1024
+    assert re.search(r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi\. Questions: ask", note)
+    assert "Killing 3 processes of container c" in note
+    assert note.endswith("c.")

@@ -1,0 +1,142 @@
+"""The first sentence of the status page: what somebody who was paged reads in five seconds."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
+from tests.export.page_reader import WELL, sight
+from tests.export.test_page import busy, deed
+from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.brakes import Begun
+from watchdog.core.model import Gap, GapReason, PodList
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Brakes, Breaker
+from watchdog.export.health import Health
+from watchdog.export.page.headline import Headline, headline
+from watchdog.export.page.standing import standings
+from watchdog.export.page.steps import Level
+
+HANGS = replace(WELL, turns=False, last_pass_ago_s=45.0)
+LOST = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="Unknown Error (code 999); create the pod anew")
+BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
+
+
+def said(report: CycleReport | None, **more: object) -> Headline:
+    """The headline of a report."""
+    seen = sight(report, **more)
+    return headline(seen, standings(seen))
+
+
+def crowd(*gibibytes: int) -> CycleReport:
+    """A pass over as many pods, of 1Gi declared each."""
+    pods = tuple(pod(f"u{n}", container("main", "1Gi", of=f"u{n}")) for n in range(len(gibibytes)))
+    uses = [use(100 + n, size * Gi) for n, size in enumerate(gibibytes)]
+    return Story(pods=pods).see(snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(len(gibibytes))]))
+
+
+def open_breaker(second: float) -> CycleReport:
+    """A pass while the breaker is open since 08:00:10, for ten minutes."""
+    report = quiet(second, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
+    brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
+    return replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, brakes=brakes)))
+
+
+def early(uptime_s: float, *, turns: bool) -> Health:
+    """The health before the first pass."""
+    return Health(version="1", started_s=0.0, uptime_s=uptime_s, ready=False, turns=turns)
+
+
+@pytest.mark.parametrize(
+    ("report", "more", "level", "state"),
+    [
+        (None, {"health": early(1, turns=True)}, "watch",
+         "Starting: no pass has finished yet, 1s after the start; nothing is enforced."),
+        (None, {"health": early(60, turns=False)}, "bad",
+         "Hanging: no pass has finished yet, 1m after the start; nothing is enforced."),
+        (climbing(9), {"health": HANGS}, "bad", "Hanging: the last pass ended 45s ago; nothing is enforced."),
+        (BLIND, {"health": replace(WELL, blind_since_s=at(3).wall_s)}, "bad",
+         "Blind: NVML does not answer since 08:00:03 UTC; nothing is enforced."),
+        (quiet(maintenance="the node is upgraded"), {}, "watch",
+         "Under maintenance: NVML is let go, and nothing is enforced."),
+        (quiet(), {}, "good", "Enforcing. Nobody is over."),
+        (quiet(enforcing=False, policy=policy(mode="observe")), {}, "good",
+         "Observing: nothing is done to anybody. Nobody is over."),
+        (quiet(assessments=()), {}, "good", "Enforcing. No pod uses GPU memory or declares it."),
+        (climbing(9), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer; kill in 1s."),
+        (climbing(9, under=policy(mode="observe")), {}, "watch",
+         "Observing: nothing is done to anybody. 1 pod over its limit: a/trainer; would kill in 1s."),
+        (busy(31, 65), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer; being killed, SIGKILL in 4s."),
+        (crowd(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits, first ns/pod-u1: kill now."),
+        (quiet(40), {"recent": (deed(),), "now_s": at(40).wall_s}, "watch",
+         "Enforcing. a/trainer was killed 40s ago. Nobody is over."),
+        (quiet(40), {"recent": (deed(result="failed", do="evict"), deed()), "now_s": at(40).wall_s}, "watch",
+         "Enforcing. a/trainer was to be evicted 40s ago (2 in the last 15 minutes). Nobody is over."),
+        (quiet(40), {"recent": (deed(),), "now_s": at(1000).wall_s}, "good", "Enforcing. Nobody is over."),
+        (quiet(40), {"recent": (deed(do="warn"), deed(result="observed")), "now_s": at(40).wall_s}, "good",
+         "Enforcing. Nobody is over."),
+        (quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False), gpu(1)))), {}, "bad",
+         "Enforcing. GPU 0 does not answer. Nobody is over."),
+        (quiet(snapshot=trainer_node(4.0, gpus=tuple(gpu(n, up=False) for n in range(5)))), {}, "bad",
+         "Enforcing. GPU 0, GPU 1, GPU 2 and 2 more do not answer. Nobody is over."),
+        (quiet(pods=PodList(pods=(trainer(),), synced=at(-300))), {}, "bad",
+         "The pod list is 5m old: no time counts, and nobody is acted on."),
+        (quiet(pods=PodList()), {}, "bad", "The pod list has not come yet: no time counts, and nobody is acted on."),
+        (quiet(suspended=("stop_file",), enforcing=False), {"remedies": {"stop_file": "remove it"}}, "bad",
+         "Told to enforce, and only observing: the stop file."),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_how_things_are(
+    report: CycleReport | None, more: dict[str, object], level: str, state: str
+) -> None:
+    """In every state the reader learns first whether force is used, and who is hit next; the colour goes along."""
+    found = said(report, **more)
+    assert (found.state, found.level) == (state, Level(level))
+
+
+def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
+    """Who was paged for a watchdog that does not enforce reads what to do, in the next line."""
+    assert said(climbing(9), health=HANGS).remedy.startswith("look at the driver on the node: `nvidia-smi`")
+    blind = said(BLIND)
+    assert (blind.rest, blind.remedy) == ("What it says: Unknown Error (code 999).", "create the pod anew")
+    suspended = quiet(suspended=("stop_file", "new_one"), enforcing=False)
+    assert said(suspended, remedies={"stop_file": "remove the file"}).remedy == "remove the file; new_one"
+    gap = Gap(reason=GapReason.PODS, what="pods", why="refused; give it the right to list pods")
+    old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
+    assert said(old).remedy == "refused; give it the right to list pods"
+    assert said(quiet()).remedy == ""
+
+
+def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
+    """An enforcement that is suspended is the first thing to read; who is over stands in the second line."""
+    found = said(replace(climbing(9), enforcing=False, suspended=("lock",)))
+    assert found.state == "Told to enforce, and only observing: another watchdog holds the lock."
+    assert found.rest == "1 pod over its limit: a/trainer; would kill in 1s."
+
+
+def test_the_breaker_is_told_beside_it() -> None:
+    """An open breaker is no state of its own: it is why nobody is hit although many are over."""
+    assert said(open_breaker(70)).rest == "The breaker is open: nobody is killed or evicted until 08:10:10 UTC."
+    assert said(open_breaker(700)).rest == "The breaker is open: one owner at a time is let through."
+    assert said(open_breaker(70)).level is Level.WATCH
+
+
+def test_a_pod_that_is_told_of_already_is_not_told_twice() -> None:
+    """A kill lately of a pod that is over again adds nothing to the first sentence."""
+    found = said(climbing(9), recent=(deed(),))
+    assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer; kill in 1s.", "")
+
+
+def test_who_is_near_a_mark_is_not_called_over() -> None:
+    """A warning can have a mark below what is allowed."""
+    from tests.worlds import rule, step
+
+    early_warning = policy(rule(step("50%", 30, "warn"), step("110%", 10), name="notebooks"))
+    found = said(Story(under=early_warning).run(8.0, 9))
+    assert found.state == "Enforcing. 1 pod above a mark: a/trainer; warn in 21s."
+
+
+def test_long_names_do_not_fill_a_phone() -> None:
+    """In big letters a name has 63 characters at most."""
+    long = trainer(namespace="n" * 253, name="p" * 253)
+    assert len(said(Story(pods=(long,)).run(12.4, 9)).state) < 140

@@ -1,0 +1,229 @@
+"""A real Prometheus on loopback, with data of its own; it is ended with the tests, however they end."""
+
+import contextlib
+import math
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from tests.cluster.network import free_port
+from tests.cluster.processes import Server
+from tests.monitoring.asking import ask, ask_json, is_ready, wait_for
+from tests.monitoring.programs import find
+
+INTERVAL: Final = "200ms"
+_LIMIT_S: Final = 60.0
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One series of an instant query's answer: its labels, its value, and for when (Unix seconds)."""
+
+    labels: Mapping[str, str]
+    value: float
+    at: float
+
+    @property
+    def name(self) -> str:
+        """The metric's name; empty where the query dropped it."""
+        return self.labels.get("__name__", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One series of a range query's answer: its labels, and times (Unix seconds) with values."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert that is pending or firing."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    state: str
+    active_at: str
+    value: float
+
+    @property
+    def name(self) -> str:
+        """Its alertname."""
+        return self.labels["alertname"]
+
+
+def static(address: str, *, job: str = "test", labels: Mapping[str, str] | None = None, **more: Any) -> Config:
+    """A scrape_config for one address `HOST:PORT`; `more` are its other keys."""
+    return {"job_name": job, "static_configs": [{"targets": [address], "labels": dict(labels or {})}], **more}
+
+
+def configuration(
+    *scrapes: Config,
+    rules: Iterable[Path] = (),
+    alertmanagers: Sequence[str] = (),
+    external_labels: Mapping[str, str] | None = None,
+    interval: str = INTERVAL,
+) -> Config:
+    """A whole configuration; `alertmanagers` are addresses `HOST:PORT`, scrapes and rules come each `interval`."""
+    made: Config = {
+        "global": {
+            "scrape_interval": interval,
+            "scrape_timeout": interval,
+            "evaluation_interval": interval,
+            "external_labels": dict(external_labels or {}),
+        },
+        "rule_files": [str(each) for each in rules],
+        "scrape_configs": list(scrapes),
+    }
+    if alertmanagers:
+        made["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]}
+    return made
+
+
+class Prometheus:
+    """A context manager: it is ready inside, and gone after it. See `configuration` for what it takes."""
+
+    def __init__(self, folder: Path, config: Config | str, *, flags: Sequence[str] = ()) -> None:
+        """`folder` gets configuration, log and data; `config` is a configuration or its text."""
+        self.port = free_port()
+        self.folder = folder
+        self.file = folder / "prometheus.yaml"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write(config)
+        command = [
+            str(find("prometheus")),
+            f"--config.file={self.file}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self.address}",
+            "--web.enable-lifecycle",
+            "--web.enable-admin-api",
+            # Resent each second, as often as rules are evaluated here: the default is for evaluations each minute.
+            "--rules.alert.resend-delay=1s",
+            *flags,
+        ]
+        self.server = Server("prometheus", command, log=folder / "prometheus.log", environment={"HOME": str(folder)})
+
+    def __enter__(self) -> Self:
+        try:
+            self.server.start()
+            self.server.wait_for(lambda: is_ready(self.port))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # SIGKILL: its data goes with the test.
+        self.server.stop(hard=True)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `HOST:PORT`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The same, as a URL."""
+        return f"http://{self.address}"
+
+    def api(self, path: str, **parameters: str | float) -> Any:
+        """The `data` of /api/v1/PATH. Raises RefusedError, with what is wrong with a query."""
+        asked = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        return ask_json(self.port, "GET", f"/api/v1/{path}{asked}")["data"]
+
+    def query(self, expr: str, *, at: float | None = None) -> list[Sample]:
+        """What an expression gives now, or at a time (Unix seconds); a scalar is a sample without labels."""
+        data = self.api("query", query=expr, **({} if at is None else {"time": at}))
+        if data["resultType"] == "scalar":
+            data = {"result": [{"metric": {}, "value": data["result"]}]}
+        return [
+            Sample(labels=each["metric"], value=float(each["value"][1]), at=each["value"][0]) for each in data["result"]
+        ]
+
+    def value(self, expr: str) -> float:
+        """The one value that an expression gives; NaN where it gives none."""
+        found = self.query(expr)
+        assert len(found) <= 1, (expr, found)
+        return found[0].value if found else math.nan
+
+    def query_range(self, expr: str, *, start: float, end: float, step_s: float) -> list[Series]:
+        """What an expression gives from `start` to `end` (Unix seconds) in steps."""
+        data = self.api("query_range", query=expr, start=start, end=end, step=step_s)
+        return [
+            Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
+            for each in data["result"]
+        ]
+
+    def samples(self, selector: str, *, window: str = "10m") -> list[Series]:
+        """The series of a selector with the samples that were really taken lately, by their own times."""
+        return [
+            Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
+            for each in self.api("query", query=f"{selector}[{window}]")["result"]
+        ]
+
+    def alerts(self, name: str | None = None, *, state: str | None = None) -> list[Alert]:
+        """The alerts that are pending or firing, of one alertname or all, in one state or both."""
+        found = [
+            Alert(
+                labels=each["labels"],
+                annotations=each["annotations"],
+                state=each["state"],
+                active_at=each["activeAt"],
+                value=float(each["value"]),
+            )
+            for each in self.api("alerts")["alerts"]
+        ]
+        return [each for each in found if name in (None, each.name) and state in (None, each.state)]
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule that it has loaded, with its `health` and `lastError`."""
+        return [rule for group in self.api("rules")["groups"] for rule in group["rules"]]
+
+    def targets(self) -> list[dict[str, Any]]:
+        """The targets that it scrapes, with `labels`, `discoveredLabels`, `health` and `lastError`."""
+        found: list[dict[str, Any]] = self.api("targets")["activeTargets"]
+        return found
+
+    def reload(self, config: Config | str | None = None) -> None:
+        """Read the configuration again, or another one. Raises RefusedError where it has a mistake."""
+        if config is not None:
+            self._write(config)
+        ask(self.port, "POST", "/-/reload")
+
+    def wait_for(self, expr: str, limit_s: float = _LIMIT_S) -> list[Sample]:
+        """Wait until an expression gives something."""
+        return wait_for(lambda: self.query(expr), lambda: f"{expr}\n{self.trouble()}", limit_s)
+
+    def wait_while(self, expr: str, limit_s: float = _LIMIT_S) -> None:
+        """Wait until an expression gives nothing any more."""
+        wait_for(lambda: not self.query(expr), lambda: f"gone: {expr}\n{self.query(expr)}", limit_s)
+
+    def wait_for_alert(self, name: str, *, state: str = "firing", limit_s: float = _LIMIT_S) -> list[Alert]:
+        """Wait until an alert is in a state."""
+        return wait_for(lambda: self.alerts(name, state=state), lambda: f"{name}: {self.alerts()}", limit_s)
+
+    def trouble(self) -> str:
+        """What does not work, for a failing test: targets that are down, rules with errors, the end of the log."""
+        down = [f"{each['scrapeUrl']}: {each['lastError']}" for each in self.targets() if each["health"] != "up"]
+        bad = [f"{each['name']}: {each['lastError']}" for each in self.rules() if each["health"] == "err"]
+        return "\n".join([*down, *bad, self.server.tail()])
+
+    def _write(self, config: Config | str) -> None:
+        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False)
+        self.file.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, *scrapes: Config, **more: Any) -> Iterator[Prometheus]:
+    """A running Prometheus with these scrape_configs; `more` is as in `configuration`."""
+    with Prometheus(folder, configuration(*scrapes, **more)) as running:
+        yield running
+
+
+__all__ = ["INTERVAL", "Alert", "Config", "Prometheus", "Sample", "Series", "configuration", "prometheus", "static"]

@@ -1,0 +1,167 @@
+"""The queries of docs/metrics.md, and a world in which each of them has an answer.
+
+To the two nodes of `shared_node` come: n3, on which everything has gone wrong that a daemon can live with; n4, whose
+driver has hung from the first call on; n5, whose daemon does not answer; and n6, which has GPUs and no daemon.
+"""
+
+import contextlib
+import http.server
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import yaml
+
+from tests.monitoring.prometheus import Config, Prometheus
+from tests.monitoring.scraping import JOB, plain_job, without_api
+from tests.monitoring.shared_node import SharedNode, shared_node
+from tests.node.support import REPOSITORY, wait_until
+from tests.rig import Daemon, Node, node
+from tests.rig.command import COMMAND, daemon, free_port
+from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubProcess, StubReturn, environment
+from tests.world.policies import KILL_AT_ONCE, write_policy
+
+PAGE: Final = REPOSITORY / "docs" / "metrics.md"
+_FENCE: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# As kube-state-metrics has them.
+_NODES: Final = "".join(
+    f'kube_node_status_allocatable{{node="n{number}",resource="nvidia_com_gpu",unit="integer"}} 2\n'
+    for number in range(1, 7)
+)
+_SILENT: Final = "GPU-00000000-0000-0000-0000-000000000031"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A query of the page, and the heading below which it stands."""
+
+    heading: str
+    query: str
+
+
+def questions() -> list[Question]:
+    """Every query of the page, in its order."""
+    sections = PAGE.read_text(encoding="utf-8").partition("\n## Questions\n")[2].split("\n### ")[1:]
+    return [
+        Question(heading=section.partition("\n")[0], query=query.strip())
+        for section in sections
+        for query in _FENCE.findall(section)
+    ]
+
+
+@contextlib.contextmanager
+def trouble_everywhere(root: Path) -> Iterator[tuple[SharedNode, Daemon]]:
+    """The shared nodes, the daemon of n3, and all of it scraped."""
+    with contextlib.ExitStack() as stack:
+        shared = stack.enter_context(shared_node(root, pause_s=1.5))
+        troubled = stack.enter_context(_troubled(root / "n3"))
+        hung, dead = stack.enter_context(_hung(root / "n4")), free_port()
+        others = [(f"127.0.0.1:{port}", f"n{number}") for number, port in ((3, troubled.port), (4, hung), (5, dead))]
+        _scrape_too(shared.prometheus, others, stack.enter_context(_kube_state_metrics()))
+        yield shared, troubled
+
+
+def _scrape_too(prometheus: Prometheus, others: list[tuple[str, str]], kube_state_metrics: int) -> None:
+    """Have these daemons scraped as deploy/ says, and what kube-state-metrics would say of the nodes."""
+    config: Config = yaml.safe_load(prometheus.file.read_text(encoding="utf-8"))
+    job = without_api(plain_job(), *others)
+    named = {"target_label": "job", "replacement": JOB}  # a configuration has each name of a job once
+    state = {"job_name": "kube-state-metrics", "honor_labels": True}
+    config["scrape_configs"] += [
+        {**job, "job_name": "others", "relabel_configs": [*job["relabel_configs"], named]},
+        {**state, "static_configs": [{"targets": [f"127.0.0.1:{kube_state_metrics}"]}]},
+    ]
+    prometheus.reload(config)
+
+
+@contextlib.contextmanager
+def _troubled(root: Path) -> Iterator[Daemon]:
+    """A daemon that enforces until a stop file is there; its policy, its pods and a card go bad one after the other."""
+    (root / "state").mkdir(parents=True)
+    with node(root, "cgroup") as world:
+        pod = world.pod("secret", ("main", "4Gi"), namespace="lab")
+        tenant = world.start(pod, used=GIB, behaviour="plain")
+        (card,) = world.stub.gpus
+        silent = StubGpu(uuid=_SILENT, processes=(StubProcess(pid=tenant.pid, used=None),))
+        world.stub = replace(world.stub, gpus=(card, silent))
+        world.write()
+        policy = write_policy(root, KILL_AT_ONCE)
+        options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
+        with daemon(root, world.stub_file, *options) as running:
+            running.wait_passes(1)
+            _spoil(world, running, policy)
+            yield running
+
+
+def _spoil(world: Node, running: Daemon, policy: Path) -> None:
+    world.pods_file.unlink()
+    (world.journal.parent / "stop").touch()
+    policy.write_text("nonsense", encoding="utf-8")
+    lost = StubReturn(call="*", code=pynvml.NVML_ERROR_GPU_IS_LOST, gpu=world.stub.gpus[0].uuid)
+    world.stub = replace(world.stub, returns=(lost,))
+    world.write(pods=False)
+    running.wait(lambda d: d.metric("policy_last_reload_successful") == 0)
+    running.wait(lambda d: d.metric("gpu_up", gpu=lost.gpu) == 0)
+
+
+@contextlib.contextmanager
+def _hung(root: Path) -> Iterator[int]:
+    """A daemon whose first look at the driver never ends; gives its port."""
+    root.mkdir()
+    stub = Stub(gpus=(StubGpu(uuid="GPU-4"),), delays=(StubDelay(call=LISTS[0], ms=3_600_000),)).write(
+        root / "nvml.txt"
+    )
+    pods = root / "pods.json"
+    pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
+    policy, port = write_policy(root, KILL_AT_ONCE), free_port()
+    options: dict[str, Any] = {"--policy": policy, "--pods": pods, "--journal": root / "journal.db", "--node": "n4"}
+    command = [COMMAND, "run", "--listen", f"127.0.0.1:{port}", *(each for pair in options.items() for each in pair)]
+    with (root / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment(stub), stdout=log, stderr=log, cwd=root)
+    try:
+        running = Daemon(process, root / "log", port)
+        wait_until(lambda: _answers(running))
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(running: Daemon) -> bool:
+    with contextlib.suppress(OSError):
+        return running.get("/metrics")[0] == 200
+    return False
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        """Say which GPUs the nodes offer."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(_NODES.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def _kube_state_metrics() -> Iterator[int]:
+    """What kube-state-metrics says of six nodes with GPUs; gives the port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+__all__ = ["PAGE", "Question", "questions", "trouble_everywhere"]

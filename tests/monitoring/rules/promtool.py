@@ -1,0 +1,52 @@
+"""promtool on the rules that ship: they are checked, and held against what a world expects of them."""
+
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.monitoring.programs import find
+from tests.monitoring.rules.world import STEP_S, Check, Value, World
+
+ROOT: Final = Path(__file__).parents[3]
+ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+RECORDING: Final = ROOT / "deploy" / "prometheus" / "recording.yaml"
+Rule = dict[str, Any]
+
+
+def rules(file: Path) -> list[Rule]:
+    """Every rule of a file."""
+    groups = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run promtool to its end."""
+    command = [str(find("promtool")), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def hold(world: World, folder: Path, *files: Path) -> None:
+    """Fails where the rules of the files say something else than a world expects; `folder` keeps the test."""
+    test: dict[str, Any] = {
+        "interval": f"{STEP_S}s",
+        "input_series": [{"series": name, "values": values} for name, values in world.series.items()],
+        "alert_rule_test": [_alert_test(each) for each in world.checks],
+        "promql_expr_test": [_value_test(each) for each in world.values],
+    }
+    document = {"rule_files": [str(each) for each in files], "evaluation_interval": f"{STEP_S}s", "tests": [test]}
+    file = folder / "rules_test.yaml"
+    file.write_text(yaml.safe_dump(document, sort_keys=False, width=10_000), encoding="utf-8")
+    done = promtool("test", "rules", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _alert_test(check: Check) -> dict[str, Any]:
+    wanted = [{"exp_labels": dict(labels), "exp_annotations": dict(said)} for labels, said in check.alerts]
+    return {"eval_time": f"{check.at_s}s", "alertname": check.alert, "exp_alerts": wanted}
+
+
+def _value_test(value: Value) -> dict[str, Any]:
+    wanted = [{"labels": labels, "value": number} for labels, number in value.samples]
+    return {"eval_time": f"{value.at_s}s", "expr": value.expr, "exp_samples": wanted}

@@ -1,0 +1,199 @@
+"""Alerts about force: held back, switched off, or late."""
+
+from dataclasses import replace
+
+from tests.core.town import resident
+from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
+from tests.monitoring.rules.scenario import EXEC, restart, scenario, told
+from tests.monitoring.rules.world import Daemon, World
+from tests.worlds import Gi, at, process, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
+from watchdog.core.plan import Outcome
+from watchdog.core.policy import Brakes, Breaker
+
+NODE = {"node": "n1"}
+BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker=Breaker(of_at_least=4)))
+PODS = tuple(resident(f"u{number}", f"w{number}") for number in range(4))
+OPEN = told(
+    "GPUMemoryBreakerOpen",
+    "Node n1: most owners are over their GPU memory at once, and force is held back",
+    "On node n1 so many owners were to be killed or evicted at once that the breaker opened: more likely a mistake in "
+    "the policy or a wrong reading than an offence of all of them. Nobody is acted on for now; after its hold one "
+    "owner "
+    "is, each time the hold has passed. Whoever is really over keeps the memory. Who is over, by how much and by "
+    f"which declaration: {EXEC}gpu-watchdog scan",
+)
+OBSERVED = told(
+    "GPUMemoryBreakerOpen",
+    "Node n1: with enforcement, most owners would be killed or evicted at once",
+    "The watchdog on node n1 only observes. If it enforced, so many owners would have been killed or evicted at once "
+    "that the breaker would have opened: more likely a mistake in the policy than an offence of all of them. Mend that "
+    "before you enforce: Who is over, by how much and by which declaration: "
+    f"{EXEC}gpu-watchdog scan",
+)
+
+
+def _crowd(world: World, daemon: Daemon, minutes: float, over: int, *, enforcing: bool = True) -> None:
+    """So many of four owners are over."""
+    for second in world.until(minutes):
+        uses = [use(number, 4 * Gi if number < over else Gi) for number in range(4)]
+        processes = [process(number, f"u{number}/main") for number in range(4)]
+        daemon.see(snapshot(uses, processes, second=second), enforcing=enforcing)
+
+
+@scenario("GPUMemoryBreakerOpen")
+def breaker_open(world: World) -> None:
+    """Half of four owners at once open it, one of four does not."""
+    labels = {**NODE, "severity": "critical"}
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _crowd(world, daemon, 2, 1)
+    world.expect("GPUMemoryBreakerOpen", "below")
+    _crowd(world, daemon, 3, 2)
+    world.expect("GPUMemoryBreakerOpen", "waits")
+    _crowd(world, daemon, 3.5, 2)
+    world.expect("GPUMemoryBreakerOpen", "fires", (labels, OPEN))
+    restart(world, daemon, 5)
+    world.expect("GPUMemoryBreakerOpen", "restart", (labels, OPEN))
+    _crowd(world, daemon, 16, 0)
+    world.expect("GPUMemoryBreakerOpen", "resolves")
+
+
+@scenario("GPUMemoryBreakerOpen")
+def breaker_open_while_observing(world: World) -> None:
+    """Where nobody would be hit it is a warning."""
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _crowd(world, daemon, 1, 1, enforcing=False)
+    _crowd(world, daemon, 2, 4, enforcing=False)
+    world.expect("GPUMemoryBreakerOpen", "waits")
+    _crowd(world, daemon, 2.5, 4, enforcing=False)
+    world.expect("GPUMemoryBreakerOpen", "fires", ({**NODE, "severity": "warning"}, OBSERVED))
+
+
+def _suspended(world: World, daemon: Daemon, minutes: float, *reasons: str, enforcing: bool = False) -> None:
+    for second in world.until(minutes):
+        daemon.see(trainer_node(4.0, second), enforcing=enforcing, suspended=reasons)
+
+
+UNABLE = told(
+    "GPUWatchdogNotEnforcing",
+    "The watchdog on node n1 was told to enforce and can't: lock",
+    "The policy says enforce, and for 10 minutes the watchdog on node n1 has only observed. Pods above their limit of "
+    "GPU memory are left alone there. The reason is lock. What is missing, and the remedy: "
+    f"{EXEC}gpu-watchdog doctor",
+)
+
+
+@scenario("GPUWatchdogNotEnforcing")
+def not_enforcing(world: World) -> None:
+    """Told to observe, it observes: nothing is wrong. Told to enforce, and for ten minutes it can't."""
+    labels = {**NODE, "reason": "lock", "severity": "critical"}
+    daemon = world.daemon()
+    _suspended(world, daemon, 12)
+    world.expect("GPUWatchdogNotEnforcing", "below")
+    _suspended(world, daemon, 15, "lock")
+    restart(world, daemon, 16)
+    _suspended(world, daemon, 22, "lock")
+    world.expect("GPUWatchdogNotEnforcing", "waits")
+    _suspended(world, daemon, 22.5, "lock")
+    world.expect("GPUWatchdogNotEnforcing", "fires", (labels, UNABLE))
+    restart(world, daemon, 23.5)
+    world.expect("GPUWatchdogNotEnforcing", "restart", (labels, UNABLE))
+    _suspended(world, daemon, 27, enforcing=True)
+    world.expect("GPUWatchdogNotEnforcing", "resolves")
+
+
+def _switched_off(how: str) -> dict[str, str]:
+    return told(
+        "GPUWatchdogNotEnforcing",
+        "The watchdog on node n1 has been switched off for more than an hour",
+        f"The policy says enforce, and somebody has switched that off on node n1: {how}. Pods above their limit of GPU "
+        "memory are left alone there. If the reason for it is over, switch it on again; the runbook has how.",
+    )
+
+
+@scenario("GPUWatchdogNotEnforcing")
+def switched_off(world: World) -> None:
+    """Who switched it off knows; after an hour they are reminded, and nobody is woken."""
+    labels = {**NODE, "reason": "stop_file", "severity": "warning"}
+    daemon = world.daemon()
+    _suspended(world, daemon, 1, enforcing=True)
+    _suspended(world, daemon, 61, "stop_file")
+    world.expect("GPUWatchdogNotEnforcing", "waits")
+    _suspended(world, daemon, 61.5, "stop_file")
+    said = _switched_off("the file stop lies beside the journal")
+    world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
+    _suspended(world, daemon, 65, enforcing=True)
+    world.expect("GPUWatchdogNotEnforcing", "resolves")
+
+
+@scenario("GPUWatchdogNotEnforcing")
+def switched_off_by_annotation(world: World) -> None:
+    """The other way to switch it off, in the alert's words."""
+    daemon = world.daemon()
+    _suspended(world, daemon, 61, "node_annotation")
+    labels = {**NODE, "reason": "node_annotation", "severity": "warning"}
+    said = _switched_off("the node carries the annotation gpu-memory-watchdog/mode: observe")
+    world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
+
+
+SLOW_LABELS = {**NODE, "action": "kill", "severity": "warning"}
+SLOW = told(
+    "GPUWatchdogReactionSlow",
+    "The watchdog on node n1 acts late",
+    'On node n1 the slowest of the steps "kill" of the last hour began about 9.9s after they were due; 5 s are '
+    "allowed. "
+    "Meanwhile a pod that runs away can fill the card. Passes take long there, or the daemon gets no CPU.",
+)
+
+
+def _acting(world: World, daemon: Daemon, minutes: float, *began: Outcome, held: Brake | None = None) -> None:
+    """Passes until then; these deeds begin in the first of them, and in each a step is held by this brake."""
+    now = began
+    for second in world.until(minutes):
+        report = daemon.story.see(trainer_node(4.0, second), began=now)
+        if held is not None:
+            due = replace(entry(), withheld_by=held, taken=False, news=True)
+            report = replace(report, plan=replace(report.plan, entries=(due,)))
+        daemon.metrics.update(report)
+        now, held = (), None
+
+
+@scenario("GPUWatchdogReactionSlow")
+def reaction_slow(world: World) -> None:
+    """Five seconds are fast enough; more are not, for the hour in which that is seen, over restarts of the daemon."""
+    daemon = world.daemon()
+    _acting(world, daemon, 1)
+    _acting(world, daemon, 8, killed(reaction_s=5.0))
+    world.expect("GPUWatchdogReactionSlow", "below")
+    restart(world, daemon, 9)
+    _acting(world, daemon, 10)
+    _acting(world, daemon, 15, killed(reaction_s=5.1))
+    world.expect("GPUWatchdogReactionSlow", "waits")
+    _acting(world, daemon, 15.5)
+    world.expect("GPUWatchdogReactionSlow", "fires", (SLOW_LABELS, SLOW))
+    restart(world, daemon, 17)
+    _acting(world, daemon, 18)
+    world.expect("GPUWatchdogReactionSlow", "restart", (SLOW_LABELS, SLOW))
+    _acting(world, daemon, 71)
+    world.expect("GPUWatchdogReactionSlow", "resolves")
+
+
+@scenario("GPUWatchdogReactionSlow")
+def reaction_withheld(world: World) -> None:
+    """A kill that a brake held back for an hour is not slow; nor is an eviction that waited for its budget."""
+    daemon = world.daemon()
+    _acting(world, daemon, 1)
+    _acting(world, daemon, 60, held=Brake.OWNER_BACKOFF)
+    _acting(world, daemon, 75, killed(reaction_s=3540.0))
+    world.expect("GPUWatchdogReactionSlow", "below")
+
+
+@scenario("GPUWatchdogReactionSlow")
+def eviction_takes_its_time(world: World) -> None:
+    """An eviction waits for the API server and for budgets: how long says nothing of the daemon."""
+    under = policy(rule(step("100%", 0, "evict"), name="evicting"))
+    evicted = outcome(entry(Story(under=under).see(trainer_node(12.4)), "evict"), at=at(90), reaction_s=59.0)
+    daemon = world.daemon(under=under)
+    _acting(world, daemon, 1)
+    _acting(world, daemon, 15, evicted)
+    world.expect("GPUWatchdogReactionSlow", "below")

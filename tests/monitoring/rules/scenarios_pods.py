@@ -1,0 +1,180 @@
+"""Alerts about a pod that uses, or declares, what it should not."""
+
+from dataclasses import replace
+
+from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
+from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, restart, runs, scenario, told
+from tests.monitoring.rules.world import Daemon, World
+from tests.worlds import Gi, container, gpu, process, snapshot, use
+from watchdog.core.model import Pod
+
+OVER = told(
+    "GPUMemoryOverLimit",
+    "Pod a/trainer uses more GPU memory than it is allowed",
+    "Pod a/trainer on node n1 has been above its limit of GPU memory for more than 5 minutes. It uses 12.4GiB. It is "
+    "allowed 10.16GiB: 8GiB declared, and the allowance. Its rule is notebooks. It takes memory that others on the "
+    "card "
+    "may have been promised. What comes next, and what holds it back: "
+    f"{EXEC}gpu-watchdog explain a/trainer",
+)
+TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
+OVER_LABELS = {**TRAINER, "rule": "notebooks", "severity": "warning"}
+
+
+def _use(world: World, daemon: Daemon, minutes: float, used: float) -> None:
+    for second in world.until(minutes):
+        daemon.see(trainer_node(used, second))
+
+
+@scenario("GPUMemoryOverLimit")
+def over_limit(world: World) -> None:
+    """What is allowed may be used up; a byte more for five minutes may not."""
+    daemon = world.daemon()
+    _use(world, daemon, 10, ALLOWED / Gi)
+    world.expect("GPUMemoryOverLimit", "below")
+    _use(world, daemon, 15, (ALLOWED + 1) / Gi)
+    world.expect("GPUMemoryOverLimit", "waits")
+    _use(world, daemon, 15.5, 12.4)
+    world.expect("GPUMemoryOverLimit", "fires", (OVER_LABELS, OVER))
+    restart(world, daemon, 17)
+    world.expect("GPUMemoryOverLimit", "restart", (OVER_LABELS, OVER))
+    _use(world, daemon, 17.5, 12.4)
+    world.expect("GPUMemoryOverLimit", "restart", (OVER_LABELS, OVER))
+    _use(world, daemon, 18, ALLOWED / Gi)
+    world.expect("GPUMemoryOverLimit", "resolves")
+
+
+@scenario("GPUMemoryOverLimit")
+def over_limit_in_a_restart(world: World) -> None:
+    """A daemon that is started anew while the five minutes run does not begin them again; nor does a new pod of it."""
+    daemon = world.daemon()
+    _use(world, daemon, 1, 4.0)
+    _use(world, daemon, 3, 12.4)
+    restart(world, daemon, 4)
+    daemon.begin_anew(watchdog_pod="gpu-watchdog-2")
+    _use(world, daemon, 6, 12.4)
+    world.expect("GPUMemoryOverLimit", "waits")
+    _use(world, daemon, 6.5, 12.4)
+    said = {**OVER, "description": OVER["description"].replace("gpu-watchdog-n1", "gpu-watchdog-2")}
+    world.expect("GPUMemoryOverLimit", "restart", (OVER_LABELS, said))
+
+
+@scenario("GPUMemoryOverLimit")
+def over_limit_and_gone(world: World) -> None:
+    """A pod that goes takes its alert along, a bridge's length later."""
+    daemon = world.daemon()
+    _use(world, daemon, 6, 12.4)
+    world.expect("GPUMemoryOverLimit", "fires", (OVER_LABELS, OVER))
+    daemon.story.pods = ()
+    _use(world, daemon, 10, 0.0)
+    world.expect("GPUMemoryOverLimit", "resolves")
+
+
+@scenario("GPUMemoryOverLimit")
+def over_limit_of_a_container(world: World) -> None:
+    """The alert names the container, also of a rule whose name would end a string; without a cluster no watchdog."""
+    main = container("main", "1Gi", of="u1")
+    rules = policy(replace(NOTEBOOKS, name='each "own" \\', account="container"))
+    daemon = world.daemon(under=rules, pods=(trainer(containers=(main,)),))
+    del daemon.target["watchdog_pod"], daemon.target["watchdog_namespace"]
+    for second in world.until(6):
+        daemon.see(runs(second, daemon.story.pods[0], 2 * Gi))
+    said = told(
+        "GPUMemoryOverLimit",
+        OVER["summary"],
+        "Container main of pod a/trainer on node n1 has been above its limit of GPU memory for more than 5 minutes. It "
+        'uses 2GiB. It is allowed 1.52GiB: 1GiB declared, and the allowance. Its rule is each "own" \\. '
+        "It takes memory that others on the card may have been promised. What comes next, and what holds it back: "
+        "gpu-watchdog explain a/trainer",
+    )
+    labels = {**TRAINER, "container": "main", "rule": 'each "own" \\', "severity": "warning"}
+    world.expect("GPUMemoryOverLimit", "fires", (labels, said))
+
+
+@scenario("GPUMemoryOverLimit")
+def over_limit_by_more_than_is_known(world: World) -> None:
+    """A process whose use is not known adds to what is known to be too much: no sum is told."""
+    daemon = world.daemon()
+    uses, processes = [use(101, 20 * Gi), use(102, None)], [process(pid, "u1/main") for pid in (101, 102)]
+    for second in world.until(6):
+        daemon.see(snapshot(uses, processes, second=second))
+    text = OVER["description"].replace("It uses 12.4GiB. It is allowed 10.16GiB", "It is allowed 9.16GiB")
+    world.expect("GPUMemoryOverLimit", "fires", (OVER_LABELS, {**OVER, "description": text}))
+
+
+UNDECLARED = told(
+    "GPUMemoryUndeclared",
+    "Pod a/trainer uses GPU memory, and no declaration holds for it",
+    "Pod a/trainer on node n1 uses 3GiB of GPU memory for which no declaration holds, and has done so for half an "
+    "hour. "
+    "Nothing bounds it: whoever shares the card with it has no protection from it. Its owner should declare what it "
+    "needs, or its "
+    f"rule should have a default. Which declarations were looked at: {EXEC}gpu-watchdog explain a/trainer",
+)
+UNDECLARED_LABELS = {**TRAINER, "severity": "info"}
+
+
+def _run(world: World, daemon: Daemon, minutes: float, pod: Pod, used: int) -> None:
+    daemon.story.pods = (pod,)
+    for second in world.until(minutes):
+        daemon.see(runs(second, pod, used))
+
+
+@scenario("GPUMemoryUndeclared")
+def undeclared(world: World) -> None:
+    """Half an hour of use without a declaration; declaring ends it, and so does ending."""
+    daemon = world.daemon()
+    _run(world, daemon, 2, trainer(), 3 * Gi)
+    world.expect("GPUMemoryUndeclared", "below")
+    silent = trainer(containers=(container("main", of="u1"),))
+    _run(world, daemon, 20, silent, 3 * Gi)
+    restart(world, daemon, 21)
+    # What it was allowed is bridged for 3 minutes, so the half hour begins then.
+    _run(world, daemon, 35, silent, 3 * Gi)
+    world.expect("GPUMemoryUndeclared", "waits")
+    _run(world, daemon, 35.5, silent, 3 * Gi)
+    world.expect("GPUMemoryUndeclared", "fires", (UNDECLARED_LABELS, UNDECLARED))
+    restart(world, daemon, 37)
+    world.expect("GPUMemoryUndeclared", "restart", (UNDECLARED_LABELS, UNDECLARED))
+    _run(world, daemon, 37.5, trainer(), 3 * Gi)
+    world.expect("GPUMemoryUndeclared", "resolves")
+
+
+@scenario("GPUMemoryUndeclared")
+def undeclared_without_use(world: World) -> None:
+    """A pod that is in the list, declares nothing and uses nothing is nobody's concern."""
+    daemon = world.daemon(pods=(trainer(containers=(container("main", of="u1"),)),))
+    for second in world.until(40):
+        daemon.see(runs(second, daemon.story.pods[0], 0, gpu()))
+    world.expect("GPUMemoryUndeclared", "below")
+
+
+MISDECLARED = told(
+    "GPUMemoryMisdeclared",
+    "Node n1: pods declare GPU memory in a way that can't be true",
+    "1 account on node n1 declares an amount of GPU memory that can't be true: more than the cards have, negative, or "
+    "no number. The declaration is ignored and the pod left alone, so that nothing bounds it. Pods for which no "
+    "declaration holds: a/trainer. What is wrong with each stands in the Event GPUMemoryMisdeclared of the "
+    f"pod, and here: {EXEC}gpu-watchdog explain NAMESPACE/NAME",
+)
+
+
+@scenario("GPUMemoryMisdeclared")
+def misdeclared(world: World) -> None:
+    """As much as the card has can be true, a MiB more can't."""
+    labels = {"node": "n1", "severity": "warning"}
+    daemon = world.daemon()
+    card = 80 * Gi
+    _run(world, daemon, 11, trainer(containers=(container("main", str(card), of="u1"),)), 3 * Gi)
+    world.expect("GPUMemoryMisdeclared", "below")
+    wrong = trainer(containers=(container("main", str(card + A_LITTLE), of="u1"),))
+    _run(world, daemon, 14, wrong, 3 * Gi)
+    restart(world, daemon, 15)
+    _run(world, daemon, 21, wrong, 3 * Gi)
+    world.expect("GPUMemoryMisdeclared", "waits")
+    _run(world, daemon, 21.5, wrong, 3 * Gi)
+    world.expect("GPUMemoryMisdeclared", "fires", (labels, MISDECLARED))
+    restart(world, daemon, 22.5)
+    world.expect("GPUMemoryMisdeclared", "restart", (labels, MISDECLARED))
+    _run(world, daemon, 23, trainer(), 3 * Gi)
+    world.expect("GPUMemoryMisdeclared", "resolves")

@@ -1,0 +1,71 @@
+"""Every alert on what the real collector exposes: fires, not one step below, resolves, right over a restart."""
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.monitoring.rules import (
+    scenarios_cards,
+    scenarios_deeds,
+    scenarios_force,
+    scenarios_pods,
+    scenarios_stale,
+    scenarios_watchdog,
+)
+from tests.monitoring.rules.promtool import ALERTS, hold, rules
+from tests.monitoring.rules.scenario import SCENARIOS, Scenario
+from tests.monitoring.rules.world import World
+
+# Who is read here has entered its scenarios.
+MODULES: Final = (
+    scenarios_cards,
+    scenarios_deeds,
+    scenarios_force,
+    scenarios_pods,
+    scenarios_stale,
+    scenarios_watchdog,
+)
+RULES: Final = rules(ALERTS)
+_SILENT: Final = ("below", "waits", "resolves")
+pytestmark = pytest.mark.slow
+
+
+@cache
+def _alone(made: Scenario) -> World:
+    world = World()
+    made(world)
+    return world
+
+
+def _cases() -> list[object]:
+    return [pytest.param(made, id=f"{alert}-{made.__name__}") for alert, made in SCENARIOS]
+
+
+@pytest.mark.parametrize("made", _cases())
+def test_alone(made: Scenario, tmp_path: Path) -> None:
+    """The scenario, with one Prometheus for one cluster, whose series have no label for that."""
+    hold(_alone(made), tmp_path, ALERTS)
+
+
+@pytest.mark.parametrize("made", _cases())
+def test_beside_another_cluster(made: Scenario, tmp_path: Path) -> None:
+    """The same where a healthy cluster beside it has nodes and pods of the same names: nothing is mixed up."""
+    world = World("east", neighbour="west")
+    made(world)
+    hold(world, tmp_path, ALERTS)
+
+
+def test_every_alert_is_held_to_all_of_it() -> None:
+    """Each alert has a scenario in which it fires, does not one step below or before its time, ends, and survives."""
+    shown: dict[str, set[str]] = {rule["alert"]: set() for rule in RULES}
+    for alert, made in SCENARIOS:
+        world = _alone(made)
+        assert {check.alert for check in world.checks} == {alert}, made.__name__
+        assert all(bool(check.alerts) for check in world.checks if check.shows == "fires"), made.__name__
+        assert not any(check.alerts for check in world.checks if check.shows in _SILENT), made.__name__
+        shown[alert] |= {check.shows for check in world.checks}
+    waiting = {rule["alert"] for rule in RULES if rule["for"] != "0s"}
+    for alert, moments in shown.items():
+        assert moments >= {"fires", "below", "resolves", "restart", *(["waits"] if alert in waiting else [])}, alert

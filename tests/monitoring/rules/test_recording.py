@@ -1,0 +1,95 @@
+"""The recording rules on what the real collector exposes: each gives what its name says."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.export.build import killed, trainer_node
+from tests.monitoring.rules.promtool import RECORDING, hold, rules
+from tests.monitoring.rules.world import World
+from tests.worlds import Gi, at
+from watchdog.core.brakes import Brake
+from watchdog.core.plan import Outcome
+
+pytestmark = pytest.mark.slow
+WAY = {"rule": "notebooks", "action": "kill"}
+
+
+def _sum(used: dict[tuple[str, int], int], node: str) -> int:
+    return sum(each for (where, _), each in used.items() if where == node)
+
+
+def _after_a_kill() -> World:
+    """Two nodes: on one a/trainer uses 12.4GiB and is killed, and the series of two daemons of it overlap.
+
+    On the other it was killed before anybody looked.
+    """
+    world = World("east")
+    first, second = world.daemon(), world.daemon("n2")
+    early: tuple[Outcome, ...] = (killed(at=at(0)),)
+    for moment in world.until(5):
+        second.see(trainer_node(4.0, moment), outcomes=early)
+        first.see(trainer_node(12.4, moment))
+        early = ()
+    successor = world.daemon()
+    successor.begin_anew(watchdog_pod="gpu-watchdog-next")
+    for moment in world.until(10):
+        is_now = moment == 390
+        second.see(trainer_node(4.0, moment))
+        began, ended = (killed(reaction_s=0.4),), (killed(at=at(390)),)
+        successor.see(trainer_node(12.4, moment), began=began if is_now else (), outcomes=ended if is_now else ())
+    return world
+
+
+def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
+    """Sums over nodes, pods and namespaces count every card and pod once, also where two daemons have told of it."""
+    world = _after_a_kill()
+    n1, n2 = {"node": "n1"}, {"node": "n2"}
+    trainer = {"namespace": "a", "pod": "trainer"}
+    cards = [({**each, "gpu": f"GPU-{number}"}, number) for each in (n1, n2) for number in (0, 1)]
+    # As `trainer_node` has it: the first card has what the pod uses and 512MiB, the second 2GiB.
+    used = {("n1", 0): int(12.4 * Gi) + Gi // 2, ("n1", 1): 2 * Gi, ("n2", 0): 4 * Gi + Gi // 2, ("n2", 1): 2 * Gi}
+    world.gives(
+        "node_gpu:gpu_watchdog_memory_free:ratio",
+        *((labels, 1 - used[labels["node"], number] / (80 * Gi)) for labels, number in cards),
+    )
+    world.gives(
+        "node_gpu:gpu_watchdog_memory_unattributed:ratio",
+        *((labels, Gi / (80 * Gi) if number == 0 else 0.0) for labels, number in cards),
+    )
+    world.gives("node:gpu_watchdog_memory_total:sum", (n1, 160 * Gi), (n2, 160 * Gi))
+    world.gives("node:gpu_watchdog_memory_used:sum", *((each, _sum(used, each["node"])) for each in (n1, n2)))
+    big, small = ({**each, **trainer} for each in (n1, n2))
+    world.gives("namespace_pod:gpu_watchdog_memory_used:max", (big, int(12.4 * Gi)), (small, 4 * Gi))
+    world.gives("namespace_pod:gpu_watchdog_memory_declared:max", (big, 8 * Gi), (small, 8 * Gi))
+    allowed = 8 * Gi * 102 // 100 + 2 * Gi
+    world.gives(
+        "namespace_pod:gpu_watchdog_memory_over_allowed:ratio",
+        (big, int(12.4 * Gi) / allowed),
+        (small, 4 * Gi / allowed),
+    )
+    world.gives("namespace:gpu_watchdog_memory_used:sum", ({"namespace": "a"}, int(12.4 * Gi) + 4 * Gi))
+    world.gives("namespace:gpu_watchdog_memory_declared:sum", ({"namespace": "a"}, 16 * Gi))
+    verdicts = {"within": 1, "over": 1, "undeclared": 0, "misdeclared": 0, "unknown": 0}
+    world.gives("verdict:gpu_watchdog_accounts:sum", *(({"verdict": each}, n) for each, n in verdicts.items()))
+    hold(world, tmp_path, RECORDING)
+
+
+def test_counters_begin_anew(tmp_path: Path) -> None:
+    """What was done, held back and late in an hour, over a restart at which all counters fall to zero."""
+    world = _after_a_kill()
+    # The window is longer than the world, so the increase of one is extrapolated a little.
+    killed_once = 'rule_action_result:gpu_watchdog_actions:increase1h{action="kill", result="done"}'
+    world.gives(f"count by (cluster, rule, action, result) ({killed_once} > 0.9 < 1.3)", ({**WAY, "result": "done"}, 1))
+    rest = "rule_action_result:gpu_watchdog_actions:increase1h == 0"
+    world.gives(f"count by (cluster, action) ({rest})", ({"action": "kill"}, 4), ({"action": "warn"}, 5))
+    world.gives("count by (cluster) (brake:gpu_watchdog_withheld:increase1h == 0)", ({}, len(Brake)))
+    late = 'node_action:gpu_watchdog_reaction_seconds:p99_1h{action="kill"} > 0.49 < 0.5'
+    world.gives(f"count by (cluster, node) ({late})", ({"node": "n1"}, 1))
+    hold(world, tmp_path, RECORDING)
+
+
+def test_every_record_is_asked_for() -> None:
+    """No recording rule without a test of what it gives."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [each["record"] for each in rules(RECORDING) if each["record"] not in text] == []

@@ -1,0 +1,216 @@
+"""What a Prometheus would have stored of daemons that are scraped every 30 s, and which alerts there should be when.
+
+promtool's clock begins at the Unix epoch, and the hand-made nodes' at T0: their time stamps are moved by that.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Literal
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.export.build import Story, trainer_node
+from tests.worlds import T0
+from watchdog.core.model import Snapshot
+from watchdog.core.plan import CycleReport
+from watchdog.export.exposition import render
+from watchdog.export.metrics import Metrics
+
+STEP_S: Final = 30
+_LONGEST_MIN: Final = 90
+_NAME: Final = re.compile(r"[a-z][a-z0-9_:]*")
+JOB: Final = "gpu-memory-watchdog"
+# What a moment of a scenario shows of its alert: that it is there; that it is not one step below the threshold, or just
+# before `for` is over; that it goes; that it is as it should be after the daemon was started anew.
+Shows = Literal["fires", "below", "waits", "resolves", "restart"]
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """At a moment these alerts of one name fire, each with all its labels and annotations, and no others."""
+
+    at_s: int
+    alert: str
+    shows: Shows
+    alerts: tuple[tuple[Labels, Labels], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """At a moment an expression gives exactly these series."""
+
+    at_s: int
+    expr: str
+    samples: tuple[tuple[str, float], ...]
+
+
+@dataclass(kw_only=True)
+class Daemon:
+    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers.
+
+    `page` is what it answers, where that was recorded somewhere else; at `epoch_s` its world began (Unix time).
+    """
+
+    story: Story
+    target: dict[str, str]
+    metrics: Metrics = field(default_factory=Metrics)
+    is_up: bool = True
+    page: str | None = None
+    epoch_s: float = T0
+    stored: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def see(self, seen: Snapshot, **more: Any) -> CycleReport:
+        """One pass, as the collector gets it; `more` are other fields of the report."""
+        report = self.story.see(seen, **more)
+        self.metrics.update(report)
+        return report
+
+    def begin_anew(self, *, watchdog_pod: str | None = None) -> None:
+        """Another process takes over, which has counted nothing yet; in another pod, if one is named."""
+        self.metrics = Metrics()
+        if watchdog_pod is not None:
+            self.names.clear()
+            self.target = {**self.target, "watchdog_pod": watchdog_pod, "instance": f"{watchdog_pod}:9837"}
+
+
+class World:
+    """Series as they come in, one sample each 30 s; `cluster` is a label of all of them, unless it is empty.
+
+    `neighbour` is another cluster in the same Prometheus, where all is well on nodes and pods of the same names.
+    """
+
+    def __init__(self, cluster: str = "", neighbour: str = "") -> None:
+        self.cluster = cluster
+        self.checks: list[Check] = []
+        self.values: list[Value] = []
+        self._daemons: list[Daemon] = []
+        self._fixed: dict[str, float] = {}
+        self._samples: dict[str, dict[int, str]] = {}
+        self._slot = -1
+        self._neighbour = neighbour
+
+    @property
+    def now_s(self) -> int:
+        """The moment of the last scrape, in seconds from the beginning."""
+        return self._slot * STEP_S
+
+    @property
+    def series(self) -> Mapping[str, str]:
+        """Every series, as promtool takes its values."""
+        beside = _all_well(self._neighbour, self._slot) if self._neighbour else {}
+        return {name: self._values(samples) for name, samples in self._samples.items()} | beside
+
+    def daemon(self, node: str = "n1", **story: Any) -> Daemon:
+        """A daemon that is scraped from now on; `story` is what its `Story` is made of."""
+        pod = f"gpu-watchdog-{node}"
+        own = {"job": JOB, "instance": f"{pod}:9837", "node": node, "watchdog_pod": pod, "watchdog_namespace": JOB}
+        made = Daemon(story=Story(**story), target={**own, "cluster": self.cluster})
+        self._daemons.append(made)
+        return made
+
+    def remove(self, daemon: Daemon) -> None:
+        """Prometheus does not find it any more: its series end."""
+        self._daemons.remove(daemon)
+        self._end(daemon.stored, self._slot + 1)
+
+    def fix(self, name: str, value: float | None, **labels: str) -> None:
+        """A series of another exporter that has this value from now on; None: it ends."""
+        series = _series(name, {**labels, "cluster": self.cluster})
+        if value is None:
+            del self._fixed[series]
+            self._end({series}, self._slot + 1)
+        else:
+            self._fixed[series] = value
+
+    def until(self, minutes: float) -> Iterator[int]:
+        """Each moment up to this one; what is done in the body of the loop is scraped right after it."""
+        assert self.now_s < minutes * 60, "no time passes"
+        while self.now_s < minutes * 60:
+            self._slot += 1
+            yield self.now_s
+            self._scrape()
+
+    def expect(self, alert: str, shows: Shows, *alerts: tuple[Labels, Labels]) -> None:
+        """Say which alerts of a name fire now; labels go without those that all of them have."""
+        common = {"cluster": self.cluster} if self.cluster else {}
+        made = tuple(({**common, **labels}, annotations) for labels, annotations in alerts)
+        self.checks.append(Check(at_s=self.now_s, alert=alert, shows=shows, alerts=made))
+
+    def gives(self, expr: str, *samples: tuple[Labels, float]) -> None:
+        """Say what an expression gives now; where it is a name alone, its samples have that name."""
+        name = expr if _NAME.fullmatch(expr) else ""
+        made = tuple((_series(name, {**labels, "cluster": self.cluster}), value) for labels, value in samples)
+        self.values.append(Value(at_s=self.now_s, expr=expr, samples=made))
+
+    def _scrape(self) -> None:
+        for series, value in self._fixed.items():
+            self._store(series, value)
+        for daemon in self._daemons:
+            found = dict(_exposed(daemon)) if daemon.is_up else {}
+            self._end(daemon.stored - found.keys() - {_series("up", daemon.target)}, self._slot)
+            for series, value in found.items():
+                self._store(series, value)
+            self._store(_series("up", daemon.target), float(daemon.is_up))
+            daemon.stored = {*found, _series("up", daemon.target)}
+
+    def _store(self, series: str, value: float) -> None:
+        self._samples.setdefault(series, {})[self._slot] = f"{value:.6f}".rstrip("0").rstrip(".")
+
+    def _end(self, names: set[str], slot: int) -> None:
+        """What a scrape does not find any more gets Prometheus's mark for that: it does not linger."""
+        for name in names:
+            self._samples[name][slot] = "stale"
+
+    def _values(self, samples: Mapping[int, str]) -> str:
+        return " ".join(samples.get(slot, "_") for slot in range(self._slot + 1))
+
+
+@cache
+def _of_a_quiet_cluster(name: str) -> Mapping[str, str]:
+    world = World(name)
+    daemons = world.daemon("n1"), world.daemon("n2")
+    for second in world.until(_LONGEST_MIN):
+        for each in daemons:
+            each.see(trainer_node(4.0, second))
+    return world.series
+
+
+def _all_well(cluster: str, slot: int) -> dict[str, str]:
+    """The series of two nodes of another cluster until then, where everybody is within the limit."""
+    assert slot * STEP_S <= _LONGEST_MIN * 60
+    found = _of_a_quiet_cluster(cluster)
+    return {name: " ".join(values.split(" ")[: slot + 1]) for name, values in found.items()}
+
+
+def _exposed(daemon: Daemon) -> Iterator[tuple[str, float]]:
+    """What a scrape finds, by series; the line of each is parsed once."""
+    page = daemon.page if daemon.page is not None else render(daemon.metrics.registry, openmetrics=False).decode()
+    for line in page.splitlines():
+        if line.startswith("gpu_watchdog_"):
+            key, _, value = line.rpartition(" ")
+            if key not in daemon.names:
+                daemon.names[key] = _named(line, daemon.target)
+            yield (
+                daemon.names[key],
+                float(value) - (daemon.epoch_s if "_timestamp_seconds" in key.partition("{")[0] else 0.0),
+            )
+
+
+def _named(line: str, target: Labels) -> str:
+    """The series of a line, with `honor_labels`: the metrics' own labels win over the target's."""
+    (sample,) = (each for family in text_string_to_metric_families(line) for each in family.samples)
+    return _series(sample.name, {**target, **sample.labels})
+
+
+def _series(name: str, labels: Labels) -> str:
+    """A series as PromQL writes it; Prometheus drops labels that are empty."""
+    pairs = (f'{key}="{_quoted(value)}"' for key, value in sorted(labels.items()) if value)
+    return f"{name}{{{','.join(pairs)}}}"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

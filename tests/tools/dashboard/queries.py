@@ -1,0 +1,61 @@
+"""The words of which the dashboard's PromQL is made: selectors by the variables, joins, sums that may be zero."""
+
+from typing import Final
+
+# What a scrape leaves (deploy/prometheus): `node` names the watchdog's node, `cluster` may be missing. A label that is
+# missing matches `.*`, which is what "All" stands for in each of the variables.
+ON_NODES: Final = 'cluster=~"$cluster", node=~"$node"'
+OF_PODS: Final = f'{ON_NODES}, namespace=~"$namespace", pod=~"$pod"'
+JOB: Final = 'job="gpu-memory-watchdog"'
+
+NODE: Final = "cluster, node"
+CARD: Final = "cluster, node, gpu"
+POD: Final = "cluster, node, namespace, pod"
+HOLDER: Final = "cluster, node, namespace, pod, container, gpu"
+ACCOUNT: Final = "cluster, node, namespace, pod, container, gpu, rule"
+DEED: Final = "cluster, node, namespace, pod, container, action, result, rule"
+
+
+def metric(name: str, where: str = ON_NODES, *more: str) -> str:
+    """Select a metric of the watchdog by its name without the prefix."""
+    return f"gpu_watchdog_{name}{{{', '.join((where, *more))}}}"
+
+
+def by(labels: str, name: str, where: str = ON_NODES, *more: str) -> str:
+    """Give one series a set of labels, whichever watchdog pod told it: a restarted daemon is a new `watchdog_pod`."""
+    return f"max by ({labels}) ({metric(name, where, *more)})"
+
+
+def or_none(count: str) -> str:
+    """Count zero where there is nothing to count, but only where a watchdog is there to have counted."""
+    return f"{count} or 0 * count({metric('build_info')})"
+
+
+def counted(labels: str, name: str) -> str:
+    """Count what happened at each step of a graph, by labels; steps at which nothing happened give no bar.
+
+    The rate times the length of the step: `increase` over $__rate_interval, which is longer than a step, would count
+    some of it twice, and over $__interval it would miss what happened between the scrapes at its ends.
+    """
+    return f"sum by ({labels}) (rate({metric(name)}[$__rate_interval])) * $__interval_ms / 1000 > 0"
+
+
+def grown(name: str, *more: str) -> str:
+    """Say how often something was counted in the whole time range. `increase` extrapolates: hence whole numbers."""
+    return f"round(sum(increase({metric(name, ON_NODES, *more)}[$__range])))"
+
+
+def quantile(share: str, labels: str, name: str, over: str = "$__rate_interval") -> str:
+    """Take a quantile of a histogram; no series where nothing was observed, since the comparison drops not-a-number."""
+    buckets = f"sum by ({f'{labels}, le' if labels else 'le'}) (increase({metric(f'{name}_bucket')}[{over}]))"
+    return f"histogram_quantile({share}, {buckets}) >= 0"
+
+
+def titled(per_card: str) -> str:
+    """Give each card's series its index and MIG profile besides its UUID."""
+    shown = "index, profile"
+    return f"({per_card}) * on ({CARD}) group_left ({shown}) {by(f'{CARD}, {shown}', 'gpu_info')}"
+
+
+CARD_TITLE: Final = "{{node}} GPU {{index}} {{profile}}"
+ACCOUNT_TITLE: Final = "{{namespace}}/{{pod}} {{container}} {{gpu}}"

@@ -1,0 +1,1 @@
+"""Tests of `gpu-watchdog top` and of what a shell completes."""

@@ -1,0 +1,182 @@
+"""What shells complete: in a real bash, and by the protocol by which zsh and fish ask."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, trainer
+from tests.rig.command import COMMAND
+from tests.top.build import serving
+from tests.top.session import session
+from tests.worlds import Gi, process, snapshot, use
+from watchdog.cli import main
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import JournalLimits
+from watchdog.export.journal import Journal
+
+_BASH = """
+eval "$(_GPU_WATCHDOG_COMPLETE=bash_source gpu-watchdog)"
+COMP_LINE=$1; COMP_POINT=${#1}; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+compopt() { echo "ask the shell for:" "$@"; }
+_gpu_watchdog_completion gpu-watchdog
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a shell has in its environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPU_WATCHDOG", "COMP_"))}
+    return {**kept, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}", **more}
+
+
+def bash(line: str, **more: str) -> list[str]:
+    """What a bash offers for a line with the cursor at its end."""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", _BASH, "bash", line],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment(**more),
+    )
+    assert done.stderr == ""
+    return done.stdout.split("\n")[:-1]
+
+
+def asked(shell: str, words: Iterable[str], incomplete: str, **more: str) -> str:
+    """What zsh or fish would be told, by the variables that their functions set."""
+    words = ["gpu-watchdog", *words, *([incomplete] if incomplete or shell == "zsh" else [])]
+    count = {"COMP_CWORD": str(len(words) - 1) if shell == "zsh" else incomplete}
+    own = {"_GPU_WATCHDOG_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), **count}
+    done = subprocess.run(
+        [COMMAND], capture_output=True, text=True, check=False, timeout=60, env=environment(**own, **more)
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def two_pods() -> CycleReport:
+    """A node with a/trainer, a/trial and a pod of hostile names."""
+    pods = (
+        trainer(),
+        trainer(name="trial", uid="u2"),
+        hostile_pod(namespace="a"),
+        hostile_pod("u4", "a", "x,y\nplain,z"),
+    )
+    seen = snapshot([use(1, Gi), use(2, Gi)], [process(1, "u1/main"), process(2, "u2/main")])
+    return Story(pods=pods).see(seen)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gpu-watchdog hist", ["history"]),
+        ("gpu-watchdog top --so", ["--sort"]),
+        ("gpu-watchdog top --sort ", ["percent", "used", "declared", "time", "verdict", "name"]),
+        ("gpu-watchdog top --sort v", ["verdict"]),
+        ("gpu-watchdog check conf", ["ask the shell for: -o default", ""]),
+        ("gpu-watchdog replay --policy ", ["ask the shell for: -o default", ""]),
+    ],
+)
+def test_commands_options_values_and_files(line: str, expected: list[str]) -> None:
+    """A bash completes commands, options, the values of an option, and the names of files."""
+    assert bash(line) == expected
+
+
+def test_every_command_has_its_name() -> None:
+    """Every command is offered."""
+    assert set(bash("gpu-watchdog ")) == {name for name, command in main.commands.items() if not command.hidden}
+
+
+def test_pods_of_the_daemon() -> None:
+    """`explain` completes the pods of the daemon that is named; an address with its colons is one word."""
+    with serving(two_pods()) as url:
+        assert bash(f"gpu-watchdog explain --url {url} a/tr") == ["a/trainer", "a/trial"]
+        assert bash(f"gpu-watchdog explain --listen {url.removeprefix('http://')} a/tri") == ["a/trial"]
+        assert bash("gpu-watchdog explain a/trai", GPU_WATCHDOG_URL=url) == ["a/trainer"]
+        assert bash("gpu-watchdog explain b/", GPU_WATCHDOG_URL=url) == [""]
+
+
+def test_hostile_names_are_not_for_a_shell() -> None:
+    """A name that no pod of Kubernetes can have is not offered: a shell would take it apart, or worse."""
+    with serving(two_pods()) as url:
+        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_URL=url) == ["a/trainer", "a/trial"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [("zsh", "plain\na/trainer\n_\nplain\na/trial\n_\n"), ("fish", "plain,a/trainer\nplain,a/trial\n")],
+)
+def test_zsh_and_fish(shell: str, expected: str) -> None:
+    """The other shells are told the same, each in its own form."""
+    with serving(two_pods()) as url:
+        assert asked(shell, ["explain"], "a/tr", GPU_WATCHDOG_URL=url) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shells_get_their_script(shell: str) -> None:
+    """The command prints the function of each shell, by which that asks it."""
+    own = environment(_GPU_WATCHDOG_COMPLETE=f"{shell}_source")
+    done = subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60, env=own)
+    assert "_gpu_watchdog_completion" in done.stdout
+    assert f"_GPU_WATCHDOG_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_the_script_of_bash_is_adapted() -> None:
+    """Our change to the library's function for bash is in it; a new version of the library may need another one."""
+    own = environment(_GPU_WATCHDOG_COMPLETE="bash_source")
+    done = subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60, env=own)
+    assert 'COMP_LINE="${COMP_LINE:0:$COMP_POINT}"' in done.stdout
+
+
+def test_pods_of_a_journal(tmp_path: Path) -> None:
+    """`history --pod` completes the pods that the journal has, which may be gone, and those of the daemon."""
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, JournalLimits(), "n1", {})
+    journal.record(quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
+    journal.close()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        line = f"gpu-watchdog history --journal {path} --pod a/"
+        assert bash(line, GPU_WATCHDOG_LISTEN=away.removeprefix("http://")) == ["a/trainer"]
+    with serving(two_pods()) as url:
+        assert bash(line, GPU_WATCHDOG_LISTEN=url.removeprefix("http://")) == ["a/trainer", "a/trial"]
+
+
+def test_silence_where_nothing_answers(tmp_path: Path) -> None:
+    """Without a daemon and without a journal nothing is offered and nothing is said, at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_LISTEN=listen) == [""]
+        assert bash(f"gpu-watchdog history --journal {tmp_path}/none --pod ", GPU_WATCHDOG_LISTEN=listen) == [""]
+
+
+def test_a_daemon_that_hangs_is_not_waited_for() -> None:
+    """Whoever pressed the Tab key gets the line back after a moment, also where nothing answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began_s = time.monotonic()
+        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_URL=f"http://127.0.0.1:{silent.getsockname()[1]}") == [""]
+        assert time.monotonic() - began_s < 15
+
+
+@pytest.mark.slow
+def test_the_tab_key() -> None:
+    """In an interactive bash the Tab key completes a pod's name, behind an address with colons in it too."""
+    command = ("bash", "--norc", "--noprofile", "-i")
+    path = f"{COMMAND.parent}:{os.environ['PATH']}"
+    with (
+        serving(two_pods()) as url,
+        session(command=command, TERM="dumb", PS1="ready> ", PATH=path) as shell,
+    ):
+        shell.wait(lambda screen: "ready>" in screen.usual)
+        shell.type('eval "$(_GPU_WATCHDOG_COMPLETE=bash_source gpu-watchdog)"; echo do""ne\n')
+        shell.wait(lambda screen: "\ndone" in screen.usual)
+        shell.type(f"gpu-watchdog explain --url {url} a/tra\t")
+        shell.wait(lambda screen: screen.usual.endswith("a/trainer "))

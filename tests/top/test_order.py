@@ -1,0 +1,81 @@
+"""Which accounts are shown, and in which order."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.top.build import account, view
+from tests.worlds import Gi
+from watchdog.top.order import KEYS, Choice, chosen
+from watchdog.top.values import Account, Next, View
+
+
+def node() -> View:
+    """Six accounts, each of another kind, and processes of no pod."""
+    accounts = (
+        account("calm", used=2 * Gi),
+        account("over", used=9 * Gi, verdict="over", next=Next(do="kill", due_s=5.0)),
+        account("held", used=12 * Gi, verdict="over", next=Next(do="kill", held="protected")),
+        account("blind", used=None, least=7 * Gi, verdict="unknown"),
+        account("free", used=20 * Gi, verdict="undeclared", declared=None, allowed=None),
+        account("forbidden", used=Gi, verdict="over", declared=0, allowed=0, next=Next(do="kill", begun=True)),
+    )
+    made = view()
+    assert made.no_pod is not None
+    return replace(made, accounts=accounts)
+
+
+def names(rows: tuple[Account, ...]) -> list[str]:
+    """Their pods; the row of no pod is `-`."""
+    return [row.pod or "-" for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        # At least 7Gi of 8Gi, and something where nothing is allowed, have their place; without a limit there is none.
+        ("percent", ["forbidden", "held", "over", "blind", "calm", "free"]),
+        ("used", ["free", "held", "over", "blind", "calm", "forbidden"]),
+        ("name", ["blind", "calm", "forbidden", "free", "held", "over"]),
+        # What is under way, what comes, what a brake holds for ever, what has nothing to come.
+        ("time", ["forbidden", "over", "held", "free", "blind", "calm"]),
+        ("declared", ["blind", "calm", "held", "over", "forbidden", "free"]),
+        ("verdict", ["forbidden", "held", "over", "blind", "calm", "free"]),
+    ],
+)
+def test_order(sort: str, expected: list[str]) -> None:
+    """Each way to sort, with what is not known or does not apply at the end, and the memory of no pod last."""
+    assert names(chosen(node(), Choice(sort=sort))) == [*expected, "-"]
+
+
+@pytest.mark.parametrize("sort", sorted(KEYS))
+def test_turned_round(sort: str) -> None:
+    """Turned round, the known ones are the other way about; what is not known stays at the end."""
+    forwards, backwards = (names(chosen(node(), Choice(sort=sort, backwards=each)))[:-1] for each in (False, True))
+    unknown = [each.pod for each in node().accounts if KEYS[sort](each) is None]
+    known = [name for name in forwards if name not in unknown]
+    assert backwards == [*reversed(known), *forwards[len(known) :]]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (Choice(sort="name", over=True), ["forbidden", "held", "over"]),
+        (Choice(sort="name", text="NS/C"), ["calm"]),
+        (Choice(sort="name", text="undeclared"), ["free"]),
+        (Choice(sort="name", text="over held"), ["held"]),
+        (Choice(sort="name", text="notebooks", over=True), ["forbidden", "held", "over"]),
+        (Choice(sort="name", text="no pod"), ["-"]),
+        (Choice(sort="name", text="nobody"), []),
+    ],
+)
+def test_filter(choice: Choice, expected: list[str]) -> None:
+    """A filter takes words of the name, the rule and the verdict, in any case; all of them must be there."""
+    assert names(chosen(node(), choice)) == expected
+
+
+def test_the_command_offers_every_order() -> None:
+    """What the option offers is what there is."""
+    from watchdog.cli import SORTS
+
+    assert sorted(SORTS) == sorted(KEYS)

@@ -1,0 +1,86 @@
+"""/metrics of a real daemon in trouble: it never waits for the driver, and a restart takes no alert away."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.rig import Daemon, Node
+from tests.rig.node import GPU
+from tests.stub import GIB, LISTS, MIB, StubDelay
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.test_kill import ended, run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+def test_a_scrape_never_waits_for_the_driver(world_v1: Node) -> None:
+    """While a call into NVML hangs a scrape is as fast as before; soon no GPU answers and nobody's use is claimed."""
+    calm = world_v1.pod("calm", ("main", "1Gi"))
+    world_v1.start(calm, used=512 * MIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(2)
+        assert running.metric("gpu_up", gpu=GPU) == 1
+        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
+        world_v1.write()
+        # Once the driver hangs no pass is finished any more; until it is noticed, the last one still counts.
+        passes = running.metric("cycle_duration_seconds_count")
+        slowest_s = 0.0
+        deadline = time.monotonic() + 40
+        while running.metric("gpu_up", gpu=GPU) == 1:
+            assert time.monotonic() < deadline
+            slowest_s = max(slowest_s, _scrape_s(running))
+            time.sleep(0.05)
+        assert slowest_s < 1.0, "a scrape has waited for something"
+        after = running.metric("cycle_duration_seconds_count")
+        assert passes is not None
+        assert after is not None
+        assert after <= passes + 1
+        assert running.metric("pod_memory_used_bytes", pod="calm") is None
+        assert running.metric("account_over_limit", pod="calm") is None
+        assert running.metric("account_memory_allowed_bytes", pod="calm") is not None
+        assert running.metric("accounts", verdict="unknown") == 1
+        assert running.metric("gpu_memory_total_bytes", gpu=GPU) == 40 * GIB
+        assert running.metric("gpu_memory_used_bytes", gpu=GPU) is None
+
+
+def _scrape_s(running: Daemon) -> float:
+    began = time.monotonic()
+    assert running.get("/metrics")[0] == 200
+    return time.monotonic() - began
+
+
+def test_who_was_killed_is_told_after_a_restart(world_v1: Node) -> None:
+    """A daemon that ends right after a kill leaves it to the next one to tell whom, and when it was."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    labels = {"pod": "hog", "container": "main", "action": "kill", "result": "done", "rule": "shared"}
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait(ended)
+        told = running.metric("pod_last_action_timestamp_seconds", **labels)
+    with run(world_v1, policy) as again:
+        assert again.metric("actions_total", action="kill", result="done") == 0
+        found = again.metric("pod_last_action_timestamp_seconds", **labels)
+        assert told is not None
+        assert found == pytest.approx(told, abs=1.0)
+
+
+def test_a_kill_that_a_crash_cut_off_is_counted_by_the_next_daemon(world_v1: Node) -> None:
+    """`interrupted` stands in the counters of the daemon that finds it: the one that crashed could count nothing."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: tenant.terms)
+        running.process.kill()
+        running.process.wait()
+    world_v1.use(tenant, 512 * MIB)
+    with run(world_v1, policy) as again:
+        again.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        assert again.metric("pod_last_action_timestamp_seconds", pod="hog", result="interrupted") is not None
+        assert tenant.is_alive

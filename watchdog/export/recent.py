@@ -1,0 +1,167 @@
+"""What was done lately: the last deeds, kept in memory, from the very rows that the journal is given.
+
+So a daemon that starts again knows the same from its journal as the one before it did.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from watchdog.core.plan import Result
+from watchdog.export.news import Event
+from watchdog.export.phrases import rfc3339
+
+MOST_DEEDS: Final = 20
+KEPT_S: Final = 86400.0
+# Whatever there are more of: neither do warnings drive out the kills, nor kills the warnings.
+_LEAST_OF_A_KIND: Final = MOST_DEEDS // 2
+_INTENDED: Final = "intended"
+_SIGNALLED: Final = "signalled"
+_ENDED: Final = frozenset({Event.KILL_ENDED.value, Event.EVICT_ENDED.value, Event.EVICT_BLOCKED.value})
+_RELEASED: Final = Event.RELEASED.value
+# Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
+_ALONE: Final = frozenset({Event.WARNED.value, Event.WOULD_ACT.value, Event.KILL_ENDED.value, Event.EVICT_ENDED.value})
+EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A signal that was sent: its name, when (Unix time), and to how many processes (None: not known)."""
+
+    name: str
+    wall_s: float
+    processes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentDeed:
+    """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
+
+    `result` is None while it is under way. `why` is the sentence that told of its beginning, `outcome` that of its
+    latest end. `deed` is the journal's number of it, None where it has none.
+    """
+
+    wall_s: float
+    namespace: str | None
+    pod: str | None
+    uid: str | None
+    container: str | None
+    gpu: str | None
+    do: str
+    scope: str | None
+    rule: str | None
+    step: int | None
+    used: int | None
+    used_at_least: int | None
+    allowed: int | None
+    declared: int | None
+    why: str
+    result: str | None = None
+    reason: str | None = None
+    outcome: str | None = None
+    signals: tuple[Signal, ...] = ()
+    deed: int | None = None
+
+    @property
+    def is_deed(self) -> bool:
+        """Whether somebody was to be hit, which is more than a warning or what would have been done."""
+        return self.do != "warn" and self.result != Result.OBSERVED.value
+
+
+class Recent:
+    """The last deeds, newest first. Only the loop calls `take`; the tuple is replaced whole, so any thread may read."""
+
+    def __init__(self) -> None:
+        self.deeds: tuple[RecentDeed, ...] = ()
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Take in a row of the journal; most tell nothing of a deed."""
+        event, number = row["event"], row.get("deed")
+        if event == _INTENDED or (number is None and event in _ALONE and row.get("do") is not None):
+            self.deeds = _kept((_begun(row), *self.deeds))
+        elif number is not None and event in EVENTS:
+            self.deeds = tuple(_told(each, row) if each.deed == number else each for each in self.deeds)
+
+
+def recent_rows(deeds: Iterable[RecentDeed]) -> list[dict[str, Any]]:
+    """The deeds as the status has them."""
+    return [_json(each) for each in deeds]
+
+
+def _begun(row: Mapping[str, Any]) -> RecentDeed:
+    is_whole = row["event"] != _INTENDED
+    return RecentDeed(
+        wall_s=row["wall_s"],
+        namespace=row.get("namespace"),
+        pod=row.get("pod"),
+        uid=row.get("uid"),
+        container=row.get("container"),
+        gpu=row.get("gpu"),
+        do=str(row.get("do") or ""),
+        scope=row.get("scope"),
+        rule=row.get("rule"),
+        step=row.get("step"),
+        used=row.get("used"),
+        used_at_least=row.get("used_at_least"),
+        allowed=row.get("allowed"),
+        declared=row.get("declared"),
+        why=row["sentence"],
+        result=row.get("result") if is_whole else None,
+        reason=row.get("reason") if is_whole else None,
+        deed=row.get("deed"),
+    )
+
+
+def _told(deed: RecentDeed, row: Mapping[str, Any]) -> RecentDeed:
+    event = row["event"]
+    if event == _SIGNALLED:
+        return replace(deed, signals=(*deed.signals, _signal(row))[-_LEAST_OF_A_KIND:])
+    if event in _ENDED:
+        return replace(deed, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
+    return replace(deed, outcome=row["sentence"]) if event == _RELEASED else deed
+
+
+def _signal(row: Mapping[str, Any]) -> Signal:
+    name, _, keys = str(row.get("detail") or "").partition(" ")
+    try:
+        processes = len(json.loads(keys))
+    except ValueError:  # a list that was too long to be kept whole
+        processes = None
+    return Signal(name=name, wall_s=row["wall_s"], processes=processes)
+
+
+def _kept(deeds: tuple[RecentDeed, ...]) -> tuple[RecentDeed, ...]:
+    """At most so many, the newest of each kind."""
+    newest = deeds[0].wall_s
+    deeds = tuple(each for each in deeds if each.wall_s > newest - KEPT_S)
+    if len(deeds) <= MOST_DEEDS:
+        return deeds
+    # There is one too many: of which kind there are more than half, its oldest goes.
+    is_hit = sum(each.is_deed for each in deeds) > _LEAST_OF_A_KIND
+    last = max(number for number, each in enumerate(deeds) if each.is_deed is is_hit)
+    return (*deeds[:last], *deeds[last + 1 :])
+
+
+def _json(deed: RecentDeed) -> dict[str, Any]:
+    return {
+        "at": rfc3339(deed.wall_s),
+        "namespace": deed.namespace,
+        "pod": deed.pod,
+        "uid": deed.uid,
+        "container": deed.container,
+        "gpu": deed.gpu,
+        "do": deed.do,
+        "scope": deed.scope,
+        "result": deed.result,
+        "reason": deed.reason,
+        "rule": deed.rule,
+        "step": deed.step,
+        "used": deed.used,
+        "used_at_least": deed.used_at_least,
+        "allowed": deed.allowed,
+        "declared": deed.declared,
+        "why": deed.why,
+        "outcome": deed.outcome,
+        "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in deed.signals],
+    }

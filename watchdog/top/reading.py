@@ -1,0 +1,152 @@
+"""From the status of a daemon to what `top` shows. Missing is not known: versions differ."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from watchdog.core.units import parse_percent
+from watchdog.export.phrases import inert
+from watchdog.export.status_read import Part, StatusError
+from watchdog.top.deeds import deeds_of
+from watchdog.top.steps import coming
+from watchdog.top.troubles import force_of, health_of, troubles_of
+from watchdog.top.values import Account, Amount, Card, Process, View
+
+_LONGEST: Final = 600
+
+
+def read_view(document: Mapping[str, Any]) -> View:
+    """What a status says; StatusError where it is no status of a gpu-watchdog."""
+    status = Part(document)
+    labels = {gpu.text("uuid") or "": _label(gpu) for gpu in status.parts("gpus")}
+    accounts = status.parts("accounts")
+    return View(
+        node=_text(status, "node"),
+        at=_text(status, "at"),
+        at_s=status.moment("at"),
+        ago_s=_ago_s(status),
+        mode=_text(status, "mode"),
+        force=force_of(status),
+        cards=_cards(status, labels),
+        accounts=tuple(_account(each, status, labels) for each in accounts),
+        no_pod=_no_pod(status, labels),
+        deeds=deeds_of(status),
+        troubles=troubles_of(status),
+        health=health_of(status),
+        counts=not status.flag("pods_stale") and status.text("maintenance") is None,
+    )
+
+
+def _ago_s(status: Part) -> float:
+    """How long ago the pass was when the daemon answered; 0 where it does not say."""
+    health = status.part("health")
+    return max(health.number("last_pass_ago_s") or 0.0, 0.0) if health is not None else 0.0
+
+
+def _text(part: Part, key: str, limit: int = 253) -> str:
+    return inert(part.text(key) or "", limit)
+
+
+def _label(gpu: Part) -> str:
+    index, gi = gpu.whole("index"), gpu.whole("gi")
+    shown = inert(gpu.text("uuid") or "unknown", 16) if index is None else str(index)
+    return shown if gi is None else f"{shown}/{gi}"
+
+
+def total(amounts: Iterable[int | None]) -> Amount:
+    """A sum, of which parts may not be known."""
+    parts = list(amounts)
+    least = sum(each for each in parts if each is not None)
+    return Amount(known=None if None in parts else least, least=least)
+
+
+def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
+    of_pods = _by_gpu(use for account in status.parts("accounts") for use in account.parts("processes"))
+    of_none = _by_gpu(status.parts("unattributed"))
+    try:
+        free_below = float(parse_percent(status.text("free_below") or "0%"))
+    except ValueError as error:
+        raise StatusError("free_below of its status is not a percentage") from error
+    found = []
+    for gpu in status.parts("gpus"):
+        uuid, memory = gpu.text("uuid") or "", gpu.part("memory") or Part({})
+        whole, used = memory.whole("total"), memory.whole("used")
+        found.append(
+            Card(
+                uuid=inert(uuid),
+                label=labels[uuid],
+                name=" ".join(filter(None, (_text(gpu, "name", 80), _text(gpu, "profile", 40)))),
+                up=gpu.flag("up"),
+                total=whole,
+                used=used,
+                reserved=memory.whole("reserved"),
+                residual=memory.whole("residual"),
+                pods=total(of_pods.get(uuid, ())),
+                no_pod=total(of_none.get(uuid, ())),
+                short=bool(whole) and used is not None and (whole or 0) - used < free_below * (whole or 0),
+            )
+        )
+    return tuple(found)
+
+
+def _by_gpu(uses: Iterable[Part]) -> dict[str, list[int | None]]:
+    found: dict[str, list[int | None]] = {}
+    for use in uses:
+        found.setdefault(use.text("gpu") or "", []).append(use.whole("used"))
+    return found
+
+
+def _account(part: Part, status: Part, labels: Mapping[str, str]) -> Account:
+    gpu, container = part.text("gpu"), part.text("container")
+    used = Amount(known=part.whole("used"), least=part.whole("used_at_least") or 0)
+    first, then = coming(part, status)
+    return Account(
+        key=(part.text("uid") or "", container or "", gpu or ""),
+        namespace=_text(part, "namespace"),
+        pod=_text(part, "pod"),
+        container="unlisted containers" if container == "" else inert(container or ""),
+        card="" if gpu is None else f"GPU {labels.get(gpu) or inert(gpu)}",
+        used=used,
+        declared=part.whole("declared"),
+        declared_by=_text(part, "declared_by"),
+        allowed=part.whole("allowed"),
+        verdict=_text(part, "verdict") or "unknown",
+        rule=_text(part, "rule"),
+        protected=_text(part, "protected", _LONGEST),
+        over_since_s=part.moment("over_since"),
+        next=first,
+        then=then,
+        processes=tuple(_process(use, labels, _text(use, "container")) for use in part.parts("processes")),
+    )
+
+
+def _process(use: Part, labels: Mapping[str, str], where: str) -> Process:
+    gpu = use.text("gpu") or ""
+    card = labels.get(gpu) or inert(gpu) or "unknown"
+    return Process(
+        pid=use.whole("pid") or 0, name=_text(use, "name", 120), where=where, card=card, used=use.whole("used")
+    )
+
+
+def _no_pod(status: Part, labels: Mapping[str, str]) -> Account | None:
+    """A row for the processes of no pod, which is no account of anybody; None: there are none."""
+    uses = status.parts("unattributed")
+    if not uses:
+        return None
+    return Account(
+        key=("", "", ""),
+        namespace="",
+        pod="",
+        container="",
+        card="",
+        used=total(use.whole("used") for use in uses),
+        declared=None,
+        declared_by="",
+        allowed=None,
+        verdict="",
+        rule="",
+        protected="",
+        over_since_s=None,
+        next=None,
+        then=None,
+        processes=tuple(_process(use, labels, _text(use, "reason")) for use in uses),
+    )
