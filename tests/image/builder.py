@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -20,12 +19,19 @@ class Builder:
     """A store of images, with the base in it, and one without a shell. `close` takes it away."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         archive = base_archive()
         bare = folder / "bare.tar"
         without_shell(archive, bare)
         self._import(archive, "localhost/base:1")
         self._import(bare, "localhost/base:without-shell")
+
+    def command(self, *arguments: str) -> list[str]:
+        """How buildah is run on this store; it ends with whoever started it."""
+        # vfs and chroot: neither an overlay nor a container is needed to build, so that it works in a container too,
+        # and no mount is left where the tests are killed. (With --root the variable STORAGE_DRIVER is passed over.)
+        store = ["--storage-driver=vfs", f"--root={self.folder / 'store'}", f"--runroot={self.folder / 'run'}"]
+        return ["setpriv", "--pdeathsig=KILL", "env", "BUILDAH_ISOLATION=chroot", "buildah", *store, *arguments]
 
     def build(
         self,
@@ -37,11 +43,8 @@ class Builder:
     ) -> str:
         """Build the Dockerfile of a checkout, this one, from nothing kept, and give the image's name."""
         name = f"localhost/gpu-watchdog:{tag}"
-        # The machine's own certificates, for whoever gets to the package index through a proxy that has one.
-        mounts = ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
-        flags = ["--format=docker", "--timestamp=0", "--no-cache", "--network=host", *mounts]
         args = ["--build-arg", f"BASE={base}", "--build-arg", f"RUN_BASE={run_base}"]
-        self.buildah("bud", *flags, *args, "-t", name, str(context))
+        self.buildah("bud", *_flags(), *args, "-t", name, str(context))
         return name
 
     def save(self, name: str, archive: Path, called: str) -> None:
@@ -63,19 +66,18 @@ class Builder:
             self.buildah("rm", container)
 
     def close(self) -> None:
-        """Take away all images."""
+        """Take away all images, and what they were made of: 1 GB that pytest would keep for three sessions."""
         self.buildah("rm", "--all")
         self.buildah("rmi", "--all", "--force")
+        for each in ("bare.tar", "base.tar"):
+            (self.folder / each).unlink()
+        shutil.rmtree(self.folder / "store")
 
     def buildah(self, *arguments: str) -> str:
         """Run buildah on this store. Raises AssertionError with what it said."""
-        store = [f"--root={self._folder / 'store'}", f"--runroot={self._folder / 'run'}"]
-        # vfs and chroot: neither an overlay nor a container is needed to build, so that it works in a container too.
-        environment = {**os.environ, "STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
-        command = ["buildah", *store, *arguments]
+        command = self.command(*arguments)
         ended = subprocess.run(
             command,
-            env=environment,
             capture_output=True,
             text=True,
             timeout=_LIMIT_S,
@@ -86,7 +88,13 @@ class Builder:
         return ended.stdout
 
     def _import(self, archive: Path, name: str) -> None:
-        file = self._folder / "Dockerfile"
+        file = self.folder / "Dockerfile"
         file.write_text("FROM scratch\nADD base.tar /\n", encoding="utf-8")
-        shutil.copyfile(archive, self._folder / "base.tar")
-        self.buildah("bud", "--timestamp=0", "-f", str(file), "-t", name, str(self._folder))
+        shutil.copyfile(archive, self.folder / "base.tar")
+        self.buildah("bud", "--timestamp=0", "-f", str(file), "-t", name, str(self.folder))
+
+
+def _flags() -> list[str]:
+    # The machine's own certificates, for whoever gets to the package index through a proxy that has one.
+    mounts = ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
+    return ["--format=docker", "--timestamp=0", "--no-cache", "--network=host", *mounts]

@@ -15,6 +15,7 @@ ALERTS: Final = DEPLOY / "alerts.yaml"
 RECORDING: Final = DEPLOY / "recording.yaml"
 _RECEIVER: Final = "http://alert-receiver.monitoring.svc:8080"
 _TIMES: Final = ("group_wait", "group_interval")
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 Config = dict[str, Any]
 
 
@@ -44,20 +45,26 @@ def with_waits(file: Path, waits: Mapping[str, str]) -> str:
     return yaml.safe_dump(rules, sort_keys=False, width=1000)
 
 
-def sixty_times_as_fast(text: str) -> str:
-    """The text of a rule file whose times are a sixtieth: `for: 5m` is 5 s, `[15m]` is 15 s, 900 s ago is 15 s ago."""
+def told_for_s(name: str) -> int:
+    """For how many seconds an alert tells of a moment: the number of `> time() - 600`."""
+    (expr,) = (rule["expr"] for rule in alerting_rules() if rule["alert"] == name)
+    return int(re.findall(r"> time\(\) - (\d+)", expr)[0])
+
+
+def hurried(text: str, times: int) -> str:
+    """The text of a rule file whose times are a fraction: with 30, `[15m]` is 30 s, and 600 s ago is 20 s ago."""
     rules: Config = yaml.safe_load(text)
     for rule in (each for group in rules["groups"] for each in group["rules"]):
         for key in ("for", "keep_firing_for"):
             if key in rule:
-                rule[key] = _sixtieth(rule[key])
-        rule["expr"] = re.sub(r"\[(\d+[mh])\]", lambda found: f"[{_sixtieth(found[1])}]", rule["expr"])
-        rule["expr"] = re.sub(r"time\(\) - 900", "time() - 15", rule["expr"])
+                rule[key] = _shortened(rule[key], times)
+        expr = re.sub(r"\[(\d+[mh])\]", lambda found: f"[{_shortened(found[1], times)}]", rule["expr"])
+        rule["expr"] = re.sub(r"(?<=time\(\) - )\d+", lambda found: f"{int(found[0]) / times:g}", expr)
     return yaml.safe_dump(rules, sort_keys=False, width=1000)
 
 
-def _sixtieth(duration: str) -> str:
-    return duration.translate({ord("m"): "s", ord("h"): "m"}) if duration[-1] in "mh" else "0s"
+def _shortened(duration: str, times: int) -> str:
+    return f"{int(duration[:-1]) * _UNIT_MS[duration[-1]] // times}ms"
 
 
 def _hurry(route: Config) -> None:
@@ -68,4 +75,4 @@ def _hurry(route: Config) -> None:
         _hurry(each)
 
 
-__all__ = ["ALERTS", "EXAMPLE", "RECORDING", "alerting_rules", "example", "sixty_times_as_fast", "with_waits"]
+__all__ = ["ALERTS", "EXAMPLE", "RECORDING", "alerting_rules", "example", "hurried", "told_for_s", "with_waits"]

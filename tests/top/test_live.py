@@ -162,9 +162,10 @@ def test_an_error_gives_the_terminal_back() -> None:
         assert "RuntimeError: nobody foresaw this" in shown.screen.usual
 
 
-def test_a_terminal_that_goes_away_ends_it(running: Daemon) -> None:
-    """When the window is closed it ends by itself, rather than run on without one."""
-    with session("--url", url(running)) as shown:
+@pytest.mark.parametrize("prefix", [(), ("env", "--ignore-signal=HUP")], ids=["usual", "nohup"])
+def test_a_terminal_that_goes_away_ends_it(running: Daemon, prefix: tuple[str, ...]) -> None:
+    """When the window is closed it ends by itself, also where nohup(1) has it ignore that signal."""
+    with session(command=(*prefix, COMMAND, "top", "--url", url(running))) as shown:
         shown.see("by percent")
         shown.hang_up()
         assert shown.process.wait(timeout=20) == 0

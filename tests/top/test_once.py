@@ -133,10 +133,12 @@ def test_hostile_names_in_a_pipe() -> None:
 
 def test_an_encoding_that_lacks_characters() -> None:
     """Output of another encoding than UTF-8 has bars and names without what it lacks, rather than a traceback."""
-    with serving(Story().see(trainer_node(None))) as url:
+    seen = snapshot([use(101, Gi), use(102, None)], [process(101, "u1/main", name="訓練"), process(102, "u1/main")])
+    with serving(Story().see(seen)) as url:
         done = top("--once", "--url", url, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert (done.returncode, done.stderr) == (0, "")
-    assert ">=3.0Gi" in done.stdout
+    assert ">=1.0Gi" in done.stdout
+    assert "  ??\n" in done.stdout
     assert "≥" not in once(view(Story().see(trainer_node(None))), Choice(), ASCII)
 
 

@@ -11,8 +11,6 @@ from watchdog.top.order import Choice, chosen
 from watchdog.top.steps import long
 from watchdog.top.values import Account, Card, Deed, Process, View
 
-# As long as it takes: a script must find each name whole, on its line and in its column.
-_WIDTH: Final = 10_000
 # What may have spaces in it stands at the end of a line.
 _CARDS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "NO_POD", "UUID", "NAME")
 _ACCOUNTS: Final = ("POD", "CONTAINER", "GPU", "USED", "DECLARED", "ALLOWED", "PERCENT", "VERDICT", "RULE", "NEXT")
@@ -37,8 +35,9 @@ def once(view: View, choice: Choice, signs: Signs) -> str:
 
 
 def _table(titles: tuple[str, ...], body: list[tuple[str, ...]]) -> list[str]:
+    # None of them gives way: a script must find each name whole, on its line and in its column.
     columns = [Column(title=title, right=title in _RIGHT) for title in titles]
-    return table(columns, [[Cell(text or "-") for text in row] for row in body], width=_WIDTH)
+    return table(columns, [[Cell(text or "-") for text in row] for row in body])
 
 
 def _head(view: View) -> Iterator[str]:

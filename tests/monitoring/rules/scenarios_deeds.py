@@ -36,7 +36,7 @@ def _evicting(world: World) -> tuple[Daemon, PlanEntry]:
 
 @scenario("GPUMemoryPodKilled")
 def pod_killed(world: World) -> None:
-    """A kill is told for 15 minutes, also where pod and daemon go meanwhile; what came to nothing is not."""
+    """A kill is told for 10 minutes, also where pod and daemon go meanwhile; what came to nothing is not."""
     daemon = world.daemon()
     _look(world, daemon, 4.5, 12.4)
     vain = (outcome(result=each, at=at(280)) for each in (Result.FAILED, Result.GONE, Result.INTERRUPTED))
@@ -47,9 +47,9 @@ def pod_killed(world: World) -> None:
     daemon.story.pods = ()
     _look(world, daemon, 8, 0.0)
     restart(world, daemon, 9)
-    _look(world, daemon, 20, 0.0)
+    _look(world, daemon, 15, 0.0)
     world.expect("GPUMemoryPodKilled", "restart", (KILLED_LABELS, KILLED))
-    _look(world, daemon, 20.5, 0.0)
+    _look(world, daemon, 15.5, 0.0)
     world.expect("GPUMemoryPodKilled", "resolves")
 
 
@@ -64,7 +64,7 @@ def pod_killed_twice(world: World) -> None:
     labels = dict(KILLED_LABELS)
     said = {**KILLED, "description": KILLED["description"].replace("12.4GiB", "4GiB")}
     world.expect("GPUMemoryPodKilled", "restart", (labels, said))
-    _look(world, daemon, 20.5, 4.0)
+    _look(world, daemon, 15.5, 4.0)
     world.expect("GPUMemoryPodKilled", "resolves")
 
 
@@ -83,7 +83,7 @@ EVICTED = told(
 
 @scenario("GPUMemoryPodEvicted")
 def pod_evicted(world: World) -> None:
-    """An eviction that came about is told for 15 minutes; a kill, or one that is blocked, is not an eviction."""
+    """An eviction that came about is told for 10 minutes; a kill, or one that is blocked, is not an eviction."""
     daemon, due = _evicting(world)
     _look(world, daemon, 5, 12.4, outcome(due, Result.BLOCKED, at=at(10)), killed(at=at(20)))
     world.expect("GPUMemoryPodEvicted", "below")
@@ -91,9 +91,9 @@ def pod_evicted(world: World) -> None:
     world.expect("GPUMemoryPodEvicted", "fires", (EVICTED_LABELS, EVICTED))
     daemon.story.pods = ()
     restart(world, daemon, 7)
-    _look(world, daemon, 20, 0.0)
+    _look(world, daemon, 15, 0.0)
     world.expect("GPUMemoryPodEvicted", "restart", (EVICTED_LABELS, EVICTED))
-    _look(world, daemon, 20.5, 0.0)
+    _look(world, daemon, 15.5, 0.0)
     world.expect("GPUMemoryPodEvicted", "resolves")
 
 

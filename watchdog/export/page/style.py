@@ -39,7 +39,7 @@ STYLE: Final = (
     ".legend{display:flex;flex-wrap:wrap;gap:.05rem .9rem;font-size:.9rem}"
     ".deeds>li,.beside section>ul>li{border-top:1px solid var(--line);padding:.4rem 0}"
     ".deeds p{color:var(--soft);font-size:.9rem}"
-    "dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),1fr));gap:.2rem 2rem;margin:0}"
+    "dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19rem),1fr));gap:.2rem 2rem;margin:0}"
     "dl div{display:grid;grid-template-columns:6.5rem 1fr;gap:.9rem}dt{color:var(--soft)}dd{margin:0}"
     "table{border-collapse:collapse;width:100%}caption{text-align:left;color:var(--soft);font-size:.9rem}"
     "th,td{text-align:left;vertical-align:top;padding:.3rem .7rem .3rem 0;border-top:1px solid var(--line)}"
@@ -58,7 +58,7 @@ STYLE: Final = (
     ".f-residual{fill:var(--residual)}"
     "line{stroke:var(--mark)}line.allowed{stroke-width:4px}line.declared{stroke-width:2px;stroke-dasharray:3 2}"
     "@media(min-width:64rem){main{display:grid;grid-template-columns:minmax(0,3.6fr) minmax(17rem,1fr);gap:0 2rem;"
-    "grid-template-rows:auto 1fr}main>section{grid-column:1}.beside{grid-column:2;grid-row:1/span 2}"
+    "grid-template-rows:auto auto 1fr}main>section{grid-column:1}.beside{grid-column:2;grid-row:1/span 3}"
     "main>.wide{grid-column:1/-1}"
     ".told{grid-template-columns:repeat(auto-fit,minmax(20rem,1fr))}}"
     # On a phone a row is two lines high: the pod in the first, its use and state in the second.

@@ -15,7 +15,7 @@ def wellness(sight: Sight) -> str:
     """The section of the watchdog's own health: a list of what it looks at, with what is wrong in plain words."""
     rows = [*_passes(sight.health), *_inputs(sight), *_self(sight)]
     body = "".join(_row(*row) for row in rows)
-    return section("health", "The watchdog itself", f"<dl>{body}</dl>", "wide")
+    return section("health", "The watchdog itself", f"<dl>{body}</dl>")
 
 
 def _row(title: str, value: str, is_well: bool) -> str:  # noqa: FBT001 - rows are written as tuples

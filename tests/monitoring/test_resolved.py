@@ -1,0 +1,82 @@
+"""What was told of a pod that was killed then is told as over: Alertmanager drops that while another alert silences it.
+
+Prometheus tells the end of an alert again and again, but for 15 minutes alone. That is fixed in Prometheus, so a test
+can't have it in a sixtieth of the time with the real one: here the test tells a real Alertmanager what Prometheus would
+tell it. `python -m tests.monitoring.resolved` does it with the real one in 13 minutes.
+"""
+
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.monitoring.alertmanager import Alertmanager
+from tests.monitoring.notifying import alerting_rules, example, told_for_s
+from tests.monitoring.webhook import Webhook
+from tests.worlds import step
+from watchdog.core.policy import Policy
+
+# resolvedRetention in Prometheus' rules/alerting.go, and likewise in vmalert.
+RETENTION_S: Final = 900
+# --rules.alert.resend-delay, and Prometheus' own evaluation_interval (kube-prometheus has 30 s).
+RESEND_S: Final = 60
+EVALUATION_S: Final = 60
+FASTER: Final = 60
+_KILLS: Final = ("GPUMemoryPodKilled", "GPUMemoryPodEvicted")
+
+
+def _silencing() -> set[str]:
+    """The alerts that silence GPUMemoryOverLimit of a pod for a fixed time: nothing that is seen later ends them."""
+    rule = next(each for each in example("http://127.0.0.1")["inhibit_rules"] if "pod" in each["equal"])
+    (matcher,) = rule["source_matchers"]
+    pattern = re.findall(r'alertname =~ "(.+)"', matcher)[0]
+    found = [each for each in alerting_rules() if re.fullmatch(pattern, each["alert"])]
+    return {each["alert"] for each in found if "unless" not in each["expr"]}
+
+
+def test_the_table_has_every_alert_that_silences_for_a_time() -> None:
+    """Whoever adds another one has to think of what it silences."""
+    assert _silencing() == set(_KILLS)
+
+
+@pytest.mark.parametrize("name", _KILLS)
+def test_the_end_is_still_told_when_nothing_silences_it_any_more(name: str) -> None:
+    """The time for which a deed is told, with all that may come on top, is less than Prometheus tells an end.
+
+    The deed counts from when its memory was seen free, which may be after the pod has come below its limit. That it is
+    told no more is seen an evaluation later. The end is told each minute, at the evaluation after that.
+    """
+    deed_s = step("100%", 0, "kill").grace_s + Policy(sha256="", source="").release_timeout_s
+    assert told_for_s(name) + deed_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _KILLS)
+def test_what_was_told_is_told_as_resolved(name: str, tmp_path: Path) -> None:
+    """A real Alertmanager is told, sixty times as fast, what Prometheus tells of a pod over its limit, then killed.
+
+    It looks five times a second. With what ships it looks at each message: an empty group is dropped within 30 s, and
+    one that begins with an alert that is not new is looked at immediately (aggrGroup.insert in its dispatch).
+    """
+    pod = {"namespace": "team-a-dev", "pod": "trainer", "node": "n1", "severity": "warning"}
+    over, deed = {"alertname": "GPUMemoryOverLimit", **pod}, {"alertname": name, **pod}
+    with Webhook() as webhook, Alertmanager(tmp_path / "alertmanager", example(webhook.url, wait="200ms")) as running:
+        running.send(over)
+        webhook.wait_for("GPUMemoryOverLimit")
+        running.send(deed)
+        webhook.wait_for(name)
+        began = time.monotonic()
+        deed_ends_s = (told_for_s(name) + EVALUATION_S) / FASTER
+        for second in range(RETENTION_S // FASTER + 2):
+            if second >= deed_ends_s:
+                running.send(deed, resolved=True)
+            if second < RETENTION_S / FASTER:
+                running.send(over, resolved=True)
+            time.sleep(max(0.0, began + second + RESEND_S / FASTER - time.monotonic()))
+            if webhook.told("GPUMemoryOverLimit", status="resolved"):
+                break
+        ended = webhook.wait_for(name, status="resolved", limit_s=10)
+        assert webhook.wait_for("GPUMemoryOverLimit", status="resolved", limit_s=10).labels == over
+        assert ended.path == "/team-a"
