@@ -15,7 +15,6 @@ from watchdog.core.model import (
     Gpu,
     Node,
     Now,
-    Owner,
     Place,
     PlaceKind,
     Pod,
@@ -24,6 +23,7 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
+from watchdog.core.owner import Owner
 from watchdog.core.plan import Conditions, Plan
 from watchdog.core.policy import Allowance, Declaration, Do, Mark, Policy, Rule, Scope, Step
 

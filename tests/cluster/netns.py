@@ -49,7 +49,13 @@ for round in 1 2 3 4 5; do
   for pid in $(find /sys/fs/cgroup -path '*/{name}/*' -name cgroup.procs -exec cat {{}} +); do kill -9 "$pid"; done
   sleep 0.2
 done
-find /sys/fs/cgroup -depth -type d \\( -name '{name}' -o -path '*/{name}/*' \\) -exec rmdir {{}} ';'
+# A cgroup is busy until the last of its processes has been reaped.
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  left=$(find /sys/fs/cgroup -type d -name '{name}')
+  [ -z "$left" ] && break
+  find /sys/fs/cgroup -depth -type d \\( -name '{name}' -o -path '*/{name}/*' \\) -exec rmdir {{}} ';'
+  sleep 0.2
+done
 """
 
 

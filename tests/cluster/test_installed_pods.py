@@ -14,7 +14,7 @@ from tests.cluster.installed_policy import KILL, policy_text
 from tests.cluster.kubelet import static_pods
 from tests.cluster.node import NODE, Cluster
 from tests.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
-from tests.cluster.test_installed import killed, status_of
+from tests.cluster.test_installed import killed, status_of, untouched
 from tests.cluster.workloads import DECLARED
 from tests.stub import GIB, MIB
 
@@ -86,8 +86,8 @@ def test_a_sidecar_is_killed_and_restarts_alone(watchdog: Installed, tenants: st
     sidecar = {**container("side", "term=ignore", OVER, memory=DECLARED), "restartPolicy": "Always"}
     made = pod("pair", container("main", "term=ignore", f"gpu={512 * MIB}", memory=DECLARED), initContainers=[sidecar])
     watchdog.cluster.pods.create(made, tenants)
-    found = watchdog.cluster.pods.wait("pair", lambda of: killed(of, "side"), tenants)
-    assert status_of(found, "main")["restartCount"] == 0
+    watchdog.cluster.pods.wait("pair", lambda of: killed(of, "side"), tenants)
+    assert untouched(watchdog.cluster, tenants, "pair", "main")
 
 
 def test_shared_processes_are_told_apart_by_their_container(watchdog: Installed, tenants: str) -> None:
@@ -104,11 +104,11 @@ def test_shared_processes_are_told_apart_by_their_container(watchdog: Installed,
     neighbours = {pid for pid, path in before.items() if path.endswith(ids["beside"])}
     assert inner_pid(sandbox) == 1
     assert len(neighbours) == 2
-    found = pods.wait("shared", lambda of: killed(of, "main"), tenants)
+    pods.wait("shared", lambda of: killed(of, "main"), tenants)
     after = members(watchdog.cluster, uid)
     assert sandbox in after
     assert neighbours <= after.keys()
-    assert status_of(found, "beside")["restartCount"] == 0
+    assert untouched(watchdog.cluster, tenants, "shared", "beside")
     assert not [pid for pid, path in after.items() if path.endswith(ids["main"])]
 
 

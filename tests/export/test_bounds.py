@@ -10,7 +10,7 @@ from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.findings import Verdict
 from watchdog.core.model import Pod, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.export.bounds import used_at_most
+from watchdog.export.bounds import Bounds
 
 TWO: tuple[Pod, ...] = (trainer(uid="u1"), trainer(uid="u2", name="other", containers=(container("main", of="u2"),)))
 
@@ -26,7 +26,7 @@ def seen(first: int | None, second: int | None, host: int | None, counter: int |
 
 def most(report: CycleReport, uid: str = "u1") -> int | None:
     """What that pod uses at most, in Gi."""
-    bound = next(used_at_most(each, report) for each in report.assessments if each.account.uid == uid)
+    bound = next(Bounds.of(report).used_at_most(each) for each in report.assessments if each.account.uid == uid)
     return None if bound is None else bound // Gi
 
 
@@ -50,10 +50,8 @@ def test_without_a_counter_there_is_no_bound() -> None:
     """Nor where NVML does not answer at all: what the counter said before is no bound now."""
     assert most(seen(None, 5, 4, None)) is None
     assert most(seen(None, 5, 4, 30, blind=True)) is None
-    assert (
-        used_at_most(seen(None, 5, 4, 30).assessments[0], replace(seen(None, 5, 4, 30), snapshot=snapshot((), (), ())))
-        is None
-    )
+    report = seen(None, 5, 4, 30)
+    assert Bounds.of(replace(report, snapshot=snapshot((), (), ()))).used_at_most(report.assessments[0]) is None
 
 
 def test_a_counter_that_is_behind_never_takes_what_is_known() -> None:
@@ -95,7 +93,7 @@ def test_the_bound_holds(first: int, second: int, host: int, silent: set[str]) -
     shown = {name: None if name in silent else amount for name, amount in told.items()}
     report = seen(shown["u1"], shown["u2"], shown["host"], first + second + host + 1)
     for each in report.assessments:
-        bound = used_at_most(each, report)
+        bound = Bounds.of(report).used_at_most(each)
         assert (bound is None) is (each.account.uid not in silent)
         assert bound is None or told[each.account.uid] * Gi <= bound
 
@@ -110,4 +108,4 @@ def test_nobody_is_acted_on_by_a_bound() -> None:
     report = Story(under=under).see(silent)
     (found,) = report.assessments
     assert (found.verdict, report.plan.entries) == (Verdict.UNKNOWN, ())
-    assert used_at_most(found, report) == 79 * Gi
+    assert Bounds.of(report).used_at_most(found) == 79 * Gi

@@ -13,6 +13,7 @@ from watchdog.core.model import Gap, GapReason, Now, PodList
 from watchdog.export.board import Board
 from watchdog.export.health import Durations, Health, api_state, health_row
 from watchdog.export.metrics import Metrics
+from watchdog.export.phrases import rfc3339
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_before_the_first_pass_nothing_of_it_is_known(board: Board, clock: Clock
     clock.second = 2
     row = health_row(board.standing())
     assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ["no pass has finished yet"], 2)
-    unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error")
+    unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error", "hangs_since")
     assert [row[key] for key in unknown] == [None] * len(unknown)
     assert (row["passes"], row["journal"], row["policy_ok"]) == (0, "ok", True)
 
@@ -69,6 +70,19 @@ def test_while_a_pass_hangs_the_answer_says_how_long(board: Board, clock: Clock)
     row = health_row(board.standing())
     assert (row["last_pass_s"], row["last_pass_ago_s"], row["passes"], row["ready"]) == (0.006, 45, 1, False)
     assert row["unready"] == ["the last pass finished 45s ago: the loop or a call to NVML hangs"]
+
+
+@pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])
+def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: float | None) -> None:
+    """While the loop turns there is no such moment; then it is the end of the last pass, or the daemon's start."""
+    seconds = [0.0]
+    board = Board(Metrics(), 1.0, lambda: at(seconds[0]))
+    if ended is not None:
+        seconds[0] = ended
+        board.publish(quiet())
+    seconds[0] = now
+    row = health_row(board.standing())
+    assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
 def test_since_when_it_is_blind(board: Board) -> None:

@@ -46,6 +46,7 @@ NAMES = {
     "account_memory_declared_bytes": {"namespace", "pod", "container", "gpu", "rule"},
     "account_memory_allowed_bytes": {"namespace", "pod", "container", "gpu", "rule"},
     "account_over_limit": {"namespace", "pod", "container", "gpu", "rule"},
+    "account_verdict": {"namespace", "pod", "container", "gpu", "rule", "verdict"},
     "accounts": {"verdict"},
     "pod_last_action_timestamp_seconds": {"namespace", "pod", "container", "action", "result", "rule"},
     "actions_total": {"rule", "action", "result"},
@@ -70,7 +71,8 @@ NAMES = {
 
 def test_names_and_labels_are_the_promised_ones() -> None:
     """Dashboards and alerts of others rely on these names and labels, and on there being no others."""
-    found = after(climbing(9), replace(climbing(10), outcomes=(killed(release_s=1.0),), suspended=("lock",)))
+    pods = (trainer(), trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),)))
+    found = after(climbing(9), replace(climbing(10, pods=pods), outcomes=(killed(release_s=1.0),), suspended=("lock",)))
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)
     for name, labels in NAMES.items():
@@ -162,6 +164,35 @@ def test_undeclared_accounts_have_no_limit_to_be_over() -> None:
         assert series(found, name) == [], name
     assert series(found, "pod_memory_declared_bytes") == []
     assert value(found, "accounts", verdict="undeclared") == 1
+
+
+def test_the_verdict_names_who_is_not_judged() -> None:
+    """Of each account that is neither within nor over the verdict is told, with its labels, and of no other."""
+    odd = trainer(name="odd", uid="u2", containers=(container("main", "-1", of="u2"),))
+    bare = trainer(name="bare", uid="u3", containers=(container("main", of="u3"),))
+    dark = trainer(name="dark", uid="u4", containers=(container("main", "8Gi", of="u4"),))
+    idle = trainer(name="idle", uid="u5", containers=(container("main", of="u5"),))
+    owners = {101: "u1", 103: "u3", 104: "u4", 105: "u5"}
+    uses = [use(101, Gi), use(103, Gi), use(104, None), use(105, 0)]
+    seen = snapshot(uses, [process(pid, f"{uid}/main") for pid, uid in owners.items()])
+    found = after(Story(pods=(trainer(), odd, bare, dark, idle)).see(seen))
+    verdicts = {labels["pod"]: labels for labels in series(found, "account_verdict")}
+    assert {name: labels["verdict"] for name, labels in verdicts.items()} == {
+        "odd": "misdeclared",
+        "bare": "undeclared",
+        "dark": "unknown",
+    }
+    account = {"namespace": "a", "pod": "odd", "container": "", "gpu": "", "rule": "notebooks"}
+    assert value(found, "account_verdict", **account, verdict="misdeclared") == 1
+
+
+def test_a_container_that_the_list_does_not_have_yet_is_unknown() -> None:
+    """What it declares is not known, so its pod, which does declare, is not told to be undeclared."""
+    under = policy(replace(NOTEBOOKS, account="container"))
+    seen = snapshot([use(101, Gi), use(102, Gi)], [process(101, "u1/main"), process(102, "u1/young")])
+    found = after(Story(under=under).see(seen))
+    (labels,) = series(found, "account_verdict")
+    assert (labels["pod"], labels["container"], labels["verdict"]) == ("trainer", "", "unknown")
 
 
 def test_all_verdicts_are_always_counted() -> None:

@@ -58,6 +58,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         Per.PLACE: PODS * 2 * 3,
         Per.POD: PODS,
         Per.ACCOUNT: PODS,
+        Per.UNJUDGED: 0,
         Per.ACTION: len({do for _, do in ways}),
         Per.WAY: len(ways),
         Per.DEED: 0,
@@ -67,6 +68,16 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         suffixes = ("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",)
         number = sum(len(series(found, f"{family.name}{suffix}")) for suffix in suffixes)
         assert number == family.times * there[family.per], family.name
+
+
+def test_an_account_has_one_verdict() -> None:
+    """Where nobody is judged there are as many verdicts as accounts: two pods of one name have one together."""
+    containers = tuple(container(f"c{number}", "-1", of="u1") for number in range(5))
+    pods = tuple(trainer(uid=uid, containers=containers) for uid in ("u1", "u2"))
+    under = policy(replace(NOTEBOOKS, account="container"))
+    found = after(Story(under=under, pods=pods).see(snapshot()))
+    assert value(found, "accounts", verdict="misdeclared") == 10
+    assert sorted(labels["container"] for labels in series(found, "account_verdict")) == [f"c{n}" for n in range(5)]
 
 
 def test_the_sum_over_a_pods_containers_and_gpus_is_the_pods() -> None:

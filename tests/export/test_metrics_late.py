@@ -41,6 +41,8 @@ def test_a_pass_that_is_too_old_claims_nothing_of_use() -> None:
     assert value(found, "account_memory_allowed_bytes", **_ACCOUNT) == 10909216931
     assert value(found, "pod_memory_peak_bytes", **_POD) == value(before, "pod_memory_peak_bytes", **_POD)
     assert (value(found, "accounts", verdict="unknown"), value(found, "accounts", verdict="over")) == (1, 0)
+    assert series(before, "account_verdict") == []
+    assert value(found, "account_verdict", **_ACCOUNT, verdict="unknown") == 1
     assert value(found, "last_cycle_timestamp_seconds") == at(9).wall_s
 
 

@@ -128,7 +128,7 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
         (gpu(0, **DUMB), [use(1, None)], f"unknown of unknown unknown ns/pod-a {DARK}"),
         (
             gpu(used=5 * Gi), [use(1, None), use(2, 2 * Gi)],
-            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a unknown residual 75Gi free",
+            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, by whom is not known unknown residual 75Gi free",
         ),
         (gpu(used=Gi), [use(1, 2 * Gi)], "1Gi of 80Gi (1%) 2Gi ns/pod-a -1Gi residual 79Gi free"),
         (gpu(up=False), [], "Does not answer."),

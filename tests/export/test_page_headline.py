@@ -17,7 +17,7 @@ from watchdog.export.page.headline import Headline, headline
 from watchdog.export.page.standing import standings
 from watchdog.export.page.steps import Level
 
-HANGS = replace(WELL, turns=False, last_pass_ago_s=45.0)
+HANGS = replace(WELL, hangs_since_s=at(9).wall_s, last_pass_ago_s=45.0)
 LOST = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="Unknown Error (code 999); create the pod anew")
 BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 
@@ -44,7 +44,7 @@ def open_breaker(second: float) -> CycleReport:
 
 def early(uptime_s: float, *, turns: bool) -> Health:
     """The health before the first pass."""
-    return Health(version="1", started_s=0.0, uptime_s=uptime_s, ready=False, turns=turns)
+    return Health(version="1", started_s=0.0, uptime_s=uptime_s, ready=False, hangs_since_s=None if turns else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,11 @@ def early(uptime_s: float, *, turns: bool) -> Health:
         (quiet(40), {"recent": (deed(),), "now_s": at(40).wall_s}, "watch",
          "Enforcing. a/trainer was killed 40s ago. Nobody is over."),
         (quiet(40), {"recent": (deed(result="failed", do="evict"), deed()), "now_s": at(40).wall_s}, "watch",
-         "Enforcing. a/trainer was to be evicted 40s ago (2 in the last 15 minutes). Nobody is over."),
+         "Enforcing. a/trainer: eviction failed, begun 40s ago (2 in the last 15 minutes). Nobody is over."),
+        *((quiet(40), {"recent": (deed(result=result, do="evict"),), "now_s": at(40).wall_s}, "watch",
+           f"Enforcing. a/trainer: eviction {ended}, begun 40s ago. Nobody is over.")
+          for result, ended in (("blocked", "is blocked"), ("gone", "was not needed any more"),
+                                ("interrupted", "was interrupted"), (None, "is under way"))),
         (quiet(40), {"recent": (deed(),), "now_s": at(1000).wall_s}, "good", "Enforcing. Nobody is over."),
         (quiet(40), {"recent": (deed(do="warn"), deed(result="observed")), "now_s": at(40).wall_s}, "good",
          "Enforcing. Nobody is over."),
@@ -79,6 +83,14 @@ def early(uptime_s: float, *, turns: bool) -> Health:
          "Enforcing. GPU 0 does not answer. Nobody is over."),
         (quiet(snapshot=trainer_node(4.0, gpus=tuple(gpu(n, up=False) for n in range(5)))), {}, "bad",
          "Enforcing. GPU 0, GPU 1, GPU 2 and 2 more do not answer. Nobody is over."),
+        (quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, listed=False), gpu(1)))), {}, "watch",
+         "Enforcing. What runs on GPU 0 is not known. Nobody is known to be over."),
+        (Story().see(snapshot(gpus=(gpu(0, listed=False), gpu(1)))), {}, "watch",
+         "Enforcing. What runs on GPU 0 is not known. Nobody is known to be over; of 1 account it can't be said."),
+        (quiet(assessments=(), snapshot=trainer_node(4.0, gpus=(gpu(0), gpu(1)), unseen=frozenset({"GPU-1"}))), {},
+         "watch", "Enforcing. What runs on GPU 1 is not known. No pod declares GPU memory or is known to use it."),
+        (Story().see(trainer_node(None)), {}, "watch",
+         "Enforcing. Nobody is known to be over; of 1 account it can't be said."),
         (quiet(pods=PodList(pods=(trainer(),), synced=at(-300))), {}, "bad",
          "The pod list is 5m old: no time counts, and nobody is acted on."),
         (quiet(pods=PodList()), {}, "bad", "The pod list has not come yet: no time counts, and nobody is acted on."),

@@ -14,6 +14,7 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
+from watchdog.export.health import Health
 from watchdog.export.status import status_document
 from watchdog.export.sums import residual_by_gpu, unattributed_by_gpu
 
@@ -23,9 +24,11 @@ EXPECTED = """
             "loaded_at": "2027-01-15T07:59:00.000Z"},
  "gpus": [
   {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null, "up": true,
-   "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456}},
+   "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456},
+   "listed": true, "unattributed": 1073741824},
   {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null, "up": true,
-   "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368}}],
+   "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368},
+   "listed": true, "unattributed": 0}],
  "accounts": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "gpu": null, "used": 13314398617,
    "used_at_least": 13314398617, "used_at_most": null, "declared": 8589934592, "declared_by": "veriff.com/gpu-memory",
@@ -110,6 +113,24 @@ def test_a_gpu_whose_processes_are_not_known_has_no_unattributed_bytes() -> None
     """What could not be listed is unknown, also where the rest that is remembered would add up."""
     report = Story(pods=()).see(snapshot([use(5, Gi)], [process(5, None)], [gpu(0, listed=False), gpu(1)]))
     assert unattributed_by_gpu(report) == {"GPU-0": None, "GPU-1": 0}
+    rows = status_document(report)["gpus"]
+    assert [(row["listed"], row["unattributed"]) for row in rows] == [(False, None), (True, 0)]
+
+
+def test_a_list_that_need_not_be_whole_is_none() -> None:
+    """On WSL a list can come and lack processes: what no pod uses is not known there either."""
+    seen = snapshot([use(5, Gi)], [process(5, None)], [gpu(0), gpu(1)], unseen=frozenset({"GPU-0"}))
+    rows = status_document(Story(pods=()).see(seen))["gpus"]
+    assert [(row["listed"], row["unattributed"]) for row in rows] == [(False, None), (True, 0)]
+
+
+def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
+    """Each sentence of the plan says that nothing is done until a pass ends."""
+    health = Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(9).wall_s)
+    document = status_document(climbing(9), (), health)
+    assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
+    assert document["plan"]
+    assert all("until one does nothing is done" in each["sentence"] for each in document["plan"])
 
 
 def test_mig_instances_are_rows_with_their_parent() -> None:

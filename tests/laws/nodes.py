@@ -34,7 +34,6 @@ from watchdog.core.model import (
     ContainerKind,
     Gpu,
     Node,
-    Owner,
     Place,
     PlaceKind,
     Pod,
@@ -42,6 +41,7 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
+from watchdog.core.owner import Owner
 from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Step, Unless
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")

@@ -5,16 +5,12 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import yaml
-
-from tests.cluster.network import free_port
-from tests.cluster.processes import Server
-from tests.monitoring.asking import ask, ask_json, is_ready
+from tests.monitoring.asking import ask, ask_json
 from tests.monitoring.programs import find
+from tests.monitoring.served import Config, Served
 
-Config = dict[str, Any]
 _FLAGS: Final = (
     # No peers: it would look for a private address of this machine and fail where there is none.
     "--cluster.listen-address=",
@@ -22,46 +18,12 @@ _FLAGS: Final = (
 )
 
 
-class Alertmanager:
+class Alertmanager(Served):
     """A context manager: it is ready inside, and gone after it."""
 
     def __init__(self, folder: Path, config: Config | str) -> None:
         """`folder` gets configuration, log and data; `config` is a configuration or its text."""
-        self.port = free_port()
-        self.file = folder / "alertmanager.yaml"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._write(config)
-        command = [
-            str(find("alertmanager")),
-            f"--config.file={self.file}",
-            f"--storage.path={folder / 'data'}",
-            f"--web.listen-address={self.address}",
-            *_FLAGS,
-        ]
-        log = folder / "alertmanager.log"
-        self.server = Server("alertmanager", command, log=log, environment={"HOME": str(folder)})
-
-    def __enter__(self) -> Self:
-        try:
-            self.server.start()
-            self.server.wait_for(lambda: is_ready(self.port))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.stop(hard=True)
-
-    @property
-    def address(self) -> str:
-        """Where it listens, `HOST:PORT`."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The same, as a URL."""
-        return f"http://{self.address}"
+        super().__init__("alertmanager", folder, config, f"--storage.path={folder / 'data'}", *_FLAGS)
 
     def send(self, *alerts: Mapping[str, str], resolved: bool = False) -> None:
         """Send alerts as Prometheus does, each by its labels; `resolved`: they have ended now."""
@@ -76,19 +38,9 @@ class Alertmanager:
         found: list[dict[str, Any]] = ask_json(self.port, "GET", "/api/v2/alerts")
         return found
 
-    def reload(self, config: Config | str | None = None) -> None:
-        """Read the configuration again, or another one. Raises RefusedError where it has a mistake."""
-        if config is not None:
-            self._write(config)
-        ask(self.port, "POST", "/-/reload")
-
     def amtool(self, *arguments: str) -> Any:
         """What `amtool --output=json` says of this Alertmanager."""
         return json.loads(amtool(f"--alertmanager.url={self.url}", "--output=json", *arguments).stdout)
-
-    def _write(self, config: Config | str) -> None:
-        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False)
-        self.file.write_text(text, encoding="utf-8")
 
 
 def amtool(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:

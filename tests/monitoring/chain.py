@@ -58,12 +58,13 @@ class Pace:
     wait: str | None = "1s"
     waits: Mapping[str, str] = field(default_factory=dict)
     times: int = 1  # the rules' times are so many times as short
+    resend: str = "1s"  # how often Prometheus tells the same again
 
 
 _LIFE_S: Final = 300.0  # of a process of tests/rig
 # What ships, and what kube-prometheus evaluates by; only the five minutes of GPUMemoryOverLimit are tried in the tests
 # with less.
-AS_SHIPPED: Final = Pace(scrape="15s", evaluate="30s", wait=None)
+AS_SHIPPED: Final = Pace(scrape="15s", evaluate="30s", wait=None, resend="1m")
 QUICK: Final = Pace(waits={"GPUMemoryOverLimit": "1s"})
 # GPUMemoryOverLimit waits 10 s, so that a kill that takes its time on a busy machine comes first, and is over again
 # within the 20 s for which a kill is told.
@@ -139,7 +140,7 @@ def chain(folder: Path, pace: Pace = QUICK) -> Iterator[Chain]:
         notified = example(webhook.url, wait=pace.wait)
         alertmanager = stack.enter_context(Alertmanager(folder / "alertmanager", notified))
         config = _configuration(folder, pace, dog, alertmanager)
-        prometheus = stack.enter_context(Prometheus(folder / "prometheus", config))
+        prometheus = stack.enter_context(Prometheus(folder / "prometheus", config, resend=pace.resend))
         prometheus.wait_for("gpu_watchdog_enforcing == 1", 120)
         yield Chain(world=world, daemon=dog, prometheus=prometheus, alertmanager=alertmanager, webhook=webhook)
 

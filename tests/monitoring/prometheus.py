@@ -6,18 +6,13 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import yaml
-
-from tests.cluster.network import free_port
-from tests.cluster.processes import Server
-from tests.monitoring.asking import ask, ask_json, is_ready, wait_for
-from tests.monitoring.programs import find
+from tests.monitoring.asking import ask_json, wait_for
+from tests.monitoring.served import Config, Served
 
 INTERVAL: Final = "200ms"
 _LIMIT_S: Final = 60.0
-Config = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,51 +81,19 @@ def configuration(
     return made
 
 
-class Prometheus:
+class Prometheus(Served):
     """A context manager: it is ready inside, and gone after it. See `configuration` for what it takes."""
 
-    def __init__(self, folder: Path, config: Config | str, *, flags: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, config: Config | str, *, flags: Sequence[str] = (), resend: str = "1s") -> None:
         """`folder` gets configuration, log and data; `config` is a configuration or its text."""
-        self.port = free_port()
-        self.folder = folder
-        self.file = folder / "prometheus.yaml"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._write(config)
-        command = [
-            str(find("prometheus")),
-            f"--config.file={self.file}",
+        own = (
             f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address={self.address}",
             "--web.enable-lifecycle",
             "--web.enable-admin-api",
-            # Resent each second, as often as rules are evaluated here: the default is for evaluations each minute.
-            "--rules.alert.resend-delay=1s",
-            *flags,
-        ]
-        self.server = Server("prometheus", command, log=folder / "prometheus.log", environment={"HOME": str(folder)})
-
-    def __enter__(self) -> Self:
-        try:
-            self.server.start()
-            self.server.wait_for(lambda: is_ready(self.port))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # SIGKILL: its data goes with the test.
-        self.server.stop(hard=True)
-
-    @property
-    def address(self) -> str:
-        """Where it listens, `HOST:PORT`."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The same, as a URL."""
-        return f"http://{self.address}"
+            # Resent each second, as often as rules are evaluated here: the default, 1m, is for evaluations each minute.
+            f"--rules.alert.resend-delay={resend}",
+        )
+        super().__init__("prometheus", folder, config, *own, *flags)
 
     def api(self, path: str, **parameters: str | float) -> Any:
         """The `data` of /api/v1/PATH. Raises RefusedError, with what is wrong with a query."""
@@ -190,12 +153,6 @@ class Prometheus:
         found: list[dict[str, Any]] = self.api("targets")["activeTargets"]
         return found
 
-    def reload(self, config: Config | str | None = None) -> None:
-        """Read the configuration again, or another one. Raises RefusedError where it has a mistake."""
-        if config is not None:
-            self._write(config)
-        ask(self.port, "POST", "/-/reload")
-
     def wait_for(self, expr: str, limit_s: float = _LIMIT_S) -> list[Sample]:
         """Wait until an expression gives something."""
         return wait_for(lambda: self.query(expr), lambda: f"{expr}\n{self.trouble()}", limit_s)
@@ -213,10 +170,6 @@ class Prometheus:
         down = [f"{each['scrapeUrl']}: {each['lastError']}" for each in self.targets() if each["health"] != "up"]
         bad = [f"{each['name']}: {each['lastError']}" for each in self.rules() if each["health"] == "err"]
         return "\n".join([*down, *bad, self.server.tail()])
-
-    def _write(self, config: Config | str) -> None:
-        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False)
-        self.file.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -93,6 +93,7 @@ def test_the_overview_is_right(viewer: Viewer) -> None:
         "Nodes that enforce": 1,
         "Told to enforce, and not": 1,
         "Over now": 4,
+        "Not known": 0,
         "Pods killed": 1,
         "Breakers open": 0,
         "Cards lost": 0,

@@ -148,7 +148,8 @@ def test_every_metric_has_its_place() -> None:
     asked = " ".join(queries())
     unasked = {family.name for family in metrics.collect() if family.name not in asked}
     # Events need the API; the dashboard's other numbers of a pod are those of its accounts.
-    assert unasked == {"gpu_watchdog_events", "gpu_watchdog_pod_memory_used_bytes"}
+    of_pods = {f"gpu_watchdog_pod_memory_{each}_bytes" for each in ("used", "declared")}
+    assert unasked == {"gpu_watchdog_events", *of_pods}
 
 
 @pytest.mark.parametrize("query", sorted(set(queries())))

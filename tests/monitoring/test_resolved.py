@@ -57,8 +57,8 @@ def test_the_end_is_still_told_when_nothing_silences_it_any_more(name: str) -> N
 def test_what_was_told_is_told_as_resolved(name: str, tmp_path: Path) -> None:
     """A real Alertmanager is told, sixty times as fast, what Prometheus tells of a pod over its limit, then killed.
 
-    It looks five times a second. With what ships it looks at each message: an empty group is dropped within 30 s, and
-    one that begins with an alert that is not new is looked at immediately (aggrGroup.insert in its dispatch).
+    It looks five times a second, so nothing waits in its group until it is silenced no more. With what ships that is so
+    where an empty group was dropped, each 30 s: a new one looks at an old alert at once (aggrGroup.insert in dispatch).
     """
     pod = {"namespace": "team-a-dev", "pod": "trainer", "node": "n1", "severity": "warning"}
     over, deed = {"alertname": "GPUMemoryOverLimit", **pod}, {"alertname": name, **pod}

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from tests.soak.clock import Clock
-from watchdog.core.model import Container, Now, Owner, Pod, PodList
+from watchdog.core.model import Container, Now, Pod, PodList
+from watchdog.core.owner import Owner
 
 Mi: Final = 2**20
 Gi: Final = 2**30

@@ -30,6 +30,7 @@ _EACH: Final[Mapping[Per, str]] = {
     Per.PLACE: "container and GPU that it is on",
     Per.POD: "pod that uses or declares GPU memory",
     Per.ACCOUNT: "account of such a pod",
+    Per.UNJUDGED: "account of these that is neither within nor over",
     Per.ACTION: "kind of step in the policy",
     Per.WAY: "rule, and kind of step in it",
     Per.DEED: f"way in which a pod was acted on lately, at most {MOST}",
@@ -55,7 +56,7 @@ def metrics_reference() -> str:
 
 
 def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
-    """How many series a node has: no MIG, no API, each pod one account and one container on one GPU, nothing done."""
+    """How many series a node has: no MIG, no API, a judged account and a container on a GPU each pod, nothing done."""
     ways = {(rule.name, step.do) for rule in policy.rules for step in rule.steps}
     there = {
         Per.NODE: 1,
@@ -64,6 +65,7 @@ def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
         Per.PLACE: pods,
         Per.POD: pods,
         Per.ACCOUNT: pods,
+        Per.UNJUDGED: 0,
         Per.ACTION: len({do for _, do in ways}),
         Per.WAY: len(ways),
         Per.DEED: 0,

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pynvml
 import pytest
 
+from tests.export.page_reader import Read
 from tests.rig import Node
 from tests.rig.command import COMMAND, Daemon, daemon, free_port
 from tests.rig.node import GPU
@@ -198,6 +199,30 @@ def test_the_daemon_goes_on_and_acts_on_nobody(play: Play) -> None:
         assert play.machine.why in text
         assert running.metric("actions_total", action="kill", result="done") in (None, 0)
     assert all(tenant.is_alive for pod in play.world.pods for each in pod.containers for tenant in each.tenants)
+
+
+@pytest.mark.slow
+def test_the_page_and_top_say_what_is_not_known(play: Play) -> None:
+    """Nobody reads that nothing runs there: not in the first sentence, nor at the card, nor in `top`."""
+    options = ("--policy", play.policy, "--pods", play.world.pods_file, "--journal", play.world.journal)
+    with daemon(play.world.root, play.world.stub_file, *options, prefix=play.prefix) as running:
+        running.wait_passes(1)
+        page = Read(running.get("/?still")[1])
+        top = play.ask("top", "--once", "--url", f"http://127.0.0.1:{running.port}").stdout
+        (card,) = running.status()["gpus"]
+    is_listed = play.machine.shows is _silent
+    assert card["listed"] is is_listed
+    assert (card["unattributed"] is None) is not is_listed
+    dark = "What runs on GPU 0 is not known"
+    told = page.text()
+    assert "Nobody is known to be over; of" in told
+    assert "in use, by whom is not known" in page.text("gpus")
+    assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
+    for text in (told, page.text("unattributed"), page.text("accounts"), top):
+        assert (dark in text) is not is_listed
+    assert "None." not in page.text("unattributed") or is_listed
+    (line,) = [line.split() for line in top.splitlines() if line.startswith("0 ")]
+    assert (line[line.index(GPU) - 1] == "unknown") is not is_listed
 
 
 def _seen(play: Play, running: Daemon) -> int:

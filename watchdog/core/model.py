@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from watchdog.core.owner import Owner
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
@@ -186,14 +188,6 @@ class Container:
     ids: frozenset[str] = frozenset()
     running: bool = True
     resources: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The controller of a pod, as its own object tells."""
-
-    kind: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from watchdog.enforcement import remedy_on
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
 from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
-from watchdog.export.status_read import Part
+from watchdog.export.status_read import Part, hangs_since
 from watchdog.export.why import account_paragraphs
 from watchdog.export.why_deed import deed_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
@@ -91,7 +91,7 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         accounts=tuple(dict(each.values) for each in accounts),
         plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
         paragraphs=(
-            _idle(status),
+            (*_hanging(status), *_idle(status)),
             *(p for each in accounts for p in account_paragraphs(each, status)),
             deed_sentences(here, status.moment("at") or 0.0, half_done=True),
             _of_node(status),
@@ -119,6 +119,18 @@ def by_journal(
             *(past_sentences(each, last.node, now_s) for each in accounts),
         ),
         past=told(rows, _MOST_LINES),
+    )
+
+
+def _hanging(status: Part) -> Iterator[str]:
+    """That the daemon answers while its loop hangs: nothing that it says is of now."""
+    since, at = hangs_since(status), status.moment("at")
+    if since is None or at is None:
+        return
+    yield f"The watchdog of this node hangs: no pass has ended since {clock_time(since, at)}."
+    yield (
+        f"All that follows is as of {clock_time(at, at)}, and until a pass ends again nobody is killed or evicted. "
+        "Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
     )
 
 

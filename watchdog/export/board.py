@@ -1,5 +1,7 @@
 """The board between the loop and the HTTP threads: the loop swaps values on it, the others only read."""
 
+import gzip
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -8,11 +10,13 @@ from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.export.health import OK, Durations, Health, api_state
+from watchdog.export.kept import Kept
 from watchdog.export.metrics import Metrics, late_after_s
 from watchdog.export.page.kept import PackedPage, Pages
 from watchdog.export.page.sight import Sight
 from watchdog.export.phrases import elapsed_s, inert, span
 from watchdog.export.recent import KEPT_S, RecentDeed
+from watchdog.export.status import status_document
 
 NO_PASS: Final = "no pass has finished yet"
 
@@ -34,6 +38,7 @@ class Check:
 class _Finished:
     report: CycleReport
     at_s: float
+    number: int
 
 
 class Board:
@@ -62,6 +67,7 @@ class Board:
         self._policy_error = ""
         self._blind_since: Now | None = None
         self._pages = Pages(self._sight, lambda: now().boottime_s)
+        self._statuses: Kept[str, bytes] = Kept(lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
         """A pass has finished: this is what is known now."""
@@ -70,7 +76,7 @@ class Board:
         self._durations.add(report.duration_s)
         is_blind = report.snapshot.blind and report.maintenance is None
         self._blind_since = (self._blind_since or report.at) if is_blind else None
-        self._finished = _Finished(report=report, at_s=self._now().boottime_s)
+        self._finished = _Finished(report=report, at_s=self._now().boottime_s, number=self._durations.count)
 
     def set_unready(self, reasons: Iterable[str]) -> None:
         """Say why the daemon is not ready, a line for each reason; none: it is."""
@@ -102,7 +108,22 @@ class Board:
 
     def page(self, *, is_still: bool) -> PackedPage:
         """The status page of this moment; one that is still does not load itself anew."""
-        return self._pages.get(self._durations.count, is_still=is_still)
+        return self._pages.get(self._state(), is_still=is_still)
+
+    def status(self) -> bytes | None:
+        """The JSON of `/api/status`, packed with gzip and made at most once a second; None: no pass has finished."""
+        state, report = self._state(), self.report  # in this order: what is made is never older than the state says
+        return self._statuses.get("status", state, lambda: self._pack(report)) if report is not None else None
+
+    def _pack(self, report: CycleReport) -> bytes:
+        document = json.dumps(status_document(report, self.recent, self.standing()))
+        return gzip.compress(f"{document}\n".encode(), compresslevel=1, mtime=0)
+
+    def _state(self) -> tuple[object, ...]:
+        """What readers are told, apart from what the time alone changes."""
+        finished = self._finished
+        number = finished.number if finished is not None else 0
+        return number, self._unready, self._journal, self._policy_error, self._recent
 
     def _sight(self, is_still: bool) -> Sight:  # noqa: FBT001 - as Pages asks for it
         now, report = self._now(), self.report
@@ -119,13 +140,13 @@ class Board:
     def standing(self) -> Health:
         """How the watchdog itself is."""
         now, finished, unready = self._now(), self._finished, tuple(self._reasons())
+        ended_s = finished.at_s if finished is not None else self._started.boottime_s
         return Health(
             version=__version__,
             started_s=self._started.wall_s,
             uptime_s=elapsed_s(self._started, now),
             ready=not unready,
             unready=unready,
-            turns=self.health().ok,
             last_pass_s=self._durations.last,
             last_pass_ago_s=max(now.boottime_s - finished.at_s, 0.0) if finished is not None else None,
             pass_p99_s=self._durations.p99,
@@ -134,6 +155,7 @@ class Board:
             policy_error=self._policy_error,
             api=api_state(finished.report.pods) if finished is not None else None,
             blind_since_s=self._blind_since.wall_s if self._blind_since is not None else None,
+            hangs_since_s=None if self.health().ok else now.wall_s - (now.boottime_s - ended_s),
         )
 
     def health(self) -> Check:

@@ -2,53 +2,69 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from watchdog.core.findings import Assessment, Reason
+from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport
 
 
-def used_at_most(assessment: Assessment, report: CycleReport) -> int | None:
-    """Bytes that an account uses at most; None where its use is known, or where nothing bounds it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What bounds the accounts of one report: worked out once, so that asking for every account stays cheap.
 
-    On each GPU it can use what is in use there, less what is reserved and what others are known to use. It is for
-    people alone: nobody is acted on by it, and it may be the use of another whose amount is not known either.
+    `known` is what is known to be used on each GPU, by any account or by the host itself; `hiding` are the GPUs on
+    which anybody may use more than is known. Without `gpus` nothing is bounded.
     """
-    gpus = report.snapshot.gpus
-    if assessment.used is not None or not gpus or report.snapshot.blind:
-        return None
-    own: defaultdict[str, int] = defaultdict(int)
-    for use in assessment.uses:
-        own[use.gpu] += use.used or 0
-    others, possible, bound = _others(assessment, report), _possible(assessment, report), 0
-    for gpu in gpus:
-        bound += own[gpu.uuid]
-        if gpu.uuid in possible:
-            if gpu.used is None:
-                return None
-            bound += max(gpu.used - (gpu.reserved or 0) - others[gpu.uuid] - own[gpu.uuid], 0)
-    return bound
 
+    gpus: tuple[Gpu, ...]
+    known: Mapping[str, int]
+    hiding: frozenset[str]
 
-def _possible(assessment: Assessment, report: CycleReport) -> frozenset[str]:
-    """The GPUs on which it may use more than is known."""
-    every = frozenset(gpu.uuid for gpu in report.snapshot.gpus)
-    if assessment.account.gpu is not None:
-        return frozenset({assessment.account.gpu})
-    silent = {use.gpu for use in assessment.uses if use.used is None}
-    hiding = {gpu.uuid for gpu in report.snapshot.gpus if not gpu.listed} | report.snapshot.unseen
-    # Whose pod is not known may be of this one.
-    strange = {use.gpu for use in report.attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
-    return frozenset(silent | hiding | strange) & every or every
+    @classmethod
+    def of(cls, report: CycleReport) -> "Bounds":
+        """The bounds that a report gives."""
+        snapshot, attribution = report.snapshot, report.attribution
+        known: defaultdict[str, int] = defaultdict(int)
+        for use in attribution.attributed:
+            known[use.gpu] += use.used or 0
+        for stray in attribution.unattributed:
+            if stray.reason is Reason.HOST:
+                known[stray.gpu] += stray.used or 0
+        # Whose pod is not known may be of anyone.
+        strange = {use.gpu for use in attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
+        unlisted = {gpu.uuid for gpu in snapshot.gpus if not gpu.listed}
+        return cls(
+            gpus=() if snapshot.blind else snapshot.gpus,
+            known=dict(known),
+            hiding=frozenset(strange | unlisted | snapshot.unseen) & {gpu.uuid for gpu in snapshot.gpus},
+        )
 
+    def used_at_most(self, assessment: Assessment) -> int | None:
+        """Bytes that an account of the report uses at most; None where its use is known, or nothing bounds it.
 
-def _others(assessment: Assessment, report: CycleReport) -> Mapping[str, int]:
-    """What is known to be used by others, by GPU: by other accounts, and by the host itself."""
-    others: defaultdict[str, int] = defaultdict(int)
-    mine = set(assessment.uses)
-    for use in report.attribution.attributed:
-        if use not in mine:
-            others[use.gpu] += use.used or 0
-    for stray in report.attribution.unattributed:
-        if stray.reason is Reason.HOST:
-            others[stray.gpu] += stray.used or 0
-    return others
+        On each GPU it can use what is in use there, less what is reserved and what others are known to use. It is for
+        people alone: nobody is acted on by it, and it may be the use of another whose amount is not known either.
+        """
+        if assessment.used is not None or not self.gpus:
+            return None
+        own: defaultdict[str, int] = defaultdict(int)
+        for use in assessment.uses:
+            own[use.gpu] += use.used or 0
+        possible, bound = self._possible(assessment), 0
+        for gpu in self.gpus:
+            bound += own[gpu.uuid]
+            if possible is None or gpu.uuid in possible:
+                if gpu.used is None:
+                    return None
+                # `known` has the account's own part in it.
+                bound += max(gpu.used - (gpu.reserved or 0) - self.known.get(gpu.uuid, 0), 0)
+        return bound
+
+    def _possible(self, assessment: Assessment) -> frozenset[str] | None:
+        """The GPUs on which it may use more than is known; None: any."""
+        if assessment.account.gpu is not None:
+            return frozenset({assessment.account.gpu})
+        silent = {use.gpu for use in assessment.uses if use.used is None}
+        seen = {gpu.uuid for gpu in self.gpus}
+        return (self.hiding | (silent & seen)) or None

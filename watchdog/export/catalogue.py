@@ -92,6 +92,14 @@ ACCOUNT_OVER: Final = replace(
     name="account_over_limit",
     help="1 over what is allowed, 0 within; absent where that can't be said (undeclared, misdeclared, unknown).",
 )
+ACCOUNT_VERDICT: Final = replace(
+    ACCOUNT_USED,
+    name="account_verdict",
+    help="Always 1: the verdict on an account that is neither within nor over. Unknown too while its container is not "
+    "in the pod list; absent while it declares nothing and uses nothing.",
+    labels=(*_ACCOUNT, "verdict"),
+    per=Per.UNJUDGED,
+)
 ACCOUNTS: Final = Family(
     name="accounts", help="Accounts by their verdict; every verdict is there.", labels=("verdict",), times=len(Verdict)
 )
@@ -120,7 +128,8 @@ WITHHELD: Final = Family(
 )
 LAST_ACTION: Final = Family(
     name="pod_last_action_timestamp_seconds",
-    help="When a pod was last acted on, as Unix time; kept 15 minutes after the pod, and over a restart of the daemon.",
+    help="When a pod was last acted on, as Unix time; kept 15 minutes after the pod. A daemon that starts has of "
+    "earlier ones what was done in the 15 minutes before.",
     labels=("namespace", "pod", "container", "action", "result", "rule"),
     per=Per.DEED,
 )
@@ -201,7 +210,7 @@ SECTIONS: Final = {
     "gpus": (GPU_INFO, GPU_UP, GPU_TOTAL, GPU_USED, GPU_RESERVED, GPU_UNATTRIBUTED, GPU_RESIDUAL),
     "pods": (
         *(CONTAINER_USED, POD_USED, POD_DECLARED, POD_PEAK),
-        *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNTS),
+        *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNTS),
     ),
     "deeds": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (

@@ -70,6 +70,8 @@ def account_families(report: CycleReport) -> Iterator[Metric]:
     yield gauge(of.ACCOUNT_DECLARED, ((key, each.declared) for key, each in found))
     yield gauge(of.ACCOUNT_ALLOWED, ((key, each.allowed) for key, each in found))
     yield gauge(of.ACCOUNT_OVER, ((key, _OVER.get(each.verdict)) for key, each in found))
+    unjudged = ((key, _unjudged(each)) for key, each in found)
+    yield gauge(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
     verdicts = dict.fromkeys(Verdict, 0)
     for assessment in report.assessments:
         verdicts[assessment.verdict] += 1
@@ -102,6 +104,18 @@ def _title(pod: Pod) -> Labels:
 def _account_labels(assessment: Assessment) -> Labels:
     account, rule = assessment.account, assessment.rule
     return (*_title(assessment.pod), account.container or "", account.gpu or "", rule.name if rule is not None else "")
+
+
+def _unjudged(assessment: Assessment) -> Verdict | None:
+    """Why an account is neither within nor over; None where it is one of them, or there is nothing to judge."""
+    if assessment.verdict in _OVER:
+        return None
+    if assessment.account.container == "":
+        # What a container declares that the pod list does not have yet is not known: its pod must not be blamed.
+        return Verdict.UNKNOWN
+    if assessment.verdict is Verdict.UNDECLARED and assessment.used == 0:
+        return None
+    return assessment.verdict
 
 
 def _standing(assessment: Assessment) -> tuple[bool, int, str]:

@@ -46,6 +46,7 @@ class Health:
     `unready` says why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it. `policy_error` has
     the mistakes of a policy file that was refused, empty: it was taken. `api` is `ok`, or what is missing of what the
     API server tells; None: it is not asked. `blind_since` is when NVML last began not to answer.
+    `hangs_since` is when the last pass ended, or the daemon began, while the loop does not turn; None: it turns.
     """
 
     version: str
@@ -53,7 +54,6 @@ class Health:
     uptime_s: float
     ready: bool
     unready: tuple[str, ...] = ()
-    turns: bool = True
     last_pass_s: float | None = None
     last_pass_ago_s: float | None = None
     pass_p99_s: float | None = None
@@ -62,6 +62,12 @@ class Health:
     policy_error: str = ""
     api: str | None = None
     blind_since_s: float | None = None
+    hangs_since_s: float | None = None
+
+    @property
+    def turns(self) -> bool:
+        """Whether passes end, so that what is known is of now."""
+        return self.hangs_since_s is None
 
 
 def api_state(pods: PodList) -> str | None:
@@ -89,6 +95,7 @@ def health_row(health: Health) -> dict[str, Any]:
         "policy_error": inert(health.policy_error, _LONGEST) or None,
         "api": inert(health.api, _LONGEST) if health.api is not None else None,
         "blind_since": rfc3339(health.blind_since_s) if health.blind_since_s is not None else None,
+        "hangs_since": rfc3339(health.hangs_since_s) if health.hangs_since_s is not None else None,
     }
 
 

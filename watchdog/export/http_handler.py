@@ -1,7 +1,7 @@
 """The endpoints: what a request is answered with."""
 
+import gzip
 import io
-import json
 import socket
 import time
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from typing import Any, Final
 from watchdog.export.board import NO_PASS, Board, Check
 from watchdog.export.exposition import scrape, wants_gzip
 from watchdog.export.page import POLICY
-from watchdog.export.status import status_document
 
 _DEADLINE_S: Final = 5.0  # of a connection, from its first byte to its last
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -151,11 +150,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def api(self) -> Answer:
         """The status as JSON."""
-        report = self.board.report
-        if report is None:
+        packed = self.board.status()
+        if packed is None:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, NO_PASS)
-        body = json.dumps(status_document(report, self.board.recent, self.board.standing())).encode() + b"\n"
-        return Answer(status=HTTPStatus.OK, body=body, content_type="application/json")
+        zipped = wants_gzip(self.headers.get("Accept-Encoding", ""))
+        return Answer(
+            status=HTTPStatus.OK,
+            body=packed if zipped else gzip.decompress(packed),
+            content_type="application/json",
+            headers=(("Vary", "Accept-Encoding"), *((("Content-Encoding", "gzip"),) if zipped else ())),
+        )
 
 
 _NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"

@@ -55,27 +55,34 @@ def last_action(outcome: Outcome) -> LastAction:
 
 
 def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[LastAction, ...]:
-    """Both together: of the same labels the later one, and in all no more than MOST."""
+    """Both together: of the same labels the one that comes last, and in all no more than MOST.
+
+    Their stamps don't tell which one that is: between two of them the clock may have been set back.
+    """
     added = tuple(more)
     if not added:
         return before
-    latest = {action.labels: action for action in before}
-    for action in added:
-        known = latest.get(action.labels)
-        if known is None or known.wall_s <= action.wall_s:
-            latest[action.labels] = action
+    latest = {action.labels: action for action in (*before, *added)}
     if len(latest) <= MOST:
         return tuple(latest.values())
     return tuple(sorted(latest.values(), key=lambda action: action.rank, reverse=True)[:MOST])
 
 
 def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastAction, ...]:
-    """Those that still count at a pass: their pods are listed, or have not been gone for long."""
+    """Those that still count at a pass: their pods are listed, or have not been gone for long.
+
+    None is later than the end of the pass: a stamp that is was written by a clock that has been set back since. An
+    alert that asks how long ago it was would hold until the clock gets there.
+    """
     if not actions:
         return ()
-    listed = {pod.uid for pod in report.pods.pods}
-    found = (_age(action, report.at, is_listed=action.uid in listed) for action in actions)
+    listed, ends_s = {pod.uid for pod in report.pods.pods}, report.at.wall_s + report.duration_s
+    found = (_age(_clamped(action, ends_s), report.at, is_listed=action.uid in listed) for action in actions)
     return tuple(action for action in found if action is not None)
+
+
+def _clamped(action: LastAction, most_s: float) -> LastAction:
+    return action if action.wall_s <= most_s else replace(action, wall_s=most_s)
 
 
 def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:

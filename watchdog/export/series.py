@@ -38,6 +38,7 @@ class Per(StrEnum):
     PLACE = "container and GPU"
     POD = "pod"
     ACCOUNT = "account"
+    UNJUDGED = "account not judged"
     ACTION = "action"
     WAY = "rule and action"
     DEED = "pod acted on"

@@ -1,20 +1,23 @@
 """The JSON of `scan --json` and `/api/status`: bytes are integers, unknown is null, times are RFC 3339 in UTC."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from watchdog.core.findings import Unattributed
-from watchdog.core.model import Gpu
+from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent
+from watchdog.export.bounds import Bounds
 from watchdog.export.brake_words import withheld_because
 from watchdog.export.breaker_words import breaker_times
 from watchdog.export.health import Health, health_row
 from watchdog.export.phrases import inert, rfc3339
 from watchdog.export.recent import RecentDeed, recent_rows
 from watchdog.export.status_account import account_row, json_seconds
-from watchdog.export.sums import all_gaps, pods_stale, residual_by_gpu
+from watchdog.export.sums import all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.export.words import forecast
+
+_PUT_OFF: Final = "No pass has ended since this one: until one does nothing is done."
 
 
 def status_document(
@@ -24,8 +27,9 @@ def status_document(
 
     `recent` is what was done lately, newest first, and `health` how the watchdog is: a single look has neither.
     """
-    residual = residual_by_gpu(report)
-    synced, stale = report.pods.synced, pods_stale(report)
+    residual, strangers, seen = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
+    hangs = health is not None and not health.turns
+    synced, stale, bounds = report.pods.synced, pods_stale(report), Bounds.of(report)
     return {
         "node": report.node.name,
         "at": rfc3339(report.at.wall_s),
@@ -33,11 +37,11 @@ def status_document(
         "enforcing": report.enforcing,
         "suspended": list(report.suspended),
         "policy": {"sha256": report.policy.sha256, "loaded_at": rfc3339(report.policy_loaded_at_s)},
-        "gpus": [_gpu(gpu, residual[gpu.uuid]) for gpu in report.snapshot.gpus],
-        "accounts": [account_row(assessment, report) for assessment in report.assessments],
+        "gpus": [_gpu(gpu, residual[gpu.uuid], strangers[gpu.uuid], seen) for gpu in seen.gpus],
+        "accounts": [account_row(assessment, report, bounds) for assessment in report.assessments],
         "unattributed": [_unattributed(use) for use in report.attribution.unattributed],
         "gaps": [{"what": inert(gap.what), "why": inert(gap.why, 1000)} for gap in all_gaps(report)],
-        "plan": [_entry(entry, report, stale=stale) for entry in report.plan.entries],
+        "plan": [_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries],
         "contact": inert(report.policy.contact, 600),
         "free_below": format_percent(report.policy.free_below),
         "release_timeout_s": json_seconds(report.policy.release_timeout_s),
@@ -58,7 +62,7 @@ def _breaker(report: CycleReport) -> dict[str, Any]:
     return {"open": True, "since": rfc3339(times.since_s), "until": until}
 
 
-def _gpu(gpu: Gpu, residual: int | None) -> dict[str, Any]:
+def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapshot) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -69,6 +73,8 @@ def _gpu(gpu: Gpu, residual: int | None) -> dict[str, Any]:
         "profile": gpu.profile,
         "up": gpu.up,
         "memory": {"total": gpu.total, "used": gpu.used, "reserved": gpu.reserved, "residual": residual},
+        "listed": is_listed(gpu, seen),
+        "unattributed": unattributed,
     }
 
 
@@ -90,9 +96,10 @@ def _trying(entry: PlanEntry, report: CycleReport) -> dict[str, Any] | None:
     }
 
 
-def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool) -> dict[str, Any]:
+def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> dict[str, Any]:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     held = entry.withheld_by is not None
+    sentence = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
@@ -114,5 +121,5 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool) -> dict[str, A
         "lets_go_in_s": json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         "held_because": withheld_because(entry, report.policy) if held else None,
         "trying": _trying(entry, report),
-        "sentence": forecast(entry, report.at, report.policy, report.suspended, stale=stale),
+        "sentence": f"{sentence} {_PUT_OFF}" if hangs else sentence,
     }

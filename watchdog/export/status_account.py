@@ -13,7 +13,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import format_percent
 from watchdog.export.advice import advice
-from watchdog.export.bounds import used_at_most
+from watchdog.export.bounds import Bounds
 from watchdog.export.declaring import declare_by
 from watchdog.export.phrases import inert, rfc3339
 
@@ -24,8 +24,8 @@ _STATES: Final[Mapping[Reading, str]] = {
 }
 
 
-def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
-    """An account with its processes and every step of its rule."""
+def account_row(assessment: Assessment, report: CycleReport, bounds: Bounds) -> dict[str, Any]:
+    """An account with its processes and every step of its rule; `bounds` are those of the report."""
     state = report.plan.ledger.accounts.get(assessment.account)
     over_since = state.over_since if state is not None else None
     workload = assessment.pod.workload
@@ -37,7 +37,7 @@ def account_row(assessment: Assessment, report: CycleReport) -> dict[str, Any]:
         "gpu": assessment.account.gpu,
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
-        "used_at_most": used_at_most(assessment, report),
+        "used_at_most": bounds.used_at_most(assessment),
         "declared": assessment.declared,
         "declared_by": assessment.declared_by,
         "allowed": assessment.allowed,

@@ -18,6 +18,23 @@ class StatusError(WatchdogError):
     """The status of a daemon is not as a gpu-watchdog writes it; the text names the place."""
 
 
+def is_of(entry: "Part", account: "Part") -> bool:
+    """Whether an entry of the plan is about this account."""
+    own = entry.part("account")
+    return (
+        own is not None
+        and entry.text("uid") == account.text("uid")
+        and own.text("container") == account.text("container")
+        and own.text("gpu") == account.text("gpu")
+    )
+
+
+def hangs_since(status: "Part") -> float | None:
+    """Since when no pass has ended (Unix time), so that all else is as old as that; None: the loop turns."""
+    health = status.part("health")
+    return health.moment("hangs_since") if health is not None else None
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A table of the status, with the path that leads to it. Each reader gives None for what is missing or null."""

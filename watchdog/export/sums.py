@@ -40,6 +40,16 @@ def _by_gpu(parts: Iterable[tuple[str, int | None]]) -> Mapping[str, Sum]:
     return sums
 
 
+def is_listed(gpu: Gpu, seen: Snapshot) -> bool:
+    """Whether all processes of a GPU are known: on WSL a list that came need not be whole."""
+    return gpu.listed and gpu.uuid not in seen.unseen
+
+
+def unlisted(report: CycleReport) -> tuple[Gpu, ...]:
+    """The GPUs whose processes are not known: who uses them can't be said."""
+    return tuple(gpu for gpu in report.snapshot.gpus if not is_listed(gpu, report.snapshot))
+
+
 def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """What the listed processes of no known pod use on each GPU; None where its processes are not all known."""
     sums = _by_gpu((use.gpu, use.used) for use in report.attribution.unattributed)
@@ -57,8 +67,7 @@ def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
 
 
 def _total(gpu: Gpu, sums: Mapping[str, Sum], seen: Snapshot) -> int | None:
-    # On WSL a list that came need not be whole.
-    if not gpu.listed or gpu.uuid in seen.unseen:
+    if not is_listed(gpu, seen):
         return None
     return sums[gpu.uuid].total if gpu.uuid in sums else 0
 

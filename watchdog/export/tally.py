@@ -77,8 +77,11 @@ class Tally:
     def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Tally":
         """The tally with what earlier daemons did; what was closed in their place, at a moment (Unix time), counts."""
         found = tuple(earlier)
-        now = [(action.rule, action.action, action.result) for action in found if action.wall_s == closed_s]
-        return replace(self, actions=_add(self.actions, now), last_actions=merge(self.last_actions, found))
+        closed = [action for action in found if action.wall_s == closed_s]
+        counted = ((action.rule, action.action, action.result) for action in closed)
+        # What was recalled came before what this daemon did; what was closed only now came after it.
+        last = merge(merge(merge((), found), self.last_actions), closed)
+        return replace(self, actions=_add(self.actions, counted), last_actions=last)
 
 
 def _counted(counts: Mapping[Key, int], preset: Container[Key]) -> dict[Key, int]:

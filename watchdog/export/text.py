@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from watchdog.core.findings import Assessment, Reason, Verdict
 from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
-from watchdog.export.bounds import used_at_most
+from watchdog.export.bounds import Bounds
 from watchdog.export.declaring import declare_by
 from watchdog.export.idle_words import observing_because
 from watchdog.export.outlook import outlook
@@ -140,12 +140,14 @@ def _accounts(report: CycleReport, width: int, *, colour: bool) -> list[str]:
         Column(title="RULE", flexible=True, optional=True),
     )
     ordered = sorted(report.assessments, key=lambda each: (_RANK.index(each.verdict), each.pod.title))
-    labels = _labels(report)
-    rows = (row for each in ordered for row in _account(each, report, labels, width))
+    labels, bounds = _labels(report), Bounds.of(report)
+    rows = (row for each in ordered for row in _account(each, report, bounds, labels, width))
     return table(columns, rows, colour=colour, width=width)
 
 
-def _account(assessment: Assessment, report: CycleReport, labels: Mapping[str, str], width: int) -> Iterator[Row | str]:
+def _account(
+    assessment: Assessment, report: CycleReport, bounds: Bounds, labels: Mapping[str, str], width: int
+) -> Iterator[Row | str]:
     account = assessment.account
     used = f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}"
     if assessment.used is None and not assessment.used_at_least:
@@ -164,17 +166,17 @@ def _account(assessment: Assessment, report: CycleReport, labels: Mapping[str, s
         who, where = f"  {use.key.pid} {use.name}", labels.get(use.gpu, use.gpu)
         blank = (Cell(""), Cell(""), Cell(""), Cell(""))
         yield Cell(who), Cell(use.container or "unknown"), Cell(where), Cell(byte_cell(use.used)), *blank
-    for remark in _remarks(assessment, report):
+    for remark in _remarks(assessment, report, bounds):
         yield from _wrap(inert(remark, 600), width, "  ", "    ")
 
 
-def _remarks(assessment: Assessment, report: CycleReport) -> Iterator[str]:
+def _remarks(assessment: Assessment, report: CycleReport, bounds: Bounds) -> Iterator[str]:
     state = report.plan.ledger.accounts.get(assessment.account)
     if state is not None and state.over_since is not None and assessment.verdict is Verdict.OVER:
         over_s = elapsed_s(state.over_since, report.at)
         if over_s >= 1:
             yield f"over for {span(over_s)}"
-    most = used_at_most(assessment, report)
+    most = bounds.used_at_most(assessment)
     if most is not None:
         yield f"at most {byte_cell(most)}, by the counter of its GPU; nobody is acted on by that"
     if assessment.protected is not None:

@@ -6,7 +6,7 @@ from typing import Final
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.brake_words import for_another, until
 from watchdog.export.phrases import clock_time, inert, span
-from watchdog.export.status_read import Part
+from watchdog.export.status_read import Part, hangs_since, is_of
 
 _DONE: Final = {"warn": "warned", "kill": "killed", "evict": "evicted"}
 _DOING: Final = {"kill": "killing", "evict": "evicting"}
@@ -19,7 +19,7 @@ def following(account: Part, status: Part) -> Iterator[str]:
     under_way = account.part("under_way")
     if under_way is not None:
         yield _under_way(under_way, status)
-    entries = [entry for entry in status.parts("plan") if _is_of(entry, account)]
+    entries = [entry for entry in status.parts("plan") if is_of(entry, account)]
     for entry in entries:
         if not _is_force(entry):
             yield _warning(entry, account, status)
@@ -58,18 +58,9 @@ def _is_now(entry: Part) -> bool:
     return (entry.number("due_in_s") or 0) <= 0 and entry.text("withheld_by") is None
 
 
-def _is_of(entry: Part, account: Part) -> bool:
-    own = entry.part("account")
-    return (
-        own is not None
-        and entry.text("uid") == account.text("uid")
-        and own.text("container") == account.text("container")
-        and own.text("gpu") == account.text("gpu")
-    )
-
-
 def _acts(account: Part, status: Part) -> bool:
-    return status.flag("enforcing") and not account.flag("observes") and not status.flag("pods_stale")
+    is_held = status.flag("pods_stale") or hangs_since(status) is not None
+    return status.flag("enforcing") and not account.flag("observes") and not is_held
 
 
 def _under_way(under_way: Part, status: Part) -> str:
@@ -80,7 +71,7 @@ def _under_way(under_way: Part, status: Part) -> str:
     killed, now = under_way.moment("sigkill_at"), status.moment("at")
     got = "SIGKILL"
     if killed is not None and now is not None:
-        got = _signals_at(killed, grace_s, now)
+        got = _signals_at(killed, grace_s, now, hangs=hangs_since(status) is not None)
     elif grace_s:
         got = f"SIGTERM, what is left of them gets SIGKILL after {format_duration(grace_s)}"
     timeout_s = status.number("release_timeout_s")
@@ -97,12 +88,13 @@ def _eviction(grace_s: float, status: Part) -> str:
     )
 
 
-def _signals_at(killed: float, grace_s: float, now: float) -> str:
+def _signals_at(killed: float, grace_s: float, now: float, *, hangs: bool) -> str:
     """Which signal came or comes when; `killed` is the moment of SIGKILL."""
     if not grace_s:
         # A grace that a stronger step has ended: when is not told.
         return f"SIGKILL at {clock_time(killed, now)}" if killed <= now else "SIGKILL"
-    begun, left = clock_time(killed - grace_s, now), "gets" if killed > now else "got"
+    begun = clock_time(killed - grace_s, now)
+    left = "got" if killed <= now else "was to get" if hangs else "gets"
     return f"SIGTERM at {begun}, what is left of them {left} SIGKILL at {clock_time(killed, now)}"
 
 
@@ -111,6 +103,8 @@ def _warning(entry: Part, account: Part, status: Part) -> str:
     counts = _step_of(entry, account)
     has_counted = counts is not None and (counts.number("counted_s") or 0) >= (counts.number("for_s") or 0)
     acts = _acts(account, status)
+    if hangs_since(status) is not None:
+        return f"Its use was {mark}; the next warning for that is put off until a pass ends again."
     if due_s <= 0:
         return f"A warning {'is' if acts else 'would be'} given now, since its use is {mark}."
     if has_counted:
@@ -125,6 +119,8 @@ def _force(entry: Part, account: Part, status: Part) -> str:
     do, whom, how = entry.text("do") or "kill", _whom(entry), _how(entry, step)
     if entry.text("withheld_by") == "protected" and account.text("protected") is not None:
         return f"{begun}; a pod that is not protected would be {_DONE.get(do, do)} for it."
+    if hangs_since(status) is not None:
+        return f"{begun}; {_DOING.get(do, 'acting on')} {whom} for that is put off until a pass ends again."
     if entry.text("withheld_by") is not None:
         return f"{begun}; {_held(entry, whom, due_s, now)}."
     acts, done = _acts(account, status), _DONE.get(do, do)

@@ -127,6 +127,8 @@ class Live:
         self._answered_s = answer.at_s
         if self._view is None or self._view.at != answer.view.at:
             self._seen_s, self._counted_s = answer.at_s - answer.view.ago_s, 0.0
+        if not answer.view.counts:
+            self._counted_s = 0.0
         self._view = answer.view
 
     def _listen(self) -> None:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from watchdog.core.units import parse_percent
 from watchdog.export.phrases import inert
-from watchdog.export.status_read import Part, StatusError
+from watchdog.export.status_read import Part, StatusError, hangs_since
 from watchdog.top.deeds import deeds_of
 from watchdog.top.steps import coming
-from watchdog.top.troubles import force_of, health_of, troubles_of
+from watchdog.top.troubles import force_of, health_of, is_listed, label_of, troubles_of
 from watchdog.top.values import Account, Amount, Card, Process, View
 
 _LONGEST: Final = 600
@@ -17,7 +17,7 @@ _LONGEST: Final = 600
 def read_view(document: Mapping[str, Any]) -> View:
     """What a status says; StatusError where it is no status of a gpu-watchdog."""
     status = Part(document)
-    labels = {gpu.text("uuid") or "": _label(gpu) for gpu in status.parts("gpus")}
+    labels = {gpu.text("uuid") or "": label_of(gpu) for gpu in status.parts("gpus")}
     accounts = status.parts("accounts")
     return View(
         node=_text(status, "node"),
@@ -32,7 +32,7 @@ def read_view(document: Mapping[str, Any]) -> View:
         deeds=deeds_of(status),
         troubles=troubles_of(status),
         health=health_of(status),
-        counts=not status.flag("pods_stale") and status.text("maintenance") is None,
+        counts=not status.flag("pods_stale") and status.text("maintenance") is None and hangs_since(status) is None,
     )
 
 
@@ -44,12 +44,6 @@ def _ago_s(status: Part) -> float:
 
 def _text(part: Part, key: str, limit: int = 253) -> str:
     return inert(part.text(key) or "", limit)
-
-
-def _label(gpu: Part) -> str:
-    index, gi = gpu.whole("index"), gpu.whole("gi")
-    shown = inert(gpu.text("uuid") or "unknown", 16) if index is None else str(index)
-    return shown if gi is None else f"{shown}/{gi}"
 
 
 def total(amounts: Iterable[int | None]) -> Amount:
@@ -80,12 +74,17 @@ def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
                 used=used,
                 reserved=memory.whole("reserved"),
                 residual=memory.whole("residual"),
-                pods=total(of_pods.get(uuid, ())),
-                no_pod=total(of_none.get(uuid, ())),
+                pods=_whole(total(of_pods.get(uuid, ())), gpu),
+                no_pod=_whole(total(of_none.get(uuid, ())), gpu),
                 short=bool(whole) and used is not None and (whole or 0) - used < free_below * (whole or 0),
             )
         )
     return tuple(found)
+
+
+def _whole(sum_: Amount, gpu: Part) -> Amount:
+    """What processes use: where not all are known, no more than that it is at least so much."""
+    return sum_ if is_listed(gpu) else Amount(known=None, least=sum_.floor)
 
 
 def _by_gpu(uses: Iterable[Part]) -> dict[str, list[int | None]]:
@@ -130,15 +129,17 @@ def _process(use: Part, labels: Mapping[str, str], where: str) -> Process:
 def _no_pod(status: Part, labels: Mapping[str, str]) -> Account | None:
     """A row for the processes of no pod, which is no account of anybody; None: there are none."""
     uses = status.parts("unattributed")
+    is_whole = all(is_listed(gpu) for gpu in status.parts("gpus"))
     if not uses:
         return None
+    used = total(use.whole("used") for use in uses)
     return Account(
         key=("", "", ""),
         namespace="",
         pod="",
         container="",
         card="",
-        used=total(use.whole("used") for use in uses),
+        used=used if is_whole else Amount(known=None, least=used.floor),
         declared=None,
         declared_by="",
         allowed=None,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from watchdog.export.phrases import inert, span
-from watchdog.export.status_read import Part
+from watchdog.export.status_read import Part, hangs_since, is_of
 from watchdog.top.values import Account, Next
 
 # Spans are told in whole seconds: tenths would only flicker.
@@ -13,7 +13,8 @@ _DONE: Final = {"kill": "kill", "evict": "eviction", "warn": "warning"}
 def coming(account: Part, status: Part) -> tuple[Next | None, Next | None]:
     """What comes first for an account, and the first force behind it where that only warns."""
     idle = account.flag("observes") or not status.flag("enforcing")
-    entries = [_planned(entry, would=idle) for entry in status.parts("plan") if _is_of(entry, account)]
+    hangs = hangs_since(status) is not None
+    entries = [_planned(entry, would=idle, hangs=hangs) for entry in status.parts("plan") if is_of(entry, account)]
     under_way = account.part("under_way")
     if under_way is not None:
         return _begun(under_way, status), None
@@ -23,23 +24,15 @@ def coming(account: Part, status: Part) -> tuple[Next | None, Next | None]:
     return entries[0], force if entries[0].do == "warn" else None
 
 
-def _is_of(entry: Part, account: Part) -> bool:
-    own = entry.part("account")
-    return (
-        own is not None
-        and entry.text("uid") == account.text("uid")
-        and own.text("container") == account.text("container")
-        and own.text("gpu") == account.text("gpu")
-    )
-
-
 def _begun(under_way: Part, status: Part) -> Next:
     killed, at = under_way.moment("sigkill_at"), status.moment("at")
     left_s = killed - at if killed is not None and at is not None and killed > at else None
+    if hangs_since(status) is not None:
+        left_s = None  # nobody is there to send it
     return Next(do=inert(under_way.text("do") or "", 20), begun=True, left_s=left_s)
 
 
-def _planned(entry: Part, *, would: bool) -> Next:
+def _planned(entry: Part, *, would: bool, hangs: bool) -> Next:
     trying = entry.part("trying")
     return Next(
         do=inert(entry.text("do") or "", 20),
@@ -47,10 +40,11 @@ def _planned(entry: Part, *, would: bool) -> Next:
         above=inert(entry.text("above") or "", 40),
         due_s=max(entry.number("due_in_s") or 0.0, 0.0),
         would=would,
+        put_off=hangs,
         held=inert(entry.text("withheld_by") or "", 40),
         because=inert(entry.text("held_because") or "", 600),
         lets_go_s=entry.number("lets_go_in_s"),
-        begun=trying is not None,
+        begun=trying is not None and not hangs,
         left_s=trying.number("next_in_s") if trying is not None else None,
         tries=(trying.whole("tries") or 0) if trying is not None else 0,
         blocked=trying is not None and trying.flag("blocked"),
@@ -64,6 +58,8 @@ def left_s(account: Account, elapsed_s: float) -> float | None:
         return None
     if step.begun:
         return 0.0
+    if step.put_off:
+        return float("inf")
     held_s = 0.0 if not step.held else step.lets_go_s if step.lets_go_s is not None else float("inf")
     return max(max(step.due_s, held_s) - elapsed_s, 0.0)
 
@@ -74,6 +70,8 @@ def short(step: Next | None, elapsed_s: float) -> str:
         return "-"
     if step.begun:
         return _progress(step, elapsed_s)
+    if step.put_off:
+        return f"{step.do} put off"
     would = "would " if step.would else ""
     due_s = step.due_s - elapsed_s
     if step.held and due_s <= 0:
@@ -95,6 +93,8 @@ def long(account: Account, elapsed_s: float) -> str:
 def _step(step: Next, elapsed_s: float) -> str:
     would = "would " if step.would else ""
     what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
+    if step.put_off:
+        return f"{what}, put off until a pass ends again"
     told = f"{would}{what} {_in(step.due_s - elapsed_s)}"
     if not step.held:
         return told

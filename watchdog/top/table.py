@@ -95,6 +95,6 @@ def _urgency(account: Account) -> Style:
     step = account.next
     if step is None:
         return DIM
-    if step.held or step.would:
+    if step.held or step.would or step.put_off:
         return ODD
     return BAD if step.begun or step.do != "warn" else PLAIN

@@ -41,14 +41,20 @@ class Terminal:
         self.give_back()
 
     def take(self) -> None:
-        """Show an empty screen of our own, without a cursor; keys come at once, and are not shown."""
+        """Show an empty screen of our own, without a cursor; keys come at once, and are not shown.
+
+        OSError where the terminal has gone away.
+        """
         if self._is_taken:
             return
         self._is_taken = True
         if self.keys is not None:
-            self._before = termios.tcgetattr(self.keys)
-            # Not raw: Ctrl-C and Ctrl-Z stay signals.
-            tty.setcbreak(self.keys, termios.TCSADRAIN)
+            try:
+                self._before = termios.tcgetattr(self.keys)
+                # Not raw: Ctrl-C and Ctrl-Z stay signals.
+                tty.setcbreak(self.keys, termios.TCSADRAIN)
+            except termios.error as error:
+                raise OSError(*error.args) from error
         self._console.set_alt_screen(enable=True)
         self._console.show_cursor(show=False)
         self._drawn = None

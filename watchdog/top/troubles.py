@@ -4,16 +4,31 @@ from collections.abc import Iterator
 
 from watchdog.enforcement import remedy_on
 from watchdog.export.phrases import clock_time, inert, span
-from watchdog.export.status_read import Part
+from watchdog.export.status_read import Part, hangs_since
 
 _LONGEST = 600
+_MOST_NAMED = 3
 
 
 def force_of(status: Part) -> str:
     """Whether force is used now, in two words."""
+    if hangs_since(status) is not None:
+        return "nothing enforced"
     if status.flag("enforcing"):
         return "enforcing"
     return "enforcement suspended" if status.texts("suspended") else "only observing"
+
+
+def label_of(gpu: Part) -> str:
+    """The short name of a GPU: its number, of a MIG instance `0/1`."""
+    index, gi = gpu.whole("index"), gpu.whole("gi")
+    shown = inert(gpu.text("uuid") or "unknown", 16) if index is None else str(index)
+    return shown if gi is None else f"{shown}/{gi}"
+
+
+def is_listed(gpu: Part) -> bool:
+    """Whether all processes of a GPU are known; an older daemon does not say that they are not."""
+    return gpu.flag("listed") if "listed" in gpu.values else True
 
 
 def troubles_of(status: Part) -> tuple[str, ...]:
@@ -23,6 +38,10 @@ def troubles_of(status: Part) -> tuple[str, ...]:
 
 def _troubles(status: Part) -> Iterator[str]:
     node, at = inert(status.text("node") or ""), status.moment("at")
+    hangs = hangs_since(status)
+    if hangs is not None and at is not None:
+        then, shown = clock_time(hangs, at), clock_time(at, at)
+        yield f"The watchdog hangs, no pass has ended since {then}: all is as of {shown}, nothing is enforced"
     for reason in status.texts("suspended"):
         yield f"Told to enforce, and only observing: {remedy_on(reason, node) or inert(reason)}"
     maintenance = status.text("maintenance")
@@ -38,7 +57,17 @@ def _troubles(status: Part) -> Iterator[str]:
         if not gpu.flag("up"):
             index = gpu.whole("index")
             yield f"GPU {'' if index is None else index} ({inert(gpu.text('uuid') or '', 60)}) does not answer"
+    dark = [gpu for gpu in status.parts("gpus") if gpu.flag("up") and not is_listed(gpu)]
+    if dark:
+        yield f"What runs on {_gpus(dark)} is not known"
     yield from _of_gaps(status)
+
+
+def _gpus(gpus: list[Part]) -> str:
+    """The first few GPUs by their numbers, and how many more there are."""
+    labels = [f"GPU {label_of(gpu)}" for gpu in gpus]
+    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
 
 
 def _of_gaps(status: Part) -> Iterator[str]:

@@ -23,7 +23,8 @@ class Amount:
 class Card:
     """A GPU: a card, or a MIG instance. Bytes; None: not known.
 
-    `pods` is what the processes of pods use on it, `no_pod` what those of no pod do.
+    `pods` is what the processes of pods use on it, `no_pod` what those of no pod do: not known where the driver gives
+    no whole list of them.
     """
 
     uuid: str
@@ -54,9 +55,10 @@ class Process:
 class Next:
     """What comes next for an account, as of the pass: a deed that is `begun`, or a step that is due in `due_s`.
 
-    `would`: nothing will be done, the step is only worked out. `held` is the brake, `because` the end of a sentence
-    that says why, `lets_go_s` when it lets go (None: that is no matter of time). `left_s` of a deed that is begun is
-    until SIGKILL, or until an eviction is tried again (None: nothing is waited for but its end).
+    `would`: nothing will be done, the step is only worked out. `put_off`: no pass ends, so that nobody does it.
+    `held` is the brake, `because` the end of a sentence that says why, `lets_go_s` when it lets go (None: that is no
+    matter of time). `left_s` of a deed that is begun is until SIGKILL, or until an eviction is tried again (None:
+    nothing is waited for but its end).
     """
 
     do: str
@@ -64,6 +66,7 @@ class Next:
     above: str = ""
     due_s: float = 0.0
     would: bool = False
+    put_off: bool = False
     held: str = ""
     because: str = ""
     lets_go_s: float | None = None
@@ -135,9 +138,9 @@ class Deed:
 class View:
     """A whole picture of a node. `at_s` is when the pass looked, by the node's clock (Unix time).
 
-    The pass ended `ago_s` before the answer came. `counts` is whether time counts: with an old pod list, or under
-    maintenance, no span runs down. `troubles` are sentences about what keeps the watchdog from its work, the most
-    important one first.
+    The pass ended `ago_s` before the answer came. `counts` is whether time counts: with an old pod list, under
+    maintenance, or while no pass ends, no span runs down. `troubles` are sentences about what keeps the watchdog from
+    its work, the most important one first.
     """
 
     node: str

@@ -7,9 +7,9 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.export.build import killed, trainer_node
+from tests.export.build import killed, trainer, trainer_node
 from tests.monitoring.rules.world import World
-from tests.worlds import at
+from tests.worlds import at, container
 from watchdog.export.exposition import render
 
 # What the scrape configuration adds to each series, and Prometheus or a ruler above it.
@@ -22,7 +22,8 @@ _MATCHER: Final = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*(?:"|%q)')
 
 def _exposed() -> dict[str, set[str]]:
     """Every sample's name and labels, of a daemon that has done and lacked a bit of everything."""
-    daemon = World().daemon()
+    odd = trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),))
+    daemon = World().daemon(pods=(trainer(), odd))
     daemon.see(trainer_node(12.4, 1), suspended=("lock",), outcomes=(killed(at=at(1), reaction_s=0.1, release_s=0.1),))
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):

@@ -1,6 +1,6 @@
 """Alerts about a card: gone, full, or used by who is in no pod."""
 
-from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, restart, scenario, told
+from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, restart, scenario, told, wait
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.core.model import Gap, GapReason, Gpu
@@ -75,6 +75,19 @@ def driver_is_silent(world: World) -> None:
     daemon = world.daemon()
     _show(world, daemon, 6, GOOD)
     _show(world, daemon, 30, tuple(gpu(number, up=False, used=None) for number in (0, 1)), GapReason.NVML_UNAVAILABLE)
+    world.expect("GPUMemoryCardLost", "below")
+
+
+@scenario("GPUMemoryCardLost")
+def driver_hangs(world: World) -> None:
+    """No pass ends, and no card is up then: that too is told once, by GPUWatchdogStale; so also after a restart."""
+    daemon = world.daemon()
+    _show(world, daemon, 6, GOOD)
+    wait(world, 20)
+    world.gives("count by (cluster, node) (gpu_watchdog_gpu_up == 0)", ({"node": "n1"}, len(GOOD)))
+    world.expect("GPUMemoryCardLost", "below")
+    restart(world, daemon, 21)
+    wait(world, 40)
     world.expect("GPUMemoryCardLost", "below")
 
 

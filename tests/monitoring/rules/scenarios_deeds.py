@@ -21,12 +21,14 @@ KILLED = told(
 
 
 def _look(world: World, daemon: Daemon, minutes: float, used: float, *first: Outcome) -> None:
-    """Passes until then; these outcomes are in the first of them."""
-    told_now: tuple[Outcome, ...] = first
+    """Passes until then; each of these outcomes is in the first of them that is not before it."""
+    left: tuple[Outcome, ...] = first
     for second in world.until(minutes):
         seen = trainer_node(used, second) if daemon.story.pods else snapshot(second=second)
+        told_now = tuple(each for each in left if each.at.wall_s <= seen.at.wall_s)
+        left = tuple(each for each in left if each not in told_now)
         daemon.see(seen, outcomes=told_now)
-        told_now = ()
+    assert not left, "too late to be told"
 
 
 def _evicting(world: World) -> tuple[Daemon, PlanEntry]:

@@ -129,15 +129,39 @@ def undeclared(world: World) -> None:
     silent = trainer(containers=(container("main", of="u1"),))
     _run(world, daemon, 20, silent, 3 * Gi)
     restart(world, daemon, 21)
-    # What it was allowed is bridged for 3 minutes, so the half hour begins then.
-    _run(world, daemon, 35, silent, 3 * Gi)
+    _run(world, daemon, 32, silent, 3 * Gi)
     world.expect("GPUMemoryUndeclared", "waits")
-    _run(world, daemon, 35.5, silent, 3 * Gi)
+    _run(world, daemon, 32.5, silent, 3 * Gi)
     world.expect("GPUMemoryUndeclared", "fires", (UNDECLARED_LABELS, UNDECLARED))
-    restart(world, daemon, 37)
+    restart(world, daemon, 34)
     world.expect("GPUMemoryUndeclared", "restart", (UNDECLARED_LABELS, UNDECLARED))
+    # The last verdict is bridged for 3 minutes.
     _run(world, daemon, 37.5, trainer(), 3 * Gi)
     world.expect("GPUMemoryUndeclared", "resolves")
+
+
+@scenario("GPUMemoryUndeclared")
+def undeclared_and_not_measured(world: World) -> None:
+    """Where the driver does not tell what it uses, no amount is told."""
+    silent = trainer(containers=(container("main", of="u1"),))
+    daemon = world.daemon(pods=(silent,))
+    for second in world.until(31):
+        daemon.see(snapshot([use(101, None)], [process(101, "u1/main")], second=second))
+    said = UNDECLARED["description"].replace("uses 3GiB of GPU memory", "uses GPU memory")
+    world.expect("GPUMemoryUndeclared", "fires", (UNDECLARED_LABELS, {**UNDECLARED, "description": said}))
+
+
+@scenario("GPUMemoryUndeclared")
+def undeclared_beside_it(world: World) -> None:
+    """Of two containers the one that declares nothing counts; a pod with one that the list lacks is not blamed."""
+    good = trainer(name="good", uid="u2", containers=(container("main", "8Gi", of="u2"),))
+    half = trainer(containers=(container("main", "8Gi", of="u1"), container("side", of="u1")))
+    daemon = world.daemon(under=policy(replace(NOTEBOOKS, account="container")), pods=(half, good))
+    owners = {101: "u1/main", 102: "u1/side", 103: "u2/main", 104: "u2/young"}
+    for second in world.until(31):
+        uses = [use(pid, 3 * Gi) for pid in owners]
+        daemon.see(snapshot(uses, [process(pid, where) for pid, where in owners.items()], second=second))
+    world.expect("GPUMemoryUndeclared", "fires", (UNDECLARED_LABELS, UNDECLARED))
 
 
 @scenario("GPUMemoryUndeclared")
@@ -151,18 +175,17 @@ def undeclared_without_use(world: World) -> None:
 
 MISDECLARED = told(
     "GPUMemoryMisdeclared",
-    "Node n1: pods declare GPU memory in a way that can't be true",
-    "1 account on node n1 declares an amount of GPU memory that can't be true: more than the cards have, negative, or "
-    "no number. The declaration is ignored and the pod left alone, so that nothing bounds it. Pods for which no "
-    "declaration holds: a/trainer. What is wrong with each stands in the Event GPUMemoryMisdeclared of the "
-    f"pod, and here: {EXEC}gpu-watchdog explain NAMESPACE/NAME",
+    "Pod a/trainer declares GPU memory in a way that can't be true",
+    "Pod a/trainer on node n1 declares an amount of GPU memory that can't be true: more than the cards have, negative, "
+    "or no number. The declaration is ignored and the pod left alone, so that nothing bounds it. What is wrong with it "
+    f"stands in its Event GPUMemoryMisdeclared, and here: {EXEC}gpu-watchdog explain a/trainer",
 )
 
 
 @scenario("GPUMemoryMisdeclared")
 def misdeclared(world: World) -> None:
     """As much as the card has can be true, a MiB more can't."""
-    labels = {"node": "n1", "severity": "warning"}
+    labels = {**TRAINER, "severity": "warning"}
     daemon = world.daemon()
     card = 80 * Gi
     _run(world, daemon, 11, trainer(containers=(container("main", str(card), of="u1"),)), 3 * Gi)
@@ -176,5 +199,5 @@ def misdeclared(world: World) -> None:
     world.expect("GPUMemoryMisdeclared", "fires", (labels, MISDECLARED))
     restart(world, daemon, 22.5)
     world.expect("GPUMemoryMisdeclared", "restart", (labels, MISDECLARED))
-    _run(world, daemon, 23, trainer(), 3 * Gi)
+    _run(world, daemon, 26, trainer(), 3 * Gi)
     world.expect("GPUMemoryMisdeclared", "resolves")

@@ -1,13 +1,14 @@
 """The recording rules on what the real collector exposes: each gives what its name says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.export.build import killed, trainer_node
+from tests.export.build import killed, trainer, trainer_node
 from tests.monitoring.rules.promtool import RECORDING, hold, rules
 from tests.monitoring.rules.world import World
-from tests.worlds import Gi, at
+from tests.worlds import Gi, at, gpu
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Outcome
 
@@ -36,6 +37,7 @@ def _after_a_kill() -> World:
     for moment in world.until(10):
         is_now = moment == 390
         second.see(trainer_node(4.0, moment))
+        first.see(trainer_node(12.4, moment))
         began, ended = (killed(reaction_s=0.4),), (killed(at=at(390)),)
         successor.see(trainer_node(12.4, moment), began=began if is_now else (), outcomes=ended if is_now else ())
     return world
@@ -72,6 +74,20 @@ def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
     world.gives("namespace:gpu_watchdog_memory_declared:sum", ({"namespace": "a"}, 16 * Gi))
     verdicts = {"within": 1, "over": 1, "undeclared": 0, "misdeclared": 0, "unknown": 0}
     world.gives("verdict:gpu_watchdog_accounts:sum", *(({"verdict": each}, n) for each, n in verdicts.items()))
+    hold(world, tmp_path, RECORDING)
+
+
+def test_a_sum_with_an_unknown_part_is_absent(tmp_path: Path) -> None:
+    """A card or a pod whose use is not known is not counted as 0: its node or namespace has no sum, others have."""
+    world = World("east")
+    first, second = world.daemon(pods=(trainer(), trainer(name="lone", namespace="b", uid="u2"))), world.daemon("n2")
+    lost = replace(gpu(1), up=False, used=None, total=None)
+    for moment in world.until(3):
+        first.see(trainer_node(None, moment, gpus=(gpu(0, used=4 * Gi), lost)))
+        second.see(trainer_node(4.0, moment))
+    world.gives("node:gpu_watchdog_memory_used:sum", ({"node": "n2"}, 6 * Gi + Gi // 2))
+    world.gives("node:gpu_watchdog_memory_total:sum", ({"node": "n2"}, 160 * Gi))
+    world.gives("namespace:gpu_watchdog_memory_used:sum", ({"namespace": "b"}, 0))
     hold(world, tmp_path, RECORDING)
 
 

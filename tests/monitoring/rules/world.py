@@ -4,7 +4,7 @@ promtool's clock begins at the Unix epoch, and the hand-made nodes' at T0: their
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal
@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.export.build import Story, trainer_node
-from tests.worlds import T0
-from watchdog.core.model import Snapshot
+from tests.worlds import T0, at
+from watchdog.core.model import Now, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.export.exposition import render
 from watchdog.export.metrics import Metrics
@@ -49,19 +49,24 @@ class Value:
 
 @dataclass(kw_only=True)
 class Daemon:
-    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers.
+    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers, `now` what its clock has.
 
     `page` is what it answers, where that was recorded somewhere else; at `epoch_s` its world began (Unix time).
     """
 
     story: Story
     target: dict[str, str]
-    metrics: Metrics = field(default_factory=Metrics)
+    now: Callable[[], Now]
+    metrics: Metrics = field(init=False)
     is_up: bool = True
     page: str | None = None
     epoch_s: float = T0
     stored: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make the collector that the process has."""
+        self.metrics = Metrics(now=self.now)
 
     def see(self, seen: Snapshot, **more: Any) -> CycleReport:
         """One pass, as the collector gets it; `more` are other fields of the report."""
@@ -71,7 +76,7 @@ class Daemon:
 
     def begin_anew(self, *, watchdog_pod: str | None = None) -> None:
         """Another process takes over, which has counted nothing yet; in another pod, if one is named."""
-        self.metrics = Metrics()
+        self.metrics = Metrics(now=self.now)
         if watchdog_pod is not None:
             self.names.clear()
             self.target = {**self.target, "watchdog_pod": watchdog_pod, "instance": f"{watchdog_pod}:9837"}
@@ -108,7 +113,8 @@ class World:
         """A daemon that is scraped from now on; `story` is what its `Story` is made of."""
         pod = f"gpu-watchdog-{node}"
         own = {"job": JOB, "instance": f"{pod}:9837", "node": node, "watchdog_pod": pod, "watchdog_namespace": JOB}
-        made = Daemon(story=Story(**story), target={**own, "cluster": self.cluster})
+        target = {**own, "cluster": self.cluster}
+        made = Daemon(story=Story(**story), target=target, now=lambda: at(self.now_s))
         self._daemons.append(made)
         return made
 

@@ -20,6 +20,19 @@ from tests.tools.dashboard.panels import (
 from tests.tools.dashboard.queries import JOB, NODE, ON_NODES, by, metric, quantile
 
 _TEXT: Final = {"custom.cellOptions": {"type": "color-text"}}
+_COLUMNS: Final = {
+    "cluster": "Cluster",
+    "node": "Node",
+    "version": "Version",
+    "mode": "Mode",
+    "Value #C": "Force",
+    "Value #D": "Suspended",
+    "Value #E": "Breaker",
+    "Value #F": "Last pass, age",
+    "Value #G": "Pod list, age",
+    "Value #H": "Policy on disk",
+    "Value #I": "Policy in force, age",
+}
 _NO_DEED: Final = "none in this time range, or unknown"
 
 
@@ -35,9 +48,9 @@ def _age(name: str) -> str:
     return f"time() - {by(NODE, name)}"
 
 
-def _nodes() -> Panel:
+def _exprs() -> tuple[str, ...]:
     suspended = f"count by ({NODE}) ({metric('enforcement_suspended')} == 1) or 0 * {by(NODE, 'enforcing')}"
-    exprs = (
+    return (
         by(f"{NODE}, version", "build_info"),
         by(f"{NODE}, mode", "policy_info"),
         by(NODE, "enforcing"),
@@ -48,26 +61,17 @@ def _nodes() -> Panel:
         by(NODE, "policy_last_reload_successful"),
         _age("policy_last_reload_success_timestamp_seconds"),
     )
+
+
+def _nodes() -> Panel:
     return table(
         "Watchdogs",
         "A row for each node. Mode is what the policy says, Force is what is done. Suspended: how many reasons keep it "
         "from enforcing (the graph below names them). The ages say when the last pass looked and when the pod list was "
         "last true; no force is used on a list older than stale_after (3 minutes unless the policy says otherwise).",
         "short",
-        {
-            "cluster": "Cluster",
-            "node": "Node",
-            "version": "Version",
-            "mode": "Mode",
-            "Value #C": "Force",
-            "Value #D": "Suspended",
-            "Value #E": "Breaker",
-            "Value #F": "Last pass, age",
-            "Value #G": "Pod list, age",
-            "Value #H": "Policy on disk",
-            "Value #I": "Policy in force, age",
-        },
-        *(Query(expr=expr, instant=True, table=True) for expr in exprs),
+        _COLUMNS,
+        *(Query(expr=expr, instant=True, table=True) for expr in _exprs()),
         hidden=("Value #A", "Value #B"),
         sort="Last pass, age",
         overrides=[

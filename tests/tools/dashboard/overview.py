@@ -7,6 +7,7 @@ from tests.tools.dashboard.panels import BLUE, GREEN, ORANGE, RED, YELLOW, Panel
 from tests.tools.dashboard.queries import ACCOUNT, CARD, JOB, NODE, OF_PODS, ON_NODES, POD, by, grown, metric, or_none
 
 _VERDICTS: Final = {"within": GREEN, "over": RED, "undeclared": YELLOW, "misdeclared": ORANGE, "unknown": BLUE}
+_UNKNOWN: Final = 'verdict="unknown"'
 _BAD: Final = ((None, GREEN), (1, RED))
 _WARN: Final = ((None, GREEN), (1, YELLOW))
 
@@ -15,8 +16,7 @@ def _count(title: str, description: str, expr: str, **more: Any) -> Panel:
     return stat(title, description, "short", Query(expr=expr, instant=True), **more)
 
 
-def _who() -> list[Panel]:
-    killed = metric("pod_last_action_timestamp_seconds", OF_PODS, 'action="kill"', 'result="done"')
+def _nodes() -> list[Panel]:
     return [
         _count(
             "Nodes with a watchdog",
@@ -40,14 +40,22 @@ def _who() -> list[Panel]:
         _count(
             "Told to enforce, and not",
             "Nodes whose policy says enforce and which only observe all the same. The reasons are in the last row.",
-            or_none(f"count(count by ({NODE}) ({metric('enforcement_suspended')} == 1))"),
+            or_none(f"count(count by ({NODE}) ({metric('enforcement_suspended')} == 1))", by(NODE, "enforcing")),
             steps=_BAD,
         ),
+    ]
+
+
+def _pods() -> list[Panel]:
+    killed = metric("pod_last_action_timestamp_seconds", OF_PODS, 'action="kill"', 'result="done"')
+    judged = f"{by(NODE, 'accounts', ON_NODES, _UNKNOWN)} == 0"
+    return [
         _count(
             "Over now",
             "Accounts (pods or containers) that use more than they are allowed. Those of which this can't be said "
-            "(undeclared, misdeclared, unknown) are not among them: they are counted under Accounts by verdict.",
-            or_none(f"sum({by(ACCOUNT, 'account_over_limit', OF_PODS)})"),
+            "(undeclared, misdeclared, unknown) are not among them. No number: nobody is known to be over or within, "
+            "and there is no node of which all is known.",
+            or_none(f"sum({by(ACCOUNT, 'account_over_limit', OF_PODS)})", judged),
             steps=_BAD,
         ),
         _count(
@@ -72,30 +80,37 @@ def _who() -> list[Panel]:
     ]
 
 
-def _what() -> list[Panel]:
-    cards = by(CARD, "gpu_memory_total_bytes")
+def _cards() -> list[Panel]:
+    used = by(CARD, "gpu_memory_used_bytes")
+    size = f"{by(CARD, 'gpu_memory_total_bytes')} and {used}"
     return [
         stat(
             "Memory of all cards in use",
             "What is in use of the memory of all cards whose use is known, what the driver reserves included.",
             "percentunit",
-            Query(expr=f"sum({by(CARD, 'gpu_memory_used_bytes')}) / sum({cards})", instant=True),
+            Query(expr=f"sum({used}) / sum({size})", instant=True),
             steps=((None, GREEN), (0.9, YELLOW), (0.97, RED)),
         ),
         _count(
             "Cards lost",
             "GPUs that have stopped answering, or that the watchdog let go for maintenance.",
-            or_none(f"count({by(CARD, 'gpu_up')} == 0)"),
+            or_none(f"count({by(CARD, 'gpu_up')} == 0)", by(CARD, "gpu_up")),
             steps=_BAD,
         ),
         stat(
             "Unattributed memory",
             "GPU memory of processes that are in no pod: of the host, of pods that the list does not have, zombies, "
-            "MPS servers. Nobody's declaration covers it.",
+            "MPS servers. Nobody's declaration covers it. Of the cards whose processes are all known.",
             "bytes",
             Query(expr=f"sum({by(CARD, 'gpu_memory_unattributed_bytes')})", instant=True),
             steps=((None, GREEN), (1, YELLOW)),
         ),
+    ]
+
+
+def _accounts() -> list[Panel]:
+    verdicts = by(f"{NODE}, verdict", "accounts")
+    return [
         _count(
             "Withheld",
             "Steps that were due in this time range and were held back by a brake, once an incident and brake. Counts "
@@ -109,13 +124,20 @@ def _what() -> list[Panel]:
             grown("would_act_total"),
             steps=((None, BLUE),),
         ),
+        _count(
+            "Not known",
+            "Accounts of the chosen nodes of which it is not known whether they are over: a process, a card or all of "
+            "them do not answer. Nobody of them is among Over now.",
+            f"sum({by(NODE, 'accounts', ON_NODES, _UNKNOWN)})",
+            steps=_BAD,
+        ),
         stat(
             "Accounts by verdict",
             "How all accounts of the chosen nodes stand. Undeclared: it uses GPU memory and declares none. "
             "Misdeclared: its declaration can't be read. Unknown: not all of its processes are known.",
             "short",
-            Query(expr=f"sum by (verdict) ({by(f'{NODE}, verdict', 'accounts')})", legend="{{verdict}}", instant=True),
-            width=9,
+            Query(expr=f"sum by (verdict) ({verdicts})", legend="{{verdict}}", instant=True),
+            width=6,
             text="value_and_name",
             steps=((None, BLUE),),
             overrides=[override(name, {"color": fixed(color)}) for name, color in _VERDICTS.items()],
@@ -125,4 +147,4 @@ def _what() -> list[Panel]:
 
 def overview() -> Row:
     """Give the row."""
-    return Row(title="Overview", panels=[*_who(), *_what()])
+    return Row(title="Overview", panels=[*_nodes(), *_pods(), *_cards(), *_accounts()])

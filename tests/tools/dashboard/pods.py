@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.tools.dashboard.kinds import gauges, share_cell, table
 from tests.tools.dashboard.panels import GREEN, GREY, RED, YELLOW, Json, Panel, Query, Row, limits, mapping, override
-from tests.tools.dashboard.queries import ACCOUNT, ACCOUNT_TITLE, HOLDER, OF_PODS, POD, by, metric
+from tests.tools.dashboard.queries import ACCOUNT, ACCOUNT_TITLE, OF_PODS, POD, by, metric
 
 _NEAR: Final = ((None, GREEN), (0.9, YELLOW), (1, RED))
 USED: Final = by(ACCOUNT, "account_memory_used_bytes", OF_PODS)
@@ -27,6 +27,16 @@ _COLUMNS: Final = {
     "Value #E": "Peak of the pod",
     "Value #F": "Verdict",
     "Value #G": "Over, share of the range",
+}
+
+
+_UNDECLARED: Final = {
+    "cluster": "Cluster",
+    "node": "Node",
+    "namespace": "Namespace",
+    "pod": "Pod",
+    "verdict": "Verdict",
+    "Value": "Used",
 }
 
 
@@ -93,15 +103,15 @@ def _bars() -> Panel:
 
 
 def _undeclared() -> Panel:
-    held = by(HOLDER, "container_memory_used_bytes", OF_PODS)
-    declared = by(POD, "pod_memory_declared_bytes", OF_PODS)
+    verdicts = by(f"{ACCOUNT}, verdict", "account_verdict", OF_PODS, 'verdict=~"undeclared|misdeclared"')
+    held = f"{verdicts} * on ({ACCOUNT}) group_left () {USED}"
     return table(
         "Used and not declared",
         "Pods that hold GPU memory and declare none, or declare it in a way that can't be read. They are measured and "
         "left alone unless a rule has a default for them.",
         "bytes",
-        {"cluster": "Cluster", "node": "Node", "namespace": "Namespace", "pod": "Pod", "Value": "Used"},
-        Query(expr=f"sum by ({POD}) ({held}) unless on ({POD}) {declared}", instant=True, table=True),
+        _UNDECLARED,
+        Query(expr=f"sum by ({POD}, verdict) ({held})", instant=True, table=True),
         sort="Used",
         width=12,
         none="none, or unknown",

@@ -26,9 +26,12 @@ def by(labels: str, name: str, where: str = ON_NODES, *more: str) -> str:
     return f"max by ({labels}) ({metric(name, where, *more)})"
 
 
-def or_none(count: str) -> str:
-    """Count zero where there is nothing to count, but only where a watchdog is there to have counted."""
-    return f"{count} or 0 * count({metric('build_info')})"
+def or_none(count: str, knowing: str = "") -> str:
+    """Count zero where there is nothing to count, but only where somebody knows: a series of `knowing`, or a watchdog.
+
+    Where a watchdog is there and does not know, as while a call into the driver hangs, zero would be a claim.
+    """
+    return f"{count} or 0 * count({knowing or metric('build_info')})"
 
 
 def counted(labels: str, name: str) -> str:

@@ -32,5 +32,5 @@ def page(sight: Sight) -> StatusPage:
     body = wellness(sight)
     if report is not None:
         beside = tag("div", "".join((lately(sight), gaps(sight, report), unattributed(sight, report))), "beside")
-        body = "".join((told(sight, known), beside, cards(report), body, accounts(sight, known)))
+        body = "".join((told(sight, known), beside, cards(report, sight.as_of), body, accounts(sight, known)))
     return StatusPage(html=frame(sight, head, body), refresh_s=refresh_s(head.level))

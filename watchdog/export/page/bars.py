@@ -16,6 +16,8 @@ PATTERNS: Final = (
     '<rect class="f-track" width="6" height="6"/><rect class="f-unattributed" width="3.5" height="6"/></pattern>'
     '<pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">'
     '<rect class="f-track" width="6" height="6"/><circle class="f-residual" cx="3" cy="3" r="2.2"/></pattern>'
+    '<pattern id="cross" width="7" height="7" patternUnits="userSpaceOnUse">'
+    '<rect class="f-track" width="7" height="7"/><path class="f-unknown" d="M0 0L7 7M7 0L0 7"/></pattern>'
     "</defs></svg>"
 )
 

@@ -11,15 +11,15 @@ from watchdog.export.phrases import count
 from watchdog.export.sums import Sum
 
 
-def cards(report: CycleReport) -> str:
-    """The section of the cards."""
+def cards(report: CycleReport, as_of: str = "") -> str:
+    """The section of the cards; `as_of` marks numbers that are old."""
     if not report.snapshot.gpus:
         why = "Not known: NVML does not answer." if report.snapshot.blind else "None seen."
         return section("gpus", "GPUs", tag("p", why))
-    return section("gpus", "GPUs", items((_card(each, report) for each in shares(report)), "cards"))
+    return section("gpus", "GPUs", items((_card(each, report, as_of) for each in shares(report)), "cards"))
 
 
-def _card(card: Shares, report: CycleReport) -> str:
+def _card(card: Shares, report: CycleReport, as_of: str) -> str:
     gpu = card.gpu
     model = f"{gpu.name} {gpu.profile or ''}".strip()
     head = f'<h3>{text(gpu_label(gpu))} <small title="{text(gpu.uuid)}">{name(model, 60)}</small></h3>'
@@ -27,7 +27,8 @@ def _card(card: Shares, report: CycleReport) -> str:
         why = "Let go for maintenance." if report.maintenance is not None else "Does not answer."
         return f'{head}<p class="bad">{why}</p>'
     share = f" ({100 * gpu.used // gpu.total}%)" if gpu.total and gpu.used is not None else ""
-    numbers = f"<p><b>{amount(gpu.used)}</b> of {amount(gpu.total)}{share}</p>"
+    old = f' <b class="watch">{text(as_of)}</b>' if as_of else ""
+    numbers = f"<p><b>{amount(gpu.used)}</b> of {amount(gpu.total)}{share}{old}</p>"
     parts = [each for each in (*card.pods, *card.others) if each.at_least > 0]
     # The numbers are read one after the other, and can add up to more than there is.
     whole = max(gpu.total or 0, sum(each.at_least for each in parts))
@@ -55,4 +56,4 @@ def _pods(pods: Sequence[Share]) -> Iterator[str]:
 def _others(others: Sequence[Share]) -> Iterator[str]:
     for each in others:
         if each.used != 0:
-            yield f"{swatch(each.css)}{amount(each.used)} {text(each.label)}"
+            yield f"{swatch(each.css)}{at_least(each.used, each.at_least)} {text(each.label)}"

@@ -5,19 +5,19 @@ from typing import Final
 
 from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.plan import Result
+from watchdog.export.page.lately import became
 from watchdog.export.page.sight import Sight
 from watchdog.export.page.standing import Standing
 from watchdog.export.phrases import count, inert, span
-from watchdog.export.recent import RecentDeed
 
 _LONGEST_NAME: Final = 63
 _FRESH_S: Final = 900.0  # so long a kill stands in the first sentence
 
 
-def crowd(told: Sequence[Standing], assessments: Iterable[Assessment]) -> str:
+def crowd(told: Sequence[Standing], sight: Sight) -> str:
     """Who is over, the most urgent by name, with what comes next; that nobody is."""
     if not told:
-        return _calm(list(assessments))
+        return _calm(sight.report.assessments if sight.report is not None else (), is_dark=bool(sight.unlisted))
     pods: dict[str, str] = {}
     for standing in told:
         short = standing.steps[0].short if standing.steps else "nothing follows"
@@ -30,10 +30,12 @@ def crowd(told: Sequence[Standing], assessments: Iterable[Assessment]) -> str:
     return f"{len(pods)} pods {'over their limits' if are_over else 'above a mark'}, first {first}: {short}."
 
 
-def _calm(assessments: Sequence[Assessment]) -> str:
+def _calm(assessments: Sequence[Assessment], *, is_dark: bool) -> str:
     unknown = sum(each.verdict in (Verdict.UNKNOWN, Verdict.MISDECLARED) for each in assessments)
     if unknown:
         return f"Nobody is known to be over; of {count(unknown, 'account')} it can't be said."
+    if is_dark:
+        return "Nobody is known to be over." if assessments else "No pod declares GPU memory or is known to use it."
     return "Nobody is over." if assessments else "No pod uses GPU memory or declares it."
 
 
@@ -44,9 +46,6 @@ def lately(told: Iterable[Standing], sight: Sight) -> Iterator[str]:
     for deed in [each for each in fresh if each.uid not in named][:1]:
         pod = inert(f"{deed.namespace}/{deed.pod}", _LONGEST_NAME)
         more = f" ({len(fresh)} in the last 15 minutes)" if len(fresh) > 1 else ""
-        yield f"{pod} {_did(deed)} {span(sight.now_s - deed.wall_s)} ago{more}."
-
-
-def _did(deed: RecentDeed) -> str:
-    done = "evicted" if deed.do == "evict" else "killed"
-    return f"was {done}" if deed.result == Result.DONE.value else f"was to be {done}"
+        ago = f"{span(sight.now_s - deed.wall_s)} ago{more}"
+        is_done = deed.result == Result.DONE.value
+        yield f"{pod} {became(deed)} {ago}." if is_done else f"{pod}: {became(deed)}, begun {ago}."

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from watchdog.core.findings import Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.export.breaker_words import breaker_times
 from watchdog.export.clauses import capital
 from watchdog.export.idle_words import suspended_because
 from watchdog.export.page.crowd import crowd, lately
-from watchdog.export.page.sight import Sight, gpu_label
+from watchdog.export.page.sight import Sight, gpu_label, named, not_known
 from watchdog.export.page.standing import Standing
 from watchdog.export.page.steps import Level
 from watchdog.export.phrases import clock_time, inert, span
 
-_MOST_NAMED: Final = 3
 _HANGS: Final = (
     "look at the driver on the node: `nvidia-smi`, and the kernel log for NVRM and Xid. If both are well, delete the "
     "watchdog's pod: restarting is safe"
@@ -71,14 +71,20 @@ def _seeing(report: CycleReport, sight: Sight, told: Sequence[Standing]) -> Head
     level, mode, remedy = _mode(report, sight)
     lost = [gpu_label(gpu) for gpu in report.snapshot.gpus if not gpu.up]
     done, breaker = list(lately(told, sight)), list(_breaker(report, sight))
-    who = [*_lost(lost), *([] if told else done), crowd(told, report.assessments)]
+    dark = not_known([gpu for gpu in sight.unlisted if gpu.up])
+    who = [*_lost(lost), *([dark] if dark else []), *([] if told else done), crowd(told, sight)]
     rest = [*breaker, *(done if told else [])]
     if level is not Level.GOOD:  # what is wrong with the watchdog comes before what is wrong with anybody else
         who, rest = [], [*who, *rest]
     levels = {level, *(each.level for each in told), *((Level.BAD,) if lost else ())}
-    levels |= {Level.WATCH} if done or breaker else set()
+    levels |= {Level.WATCH} if done or breaker or dark or _is_unsure(report) else set()
     worst = next(each for each in (Level.BAD, Level.WATCH, Level.GOOD) if each in levels)
     return Headline(level=worst, state=" ".join([mode, *who]), rest=" ".join(rest), remedy=remedy)
+
+
+def _is_unsure(report: CycleReport) -> bool:
+    """Whether somebody may be over of whom it can't be said."""
+    return any(each.verdict is Verdict.UNKNOWN for each in report.assessments)
 
 
 def _mode(report: CycleReport, sight: Sight) -> tuple[Level, str, str]:
@@ -97,8 +103,7 @@ def _mode(report: CycleReport, sight: Sight) -> tuple[Level, str, str]:
 
 def _lost(labels: Sequence[str]) -> Iterator[str]:
     if labels:
-        more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
-        yield f"{', '.join(labels[:_MOST_NAMED])}{more} {'does' if len(labels) == 1 else 'do'} not answer."
+        yield f"{named(labels)} {'does' if len(labels) == 1 else 'do'} not answer."
 
 
 def _breaker(report: CycleReport, sight: Sight) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _line(deed: RecentDeed, now_s: float) -> str:
     place = f" <small>container {name(deed.container)}</small>" if deed.container else ""
     when = f"{clock_time(deed.wall_s, now_s)}, {span(now_s - deed.wall_s)} ago"
     css = "bad" if deed.is_deed else "watch"
-    return f"<b>{pod}</b>{place} {tag('b', _what(deed), css)} <small>{when}</small>"
+    return f"<b>{pod}</b>{place} {tag('b', text(became(deed)), css)} <small>{when}</small>"
 
 
 def _whole(deed: RecentDeed, now_s: float) -> str:
@@ -42,11 +42,11 @@ def _whole(deed: RecentDeed, now_s: float) -> str:
     return _line(deed, now_s) + tag("p", sentence(deed.why)) + outcome
 
 
-def _what(deed: RecentDeed) -> str:
+def became(deed: RecentDeed) -> str:
     """What became of it: `was killed`, `kill is under way`, `would have been killed`."""
     done, doing = _DONE.get(deed.do, "acted on"), _DOING.get(deed.do, "deed")
     if deed.result is None:
         return f"{doing} is under way"
     if deed.result == Result.OBSERVED.value:
         return f"would have been {done}"
-    return f"was {done}" if deed.result == Result.DONE.value else f"{doing} {text(_ENDS.get(deed.result, 'has ended'))}"
+    return f"was {done}" if deed.result == Result.DONE.value else f"{doing} {_ENDS.get(deed.result, 'has ended')}"

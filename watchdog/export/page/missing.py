@@ -8,7 +8,7 @@ from watchdog.core.findings import Reason, Unattributed
 from watchdog.core.model import Gap
 from watchdog.core.plan import CycleReport
 from watchdog.export.page.html import amount, at_least, items, name, section, sentence, tag, text
-from watchdog.export.page.sight import Sight
+from watchdog.export.page.sight import Sight, not_known
 from watchdog.export.phrases import count
 from watchdog.export.sums import Sum, all_gaps
 
@@ -33,8 +33,9 @@ def unattributed(sight: Sight, report: CycleReport) -> str:
     for use in report.attribution.unattributed:
         by_reason[use.reason].append(use)
     lines = [_group(reason, by_reason[reason], sight) for reason in Reason if by_reason[reason]]
-    body = items(lines) or tag("p", "None." if not report.snapshot.blind else "Not known: NVML does not answer.")
-    return section("unattributed", "Memory of no pod", body)
+    dark = "NVML does not answer." if report.snapshot.blind else not_known(sight.unlisted)
+    rest = tag("p", text(f"Not known: {dark}" if report.snapshot.blind else dark), "watch") if dark else ""
+    return section("unattributed", "Memory of no pod", (items(lines) + rest) or tag("p", "None."))
 
 
 def _group(reason: Reason, uses: list[Unattributed], sight: Sight) -> str:

@@ -1,7 +1,7 @@
 """Who and what has a share of each card: its pods, processes of no pod, the residual, the driver's reserve."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +45,9 @@ def shares(report: CycleReport) -> Sequence[Shares]:
     by_gpu: defaultdict[str, defaultdict[str, Sum]] = defaultdict(lambda: defaultdict(Sum))
     for use in report.attribution.attributed:
         by_gpu[use.gpu][use.uid].add(use.used)
+    theirs: defaultdict[str, Sum] = defaultdict(Sum)
+    for stranger in report.attribution.unattributed:
+        theirs[stranger.gpu].add(stranger.used)
     residual, strangers, gpus = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot.gpus
     named = _FILLINGS if len(gpus) <= _MANY_CARDS else _NAMED_OF_MANY
     return [
@@ -52,7 +55,8 @@ def shares(report: CycleReport) -> Sequence[Shares]:
             gpu=gpu,
             pods=_pods(by_gpu[gpu.uuid], titles, over, named),
             others=(
-                _other("processes of no pod", strangers[gpu.uuid], "unattributed"),
+                _other("processes of no pod", strangers[gpu.uuid], "unattributed", theirs[gpu.uuid].at_least),
+                *_by_whom(gpu, residual[gpu.uuid], [*by_gpu[gpu.uuid].values(), theirs[gpu.uuid]]),
                 _other("residual", residual[gpu.uuid], "residual"),
                 _other("reserved by the driver", gpu.reserved, "reserved"),
             ),
@@ -77,5 +81,13 @@ def _pods(uses: Mapping[str, Sum], titles: Mapping[str, str], over: frozenset[st
     )
 
 
-def _other(label: str, used: int | None, css: str) -> Share:
-    return Share(label=label, used=used, at_least=used or 0, css=css)
+def _by_whom(gpu: Gpu, residual: int | None, known: Iterable[Sum]) -> Iterator[Share]:
+    """What is in use beyond all that is known to be somebody's: it must not look free. None where all is known."""
+    if residual is None and gpu.used is not None:
+        left = gpu.used - (gpu.reserved or 0) - sum(each.at_least for each in known)
+        if left > 0:
+            yield _other("in use, by whom is not known", left, "unknown")
+
+
+def _other(label: str, used: int | None, css: str, known: int = 0) -> Share:
+    return Share(label=label, used=used, at_least=known if used is None else used, css=css)

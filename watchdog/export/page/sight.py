@@ -1,7 +1,7 @@
 """What the page is made of: the last pass and what is known beside it, at the moment at which somebody asks."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -10,13 +10,14 @@ from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.ledger import AccountState
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.export.bounds import used_at_most
+from watchdog.export.bounds import Bounds
 from watchdog.export.health import Health
 from watchdog.export.outlook import what_follows
+from watchdog.export.phrases import clock_time
 from watchdog.export.recent import RecentDeed
-from watchdog.export.sums import pods_stale
+from watchdog.export.sums import pods_stale, unlisted
 
-_MOST_UNKNOWN: Final = 16
+_MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,17 @@ class Sight:
         return self.report is not None and pods_stale(self.report)
 
     @cached_property
+    def as_of(self) -> str:
+        """Which moment the numbers are of while no pass ends: `as of 08:00:09 UTC`; empty: they are of now."""
+        is_old = self.report is not None and not self.health.turns
+        return f"as of {clock_time(self.report.at.wall_s, self.now_s)}" if is_old and self.report is not None else ""
+
+    @cached_property
+    def unlisted(self) -> tuple[Gpu, ...]:
+        """The GPUs whose processes are not known."""
+        return unlisted(self.report) if self.report is not None else ()
+
+    @cached_property
     def entries(self) -> Mapping[AccountKey, list[PlanEntry]]:
         """What would really follow for each account, in the order of the plan."""
         found: defaultdict[AccountKey, list[PlanEntry]] = defaultdict(list)
@@ -55,16 +67,12 @@ class Sight:
 
     @cached_property
     def at_most(self) -> Mapping[AccountKey, int]:
-        """What accounts use at most whose use is not known, as far as there are few of them: each takes a look at all.
-
-        It is for people alone, and none where that is not bounded.
-        """
-        report = self.report
-        unknown = [each for each in report.assessments if each.used is None] if report is not None else []
-        if report is None or len(unknown) > _MOST_UNKNOWN:
+        """What accounts use at most whose use is not known, for people alone; none where that is not bounded."""
+        if self.report is None:
             return {}
-        bounds = ((each.account, used_at_most(each, report)) for each in unknown)
-        return {account: most for account, most in bounds if most is not None}
+        bounds = Bounds.of(self.report)
+        found = ((each.account, bounds.used_at_most(each)) for each in self.report.assessments)
+        return {account: most for account, most in found if most is not None}
 
     def state(self, assessment: Assessment) -> AccountState | None:
         """What the ladder remembers of an account."""
@@ -73,6 +81,17 @@ class Sight:
     def left_s(self, entry: PlanEntry) -> float:
         """Seconds until a step is due, from now on and not from the pass; never negative."""
         return max(entry.due_in_s - self.passed_s, 0.0)
+
+
+def named(labels: Sequence[str]) -> str:
+    """The first few names of GPUs, and how many more there are."""
+    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
+
+
+def not_known(gpus: Sequence[Gpu]) -> str:
+    """That nobody can say who uses these GPUs; nothing where there are none."""
+    return f"What runs on {named([gpu_label(gpu) for gpu in gpus])} is not known." if gpus else ""
 
 
 def gpu_label(gpu: Gpu) -> str:

@@ -60,6 +60,9 @@ def _step(entry: PlanEntry, report: CycleReport, sight: Sight) -> Step:
     when = f"in {span(left_s)}" if left_s > 0 else "now"
     deed = _planned(entry)
     why = because(entry, policy=report.policy, in_bytes=True)
+    if sight.as_of:
+        sentence = f"{capital(deed)}. No pass has ended since then: until one does nothing is done. {why}"
+        return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH)
     if sight.is_stale and entry.due_in_s > 0:
         sentence = f"{capital(deed)}. The pod list is out of date: until it is read anew no time counts. {why}"
         return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH)
@@ -100,6 +103,9 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         )
         return Step(short="being evicted", sentence=sentence, level=Level.BAD)
     killed_s = sigkill_s(state.under_way, step, report)
+    if killed_s is not None and sight.as_of and killed_s > report.at.wall_s:
+        sentence = f"SIGTERM was sent to {whom}. What is left was to get SIGKILL: no pass has ended since to send it."
+        return Step(short="being killed, SIGKILL put off", sentence=sentence, level=Level.BAD)
     if killed_s is not None and killed_s > sight.now_s:
         sentence = f"SIGTERM was sent to {whom}; what is left gets SIGKILL at {clock_time(killed_s, sight.now_s)}."
         return Step(

@@ -52,6 +52,7 @@ STYLE: Final = (
     ".key{display:inline-block;width:.75rem;height:.75rem;margin-right:.35rem;border:1px solid var(--edge)}"
     ".bar rect{stroke:var(--gap);stroke-width:1px}"
     ".over{fill:url(#stripes)}.unattributed{fill:url(#hatch)}.residual{fill:url(#dots)}.reserved{fill:var(--reserved)}"
+    "rect.unknown{fill:url(#cross)}.f-unknown{stroke:var(--residual);stroke-width:1.5px}"
     "rect.use,.pod-0{fill:var(--p0)}.pod-1{fill:var(--p1)}.pod-2{fill:var(--p2)}.pod-3{fill:var(--p3)}"
     ".rest-a{fill:var(--ra)}.rest-b{fill:var(--rb)}.free{fill:var(--track)}"
     ".f-over{fill:var(--over)}.f-gap{fill:var(--gap)}.f-track{fill:var(--track)}.f-unattributed{fill:var(--unattributed)}"

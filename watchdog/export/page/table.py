@@ -5,7 +5,7 @@ from typing import Final
 
 from watchdog.core.findings import Assessment, Verdict
 from watchdog.export.page.html import amount, at_least, name, section, tag, text
-from watchdog.export.page.sight import Sight, account_place
+from watchdog.export.page.sight import Sight, account_place, not_known
 from watchdog.export.page.standing import Standing
 from watchdog.export.page.told import MARKS, account_bar
 from watchdog.export.phrases import count
@@ -23,14 +23,24 @@ _CSS: Final = {Verdict.MISDECLARED: "watch", Verdict.UNKNOWN: "watch", Verdict.O
 def accounts(sight: Sight, all_standings: Sequence[Standing]) -> str:
     """The section of all accounts."""
     if not all_standings:
-        blind = sight.report is not None and sight.report.snapshot.blind
-        why = "Not known: NVML does not answer." if blind else "No pod of the list uses GPU memory or declares it."
-        return section("accounts", "All accounts", tag("p", why))
+        return section("accounts", "All accounts", tag("p", _none(sight)))
     head = "<thead><tr><th scope=col>Pod</th><th scope=col>Use</th><th scope=col>State</th></tr></thead>"
     rows = "".join(_row(each, sight) for each in all_standings)
     caption = f"<caption>{count(len(all_standings), 'account')}: what is over first, then by the share in use. "
-    caption += f"{MARKS}</caption>"
+    caption += f"{' '.join(filter(None, (MARKS, text(_old(sight)), text(not_known(sight.unlisted)))))}</caption>"
     return section("accounts", "All accounts", f"<table>{caption}{head}<tbody>{rows}</tbody></table>", "wide")
+
+
+def _none(sight: Sight) -> str:
+    if sight.report is not None and sight.report.snapshot.blind:
+        return "Not known: NVML does not answer."
+    if sight.unlisted:
+        return f"No pod of the list declares GPU memory. {text(not_known(sight.unlisted))}"
+    return "No pod of the list uses GPU memory or declares it."
+
+
+def _old(sight: Sight) -> str:
+    return f"This is {sight.as_of}." if sight.as_of else ""
 
 
 def _row(standing: Standing, sight: Sight) -> str:

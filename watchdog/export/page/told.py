@@ -72,8 +72,9 @@ def _use(standing: Standing, sight: Sight, *, is_whole: bool) -> str:
         if used > allowed:
             parts.append(f"<b>{format_bytes(used - allowed)} too much</b>")
     if state is not None and state.over_since is not None and sight.report is not None:
-        over_s = elapsed_s(state.over_since, sight.report.at) + sight.passed_s
-        parts.append(f"over for {span(over_s)}" if over_s >= 1 else "just now over")
+        over_s = elapsed_s(state.over_since, sight.report.at) + (0.0 if sight.as_of else sight.passed_s)
+        lasting = f"over for {span(over_s)}" if over_s >= 1 else "just now over"
+        parts.append(f"{lasting} {sight.as_of}".strip())
     return ", ".join(parts) + "."
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Owner, Pod
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Pod
+from watchdog.core.owner import Owner
 from watchdog.kube.objects.wire import (
     DECODE_ERRORS,
     POD_DECODER,

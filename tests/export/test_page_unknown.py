@@ -1,0 +1,94 @@
+"""The status page where something is not known: a pass that never ends, and cards without a list of processes."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import Story, climbing, policy, quiet, trainer_node
+from tests.export.page_reader import WELL, Read, read
+from tests.export.test_page import busy
+from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.model import Gap, GapReason
+from watchdog.core.plan import CycleReport
+
+SINCE = "as of 08:00:09 UTC"
+HANGS = replace(WELL, hangs_since_s=at(9).wall_s, last_pass_ago_s=60.0)
+GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", why="Not Supported (code 3)", gpu="GPU-0")
+DARK = "What runs on GPU 0 is not known."
+
+
+def later(report: CycleReport) -> Read:
+    """The page a minute after a pass since which none has ended."""
+    return read(report, health=HANGS, passed_s=60.0, now_s=report.at.wall_s + 60.0)
+
+
+@pytest.mark.parametrize("second", [9, 28])
+def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
+    """What was due in 1s a minute ago, or is due now, is not done: it is put off, until a pass ends."""
+    told = later(climbing(second)).text("told")
+    assert "Kill put off" in told
+    assert "No pass has ended since then: until one does nothing is done." in told
+    assert not any(word in told for word in ("Kill now", "Kill in", "Warn in", "Warn now"))
+
+
+def test_while_the_loop_hangs_numbers_are_marked_as_old() -> None:
+    """How long somebody is over does not grow by itself, and each card, each span and the table name their moment."""
+    page = later(climbing(9))
+    assert f"over for 9s {SINCE}" in page.text("told")
+    assert page.text("gpus").count(SINCE) == 2
+    assert f"This is {SINCE}." in page.text("accounts")
+    assert "over, kill put off" in page.text("accounts")
+    assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("told", "gpus", "accounts"))
+
+
+def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
+    """SIGTERM was sent before the loop hung; nothing says that SIGKILL came, or comes."""
+    told = later(busy(31, 65)).text("told")
+    assert "Being killed, SIGKILL put off" in told
+    assert "have got their signals" not in told
+    assert "waiting for its memory" in later(busy(31, 50)).text("told")
+
+
+def unlisted(*, declares: bool) -> Read:
+    """The page of a vGPU: 60Gi in use, and no list of who uses them."""
+    pods = (pod("u9", container("main", "8Gi", of="u9") if declares else container("main", of="u9")),)
+    return read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=60 * Gi, listed=False),), gaps=(GAP,))))
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_card_without_a_list_is_not_an_idle_card(declares: bool) -> None:
+    """Nowhere does it read as if nobody used it: the headline, the table, the bar, the memory of no pod."""
+    page = unlisted(declares=declares)
+    for part in ("", "accounts", "unattributed"):
+        assert DARK in page.text(part), part
+    assert "None." not in page.text("unattributed")
+    assert "No pod uses" not in page.text()
+    assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
+    assert "unknown processes of no pod 60Gi in use, by whom is not known" in page.text("gpus")
+
+
+def test_a_bar_shows_unknown_use_as_used() -> None:
+    """What is in use, and of nobody known, is drawn like what is somebody's: the bar is empty only where it is free."""
+    drawn = [values for tag, values in unlisted(declares=True).elements if tag == "rect" and values.get("x")]
+    assert [(each["class"], each["width"]) for each in drawn if each["class"] == "unknown"] == [("unknown", "75%")]
+
+
+def test_what_is_known_of_a_card_in_part_is_shown_as_such() -> None:
+    """Known parts stand for themselves, and the unknown segment is the rest less the driver's reserve."""
+    pods = (pod("u1", container("main", "8Gi", of="u1")),)
+    seen = snapshot(
+        [use(1, 3 * Gi), use(2, 2 * Gi), use(3, None)],
+        [process(1, "u1/main"), process(2, None), process(3, None)],
+        (gpu(0, used=20 * Gi, reserved=Gi),),
+    )
+    told = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
+    assert "3Gi ns/pod-u1 at least 2Gi processes of no pod 14Gi in use, by whom is not known" in told
+    assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("accounts")
+
+
+def test_a_lost_card_is_no_idle_card_either() -> None:
+    """Of a card that fell off the bus nobody says that it has no memory of no pod."""
+    lost = quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False, listed=False), gpu(1))))
+    page = read(lost)
+    assert DARK in page.text("unattributed")
+    assert "GPU 0 does not answer. Nobody is known to be over." in page.text()

@@ -1,0 +1,77 @@
+"""What an account can use at most is the same worked out once a report as account by account from its meaning."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.export.build import Story
+from tests.laws.nodes import GeneratedNode, nodes
+from watchdog.core.findings import Assessment, Reason
+from watchdog.core.model import Snapshot
+from watchdog.core.plan import CycleReport
+from watchdog.export.bounds import Bounds
+
+
+def meant(assessment: Assessment, report: CycleReport) -> int | None:
+    """The bound by its meaning: on each GPU where more may be used, what neither the driver nor another has."""
+    gpus = report.snapshot.gpus
+    if assessment.used is not None or not gpus or report.snapshot.blind:
+        return None
+    own: Counter[str] = Counter()
+    for use in assessment.uses:
+        own[use.gpu] += use.used or 0
+    others, possible, bound = _others(assessment, report), _possible(assessment, report), 0
+    for gpu in gpus:
+        bound += own[gpu.uuid]
+        if gpu.uuid in possible:
+            if gpu.used is None:
+                return None
+            bound += max(gpu.used - (gpu.reserved or 0) - others[gpu.uuid] - own[gpu.uuid], 0)
+    return bound
+
+
+def _others(assessment: Assessment, report: CycleReport) -> Counter[str]:
+    """What other accounts and the host are known to use, by GPU."""
+    found: Counter[str] = Counter()
+    for use in report.attribution.attributed:
+        if use not in set(assessment.uses):
+            found[use.gpu] += use.used or 0
+    for stray in report.attribution.unattributed:
+        if stray.reason is Reason.HOST:
+            found[stray.gpu] += stray.used or 0
+    return found
+
+
+def _possible(assessment: Assessment, report: CycleReport) -> set[str]:
+    """The GPUs on which it may use more than is known: where one hides something, or else all."""
+    if assessment.account.gpu is not None:
+        return {assessment.account.gpu}
+    every = {gpu.uuid for gpu in report.snapshot.gpus}
+    found = {use.gpu for use in assessment.uses if use.used is None}
+    found |= {gpu.uuid for gpu in report.snapshot.gpus if not gpu.listed} | report.snapshot.unseen
+    found |= {use.gpu for use in report.attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
+    return found & every or every
+
+
+def _hushed(seen: Snapshot, seed: int) -> Snapshot:
+    """The same processes as a driver shows them whose lists are whole and counters work, and which tells few amounts.
+
+    On most generated nodes something is dark everywhere, or a counter is missing: that hides the rest of the law.
+    """
+    dice = random.Random(seed)
+    cards = [replace(gpu, listed=True, used=2**50 + number, reserved=number) for number, gpu in enumerate(seen.gpus)]
+    uses = tuple(replace(use, used=dice.choice([None, use.used])) for use in seen.uses)
+    return replace(seen, gpus=tuple(cards), uses=uses, blind=False, unseen=frozenset())
+
+
+@given(nodes(), st.integers(0, 2**32), st.booleans())
+def test_the_bound_of_each_account_is_what_it_means(node: GeneratedNode, seed: int, hush: bool) -> None:
+    """Law: on any node the sums of a report give for each account what a look at all the others gives."""
+    seen = _hushed(node.seen, seed) if hush else node.seen
+    report = Story(under=node.under, pods=node.pods, node=node.node).see(seen)
+    bounds = Bounds.of(report)
+    for each in report.assessments:
+        assert bounds.used_at_most(each) == meant(each, report), each
