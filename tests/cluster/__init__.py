@@ -32,8 +32,8 @@ kubelet in namespaces of its own, and `room`, a namespace there. Rooms: `node` p
 The watchdog as an operator has it: `installed_fixtures` builds the image by buildah (tests/image), loads it into that
 node's containerd (`watchdog_image`), and gives `installed`, in which `Installed` (room `installed`) installs the chart
 by the real helm, upgrades, rolls back and uninstalls it, execs into the daemon's pod and asks its port.
-`installed_policy` has the policies. A module of tests has one installation: it takes 5 to 8 s, the image 1 to 2 min once a session, and
-1.2 GB of disk until its end. GPU_WATCHDOG_IMAGE_ARCHIVE names an archive to load instead of building one.
+`installed_policy` has the policies. A module of tests has one installation: it takes 5 to 8 s, the image 1 to 2 min
+once a session, and 1.2 GB of disk until its end. GPU_WATCHDOG_IMAGE_ARCHIVE names an archive to load instead.
 
 The control plane is the session's: undo what you do to it (`start_apiserver` after `stop_apiserver`), or start one of
 your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. What is to be known of it:
