@@ -37,8 +37,15 @@ def several(pod: Object, count: int, since: int = 0) -> list[Tiding]:
 
 
 def notice(writer: EventWriter) -> str:
-    """The one line that the log gets."""
-    (line,) = writer.notices.take()
+    """The one line that the log gets; the server may have written down its answer before the writer has read it."""
+    lines: list[str] = []
+
+    def told() -> bool:
+        lines.extend(writer.notices.take())
+        return bool(lines)
+
+    wait_until(told)
+    (line,) = lines
     return line
 
 
