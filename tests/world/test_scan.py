@@ -54,6 +54,8 @@ def test_scan_prints_the_documented_json(world: Node) -> None:
                 "reserved": 512 * MIB,
                 "residual": 0,
             },
+            "listed": True,
+            "unattributed": GIB,
         }
     ]
     hog_account = next(each for each in got["accounts"] if each["pod"] == "hog")
