@@ -148,7 +148,7 @@ def test_uninstall_leaves_nothing_behind(watchdog: Installed, tenants: str) -> N
     assert not any(is_daemon(pid) for pid in watchdog.cluster.cgroups.members())
     assert watchdog.helm("list", "--all", "--namespace", watchdog.namespace, "--short").split() == []
     assert pods.containers(pods.wait("stays", is_running, tenants)) == before
-    # The journal is the operator's: docs/install.md says how to remove it.
+    # The journal is the operator's: docs/operations.md says how to remove it.
     assert (watchdog.state / "journal.db").is_file()
 
 

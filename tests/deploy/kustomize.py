@@ -57,7 +57,7 @@ def rendered(policy: str, *flags: str) -> dict[str, Object]:
         "gpu-watchdog",
         str(CHART),
         f"--namespace={NAMESPACE}",
-        # Kustomize knows none: docs/install.md says what to do there in place of the one that uninstalling has.
+        # Kustomize knows none: docs/capacity.md says what to do there in place of the one that uninstalling has.
         "--no-hooks",
         "--set-file=policy=/dev/stdin",
     ]
