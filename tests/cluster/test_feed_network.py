@@ -38,7 +38,7 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         followed.forget()
         tcp_proxy.heal()
         wait_until(lambda: followed.feed.problem is None)
-        assert followed.bell.silence()
+        wait_until(followed.bell.silence)
         assert followed.names == {"old"}
         assert followed.verbs() == ["watch"]
 
