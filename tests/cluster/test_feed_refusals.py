@@ -103,7 +103,7 @@ def test_without_rights(control_plane: ControlPlane, pods: Pods) -> None:
         wait_until(lambda: followed.feed.problem is not None)
         assert "gpu-watchdog rights" in (followed.feed.problem or "")
         assert followed.read().synced is None
-        assert followed.bell.silence()
+        wait_until(followed.bell.silence)
         assert 2 <= len(followed.asked()) <= MOST_IN_12_S
         control_plane.kubectl("apply", "-f", "-", input=render(OBSERVES, whose.identity))
         followed.wait_for(["mine"])
