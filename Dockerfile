@@ -12,8 +12,11 @@ RUN python3 -m venv /build && python3 -m venv --without-pip /opt/gpu-watchdog
 # What changes seldom comes first. Wheels alone: nothing is compiled, no foreign setup code runs.
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN /build/bin/pip install --require-hashes --only-binary=:all: --no-compile -r requirements/build.txt
-RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install \
+RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --report /build/installed.json \
       --require-hashes --only-binary=:all: --no-compile -r requirements/run.txt
+# Which wheel it was of those that the lock file allows: the release's list of materials reads it.
+RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"]["archive_info"]["hashes"]) for i in json.load(open("/build/installed.json"))["install"]]; print(*sorted("%s==%s --hash=sha256:%s" % (m["name"], m["version"], h["sha256"]) for m, h in each), sep="\n")' \
+      > /opt/gpu-watchdog/wheels.txt
 # Nine tenths of the Kubernetes client are classes that it loads only when they are named, and its asynchronous half
 # with what that needs; the watchdog names none of them (docs/image.md).
 RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \

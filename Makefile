@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test tools programs soak bench gpu fmt docs pictures lock clean
+.PHONY: help setup setup-dev demo check quick test release tools programs soak bench gpu fmt docs pictures lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,11 +19,13 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.run: requirements/run.txt requirements/build.txt pyproject.toml $(VENV)/.created
+	@echo "installing gpu-watchdog and what it needs into $(VENV): 18 MB to download, a minute or two"
 	$(PIP) install --require-hashes -r requirements/build.txt -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+	@echo "installing what the tests need into $(VENV): 100 MB to download, a minute or two"
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
 
@@ -71,16 +73,22 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
 	$(BIN)/python -m tests.tools.messages
 	$(BIN)/python -m tests.tools.metrics_reference
 	$(BIN)/python -m tests.tools.dashboard
-	$(BIN)/python -m tests.deploy.manifest
+	$(BIN)/python -m tests.tools.runbooks
+	$(BIN)/python -m tests.deploy.rights
 	$(BIN)/python -m tests.deploy.prometheusrule
 	$(BIN)/python -m tests.deploy.chart
+	$(BIN)/python -m tests.deploy.chart_reference
 	$(BIN)/python -m tests.deploy.kustomize
 	$(BIN)/python -m tests.docs.readme
 
 pictures: setup-dev tools ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
-	$(BIN)/python -m tests.pictures.page docs/pictures
+	$(BIN)/python -m tests.pictures.page --few docs/pictures
 	$(BIN)/python -m tests.pictures.top docs/pictures
 	$(BIN)/python -m tests.pictures.dashboard docs/pictures
+
+release: setup-dev programs ## wheel, image, chart, manifests, SBOMs and checksums of this commit: docs/release.md
+	$(BIN)/python -m tests.release $(if $(IMAGE),--image '$(IMAGE)') $(if $(BASE),--base '$(BASE)') \
+	  $(if $(RUN_BASE),--run-base '$(RUN_BASE)') $(if $(PLATFORM),--platform '$(PLATFORM)')
 
 lock: setup-dev ## compile requirements/*.txt anew from pyproject.toml
 	$(BIN)/python -m tests.tools.lock

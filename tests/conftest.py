@@ -1,11 +1,28 @@
-"""What all tests share: how many examples the property tests try, by the environment variable HYPOTHESIS_PROFILE."""
+"""What all tests share: how many examples the property tests try (HYPOTHESIS_PROFILE), and what was not run and why."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.leftovers import pytest_configure, session_folder  # noqa: F401 - pytest finds them by their names in here
+from tests.unrun import summary
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=_QUIET, database=None)
 settings.register_profile("full", max_examples=150, deadline=None, suppress_health_check=_QUIET, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+# Around all others, so that it is the last thing said before the line with the counts.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Say what this machine could not run, and what it lacks."""
+    yield
+    told = [(each.nodeid, each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
+    if told:
+        terminalreporter.section(f"not run on this machine: {len(told)}", yellow=True)
+        for line in summary(told):
+            terminalreporter.line(line)

@@ -131,8 +131,7 @@ def test_two_deeds_of_one_account_are_both_waited_for() -> None:
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """Whoever is to remove a file must know which, and ask first who put it there."""
     told = remedies(tmp_path / "journal.db", "gpu-7")
-    assert told["stop_file"].startswith(
-        f"the file {tmp_path / 'stop'} says so: remove it to enforce again, when you know"
-    )
+    stop = f"the file {tmp_path / 'stop'} says so: `gpu-watchdog resume` removes it, when you know who"
+    assert told["stop_file"].startswith(stop)
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()

@@ -10,7 +10,7 @@ import structlog
 from tests.worlds import at, policy
 from watchdog.config.problems import PolicyError, Problem
 from watchdog.export.journal_read import history
-from watchdog.export.logs import configure
+from watchdog.export.log_form import configure
 from watchdog.options import Options
 from watchdog.reporter import Reporter
 

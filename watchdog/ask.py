@@ -5,10 +5,12 @@ import json
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from watchdog.core.errors import WatchdogError
+from watchdog.export.health import NO_PASS
 from watchdog.export.listen import parse_listen
 from watchdog.export.phrases import inert
 
@@ -19,6 +21,10 @@ _LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes giv
 
 class AskError(WatchdogError):
     """The daemon did not answer, or not as one; the text names the address, and what it answered instead."""
+
+
+class NoPassError(AskError):
+    """The daemon answers, and knows nothing yet: it has begun just now, or its first call into the driver hangs."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -90,6 +96,8 @@ def _get(address: str, patience_s: float) -> bytes:
             return bytes(body)
     except urllib.error.HTTPError as error:
         said = inert(error.read(300).decode("utf-8", errors="replace").strip(), 300)
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.startswith(NO_PASS):
+            raise NoPassError(f"the daemon at {inert(address)} knows nothing yet: {said}") from error
         raise AskError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
     except urllib.error.URLError as error:
         raise AskError(f"{where}: {_cause(error.reason, patience_s)}") from error

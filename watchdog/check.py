@@ -9,8 +9,8 @@ from typing import Final, TextIO
 
 import click
 
+from watchdog.candidate import load_candidate, source_name
 from watchdog.config.document import policy_document
-from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError, Problem
 from watchdog.config.render import render_policy
 from watchdog.core.policy import Policy
@@ -23,20 +23,20 @@ def print_check(file: Path, *, as_json: bool) -> int:
     policy: Policy | None = None
     problems: tuple[Problem, ...] = ()
     try:
-        policy = load_policy(file)
+        policy = load_candidate(file)
     except PolicyError as error:
         problems = error.problems
     if as_json:
         click.echo(json.dumps(_document(policy, problems), indent=1))
         if problems:
-            click.echo(f"{file}: it can't be used; see `mistakes`", err=True)
+            click.echo(f"{source_name(file)}: it can't be used; see `mistakes`", err=True)
     elif policy is None:
         for problem in problems:
             click.echo(fitted(str(problem), sys.stderr), err=True)
     else:
         click.echo(fitted(render_policy(policy), sys.stdout))
         for warning in policy.warnings:
-            click.echo(fitted(f"{file}: warning: {warning}", sys.stderr), err=True)
+            click.echo(fitted(f"{source_name(file)}: warning: {warning}", sys.stderr), err=True)
     return 0 if policy is not None else 1
 
 

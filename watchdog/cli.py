@@ -9,23 +9,21 @@ import click
 
 from watchdog import __version__
 from watchdog.cli_cluster import rights, withdraw
-from watchdog.cli_complete import pod_of_daemon, pod_of_journal
+from watchdog.cli_halt import resume, stop
 from watchdog.cli_options import (
     duration,
     journal_option,
     json_option,
     listen_option,
     node_options,
-    path_option,
-    since_week,
     url_option,
 )
-from watchdog.options import DEFAULT_POLICY, Options
+from watchdog.cli_past import explain, history, recommend, replay
+from watchdog.options import Options
 
 # Of `top`: what pods can be sorted by, and how often the daemon may be asked (seconds).
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
-_COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,7 +32,7 @@ def main() -> None:
     """Gives declared GPU memory teeth: measures what each pod of this node uses, warns and kills by a policy."""
 
 
-@main.command()
+@main.command(short_help="Run the daemon on this node until SIGTERM.")
 @node_options
 @journal_option
 @listen_option
@@ -48,21 +46,25 @@ def run(**options: Any) -> None:
     os._exit(code)
 
 
-@main.command()
+@main.command(short_help="Look once at what is there and what would follow; never acts.")
 @node_options
 @json_option
 @click.pass_context
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
-    """Look once, print what is there and what would follow. Never acts, opens no journal."""
+    """Look once, print what is there and what would follow. Never acts, opens no journal.
+
+    Exit code 1: NVML did not answer, so that nothing is known of the GPUs.
+    """
     from watchdog.scan import print_scan
 
     named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
-    print_scan(Options(**options), is_policy_named=named, as_json=as_json)
+    code = print_scan(Options(**options), is_policy_named=named, as_json=as_json)
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(code)
 
 
-@main.command()
+@main.command(short_help="Say what this node lacks, each with its remedy.")
 @node_options
 @journal_option
 @listen_option
@@ -81,7 +83,7 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     os._exit(code)
 
 
-@main.command()
+@main.command(short_help="Validate a policy, and print it as it is understood.")
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def check(file: Path, *, as_json: bool) -> None:
@@ -91,7 +93,7 @@ def check(file: Path, *, as_json: bool) -> None:
     sys.exit(print_check(file, as_json=as_json))
 
 
-@main.command()
+@main.command(short_help="Watch a node live: its GPUs, its pods, what comes next.")
 @click.option(
     "--once",
     is_flag=True,
@@ -131,75 +133,7 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
         print_top(wish)
 
 
-@main.command()
-@click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only what concerns this pod.")
-@click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
-@journal_option
-@json_option
-def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> None:
-    """Print what was decided and done, from the journal."""
-    from watchdog.history import print_history
-
-    if pod is not None and pod.count("/") != 1:
-        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
-    print_history(journal, pod, duration(since), as_json=as_json)
-
-
-@main.command()
-@click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
-@url_option
-@listen_option
-@journal_option
-@json_option
-@click.pass_context
-def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str, journal: Path, as_json: bool) -> None:
-    """Say why a pod was or was not acted on: by the daemon that runs, or else by the journal.
-
-    With --journal on the command line, and neither --url nor --listen beside it, the journal alone is read.
-    """
-    from watchdog.ask import listen_url
-    from watchdog.explain import print_explanation
-
-    if pod.count("/") != 1 or not all(pod.split("/")):
-        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="NS/POD")
-    meant = {name for name in ("journal", "listen") if context.get_parameter_source(name) is _COMMANDLINE}
-    asked = url or (None if meant == {"journal"} else listen_url(listen))
-    print_explanation(pod, asked, journal, as_json=as_json)
-
-
-@main.command()
-@path_option("--policy", DEFAULT_POLICY, "The policy to try, a TOML file.")
-@since_week
-@journal_option
-@json_option
-def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Say what another policy would have done with this node's past: the first deed of each incident.
-
-    What would have followed a deed is not claimed. Reads the journal, and writes nothing.
-    """
-    from watchdog.replay import print_replay
-
-    print_replay(journal, policy, duration(since), as_json=as_json)
-
-
-@main.command()
-@path_option("--policy", DEFAULT_POLICY, "The policy whose declarations and allowances count, a TOML file.")
-@since_week
-@journal_option
-@json_option
-@click.pass_context
-def recommend(context: click.Context, /, *, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Say what each workload used, beside what it declares, and what it should declare.
-
-    Reads the journal, and writes nothing.
-    """
-    from watchdog.recommend import print_recommendation
-
-    named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
-    print_recommendation(journal, policy, duration(since), is_policy_named=named, as_json=as_json)
-
-
-@main.command()
+@main.command(short_help="Watch a simulated node, with a real kill.")
 def demo() -> None:
     """Watch a simulated shared card with three tenants, one of which runs away and is really killed."""
     from watchdog.demo import run_demo
@@ -207,5 +141,5 @@ def demo() -> None:
     sys.exit(run_demo(sys.stdout))
 
 
-main.add_command(rights)
-main.add_command(withdraw)
+for _command in (history, explain, replay, recommend, stop, resume, rights, withdraw):
+    main.add_command(_command)

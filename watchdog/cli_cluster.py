@@ -32,7 +32,7 @@ def _resource(_context: click.Context, parameter: click.Parameter, value: str | 
     return value
 
 
-@click.command()
+@click.command(short_help="Print the rights that the policy needs in the cluster.")
 @policy_option
 @click.option("--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="Where the account is.")
 @click.option(
@@ -50,7 +50,7 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
     sys.exit(print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing))
 
 
-@click.command()
+@click.command(short_help="Take back what [capacity] advertised on the node.")
 @policy_option
 @node_option
 @kubeconfig_option

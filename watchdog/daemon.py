@@ -144,7 +144,10 @@ class Daemon:
 
     def _judge(self, now: Now) -> None:
         """Whether force may be used now, and whether the driver may be kept open."""
+        before = self._permission.enforcement
         begins = self._permission.judge(self._policy, now)
+        if self._permission.enforcement != before:  # whoever has turned a switch waits to see it
+            self._looker.pace.hurry(now)
         self._looker.heed(self._permission.switches, now)
         if begins:
             self._cycle.ledger = self._cycle.ledger.begun_anew()

@@ -26,7 +26,7 @@ REMEDIES: Final = {
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
     "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
-    "another place): remove it to enforce again, when you know who put it there and why",
+    "another place): `gpu-watchdog resume` removes it, when you know who put it there and why",
     "node_annotation": _annotated("NAME"),
     "node_unknown": "the node's own object was asked for and is not known, or can't be followed for longer than "
     "stale_after, and its annotation may say not to enforce: the gap `node` has the cause",
@@ -74,7 +74,8 @@ def judge(
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
     """The remedies for a daemon of this node with this journal: the stop file has a place then, the node a name."""
-    stop = f"the file {stop_file(journal)} says so: remove it to enforce again, when you know who put it there and why"
+    remedy = "`gpu-watchdog resume` removes it, when you know who put it there and why"
+    stop = f"the file {stop_file(journal)} says so: {remedy}"
     return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}
 
 

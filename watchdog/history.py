@@ -19,6 +19,7 @@ from watchdog.export.journal_errors import CorruptError, JournalError
 from watchdog.export.journal_read import HistoryRow, history
 from watchdog.export.phrases import inert
 from watchdog.export.table import BOLD, GREEN, RED, YELLOW, has_colour, paint
+from watchdog.unreached import without_journal
 
 _LONGEST: Final = 4000
 _WIDE: Final = 80  # from this width on the sentence stands beside the event, below it below
@@ -42,7 +43,8 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
         remedy = "see that --journal names the journal; the daemon moves one that is damaged aside and begins anew"
         raise click.ClickException(f"{error}: {remedy}") from error
     except JournalError as error:
-        raise click.ClickException(str(error)) from error
+        arguments = ["history", *(("--pod", pod) if pod is not None else ())]
+        raise click.ClickException(without_journal(error, *arguments)) from error
     if as_json:
         click.echo(json.dumps([{"at": row.at, **asdict(row)} for row in rows], indent=1))
     elif sys.stdout.isatty():

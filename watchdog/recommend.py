@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from watchdog import clock
-from watchdog.config.load import built_in_policy, load_policy
+from watchdog.candidate import load_candidate, refusal
+from watchdog.config.load import built_in_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.export.journal_errors import JournalError
@@ -17,6 +18,7 @@ from watchdog.past.meter import Meter
 from watchdog.past.read import NothingRecordedError, spans
 from watchdog.past.recommendation import Known, advised, recommendation_document, recommendation_text, told
 from watchdog.past.telling import UNCUT
+from watchdog.unreached import without_journal
 
 
 def print_recommendation(
@@ -31,7 +33,7 @@ def print_recommendation(
         click.echo(f"{error}; so there is nothing to recommend", err=True)
         known = []
     except JournalError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(without_journal(error, "recommend")) from error
     if as_json:
         click.echo(json.dumps(recommendation_document(known), indent=1))
         return
@@ -54,9 +56,9 @@ def _policy(file: Path, *, is_named: bool) -> Policy:
         click.echo(f"No policy at {file}: reading declarations as the built-in one does.", err=True)
         return built_in_policy()
     try:
-        return load_policy(file)
+        return load_candidate(file)
     except PolicyError as error:
-        click.echo(str(error), err=True)
+        click.echo(refusal(error, file), err=True)
         sys.exit(1)
 
 

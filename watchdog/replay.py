@@ -9,17 +9,18 @@ from pathlib import Path
 import click
 
 from watchdog import clock
-from watchdog.config.load import load_policy
+from watchdog.candidate import load_candidate, refusal
 from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_read import history
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 from watchdog.export.table import has_colour
 from watchdog.past.read import spans
 from watchdog.past.replay import Replay, Replayed
 from watchdog.past.story import Record, Story, story_document
 from watchdog.past.telling import UNCUT, story_text
+from watchdog.unreached import without_journal
 
 _FORCE = ("kill", "evict")
 
@@ -28,9 +29,9 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
     """Print what a policy would have done in the last `back_s` seconds."""
     since_s = clock.now().wall_s - back_s
     try:
-        policy = load_policy(policy_file)
+        policy = load_candidate(policy_file)
     except PolicyError as error:
-        click.echo(str(error), err=True)
+        click.echo(refusal(error, policy_file), err=True)
         sys.exit(1)
     try:
         story = Story(
@@ -40,7 +41,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
             record=_record(journal, since_s),
         )
     except JournalError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(without_journal(error, "replay")) from error
     if as_json:
         click.echo(json.dumps(story_document(story), indent=1))
         return

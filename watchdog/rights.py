@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from watchdog.config.load import load_policy
+from watchdog.candidate import load_candidate, refusal, source_name
 from watchdog.config.problems import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.kube.access.manifests import ServiceAccount, render
@@ -15,19 +15,21 @@ from watchdog.kube.access.rights import rights_of
 def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> int:
     """Print the manifests of a policy as YAML; the exit code. `enforcing`: as if its mode were enforce."""
     try:
-        policy = load_policy(path)
+        policy = load_candidate(path)
     except PolicyError as error:
-        click.echo(str(error), err=True)
+        click.echo(refusal(error, path), err=True)
         return 1
     enforced = replace(policy, mode="enforce")
     click.echo(_head(path, account) + render(enforced if enforcing else policy, account), nl=False)
     if not enforcing and (missing := _missing(policy, enforced)):
-        click.echo(f'{path} observes; with mode = "enforce" it needs {missing} too: --enforce prints that', err=True)
+        observing = f'{source_name(path)} observes; with mode = "enforce" it needs {missing} too'
+        click.echo(f"{observing}: --enforce prints that", err=True)
     return 0
 
 
 def _head(path: Path, account: ServiceAccount) -> str:
-    return f"# What {account.namespace}/{account.name} needs for {path}, and nothing more: docs/rights.md\n"
+    whose = f"{account.namespace}/{account.name}"
+    return f"# What {whose} needs for {source_name(path)}, and nothing more: docs/rights.md\n"
 
 
 def _missing(policy: Policy, enforced: Policy) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 
+from watchdog.candidate import refusal
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon import Daemon
@@ -17,7 +18,7 @@ def run_daemon(options: Options) -> int:
     try:
         policy = policy_file.load()
     except PolicyError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1
     footing, scanner = open_processes(options)
     try:

@@ -9,14 +9,17 @@ import click
 
 from watchdog import clock
 from watchdog.bell import Bell
+from watchdog.candidate import refusal
 from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
+from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
+from watchdog.export.phrases import inert
 from watchdog.export.status import status_document
 from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
@@ -31,8 +34,8 @@ from watchdog.surroundings import Surroundings
 _PATIENCE_S = 30.0
 
 
-def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> None:
-    """Look once and print it."""
+def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int:
+    """Look once and print it; the exit code, 1 where NVML did not answer, so that nothing was seen."""
     policy = _policy(options, is_policy_named=is_policy_named)
     report = look(options, policy)
     for warning in missing_sources(options, policy):
@@ -44,6 +47,12 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> Non
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
         click.echo(scan_text(report, colour=has_colour(sys.stdout), width=width), nl=False)
+    # Under maintenance it was not asked, and what was printed says so: that is what was to be found out.
+    if not report.snapshot.blind or report.maintenance is not None:
+        return 0
+    why = next((gap.why for gap in report.snapshot.gaps if gap.reason is GapReason.NVML_UNAVAILABLE), "")
+    click.echo(f"Error: nothing was seen of the GPUs: {inert(why, 600) or 'NVML did not answer'}", err=True)
+    return 1
 
 
 def look(options: Options, policy: Policy) -> CycleReport:
@@ -95,4 +104,4 @@ def _policy(options: Options, *, is_policy_named: bool) -> Policy:
     try:
         return load_policy(options.policy)
     except PolicyError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(refusal(error, options.policy)) from error

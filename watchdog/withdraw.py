@@ -76,7 +76,10 @@ def _withdraw_everywhere(api: Api, resource: str) -> None:
             return
         failed = [node.name for node in advertising if not _is_withdrawn(api, node, resource)]
         if failed:
-            raise WithdrawError(f"{resource} could not be taken back from {len(failed)} of {len(advertising)} nodes")
+            raise WithdrawError(
+                f"{resource} could not be taken back from {len(failed)} of {len(advertising)} nodes: mend what is said "
+                f"above, then, as an administrator: `gpu-watchdog withdraw --all-nodes --resource {resource}`"
+            )
     names = ", ".join(node.name for node in advertising[:3])
     raise WithdrawError(
         f"{len(advertising)} nodes advertise {resource} again and again, like {names}: a daemon that runs there has "

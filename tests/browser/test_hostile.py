@@ -8,7 +8,8 @@ from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, WALL, visit
 from tests.browser.test_page import check_fits
-from tests.export.test_page import HOSTILE, deed, hostile
+from tests.export.page_reader import deed
+from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics

@@ -34,6 +34,9 @@ node's containerd (`watchdog_image`), and gives `installed`, in which `Installed
 by the real helm, upgrades, rolls back and uninstalls it, execs into the daemon's pod and asks its port.
 `installed_policy` has the policies. A module of tests has one installation: it takes 5 to 8 s, the image 1 to 2 min
 once a session, and 1.2 GB of disk until its end. GPU_WATCHDOG_IMAGE_ARCHIVE names an archive to load instead.
+`second_node` adds a node with a kubelet and a containerd of its own, in 7 s.
+
+README.md here says which test defends which promise of the installed watchdog.
 
 The control plane is the session's: undo what you do to it (`start_apiserver` after `stop_apiserver`), or start one of
 your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. What is to be known of it:

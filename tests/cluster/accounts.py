@@ -21,7 +21,7 @@ from watchdog.core.policy import Policy
 from watchdog.kube.access.manifests import ServiceAccount, render, render_role
 from watchdog.kube.access.rights import Piece, Right
 
-_LIMIT_S = 90.0
+_LIMIT_S = 180.0
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _MAY_I: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.cluster.node_cgroups import CgroupRoot
-from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
+from tests.stub import GIB, MIB, Stub, StubDelay, StubGpu, StubProcess
 
 GPU: Final = "GPU-00000000-0000-0000-0000-000000000000"
 _PAUSE_S: Final = 0.05
@@ -17,8 +17,11 @@ class Card:
     A process has it from its start on, as far as a look every 50 ms can tell.
     """
 
-    def __init__(self, folder: Path, cgroups: CgroupRoot) -> None:
-        """`folder` gets the file that steers the stub."""
+    def __init__(self, folder: Path, cgroups: CgroupRoot, *, total: int = 1024 * GIB) -> None:
+        """`folder` gets the file that steers the stub; `total` are the bytes of the card."""
+        self._total = total
+        self._delays: tuple[StubDelay, ...] = ()
+        self._shown = True
         self.file = folder / "nvml.txt"
         self._cgroups = cgroups
         self._known: dict[tuple[int, str], int] = {}
@@ -41,6 +44,11 @@ class Card:
         """From now on a process uses so many bytes, whatever its arguments say."""
         self._given[pid] = used
 
+    def hang(self, *calls: str) -> None:
+        """From now on these calls into the driver take an hour; without any, none does."""
+        self._delays = tuple(StubDelay(call=each, ms=3_600_000) for each in calls)
+        self._shown = False
+
     def _follow(self) -> None:
         while not self._stopped.wait(_PAUSE_S):
             try:
@@ -57,14 +65,14 @@ class Card:
             if used is not None:
                 found[member] = used
         found.update({member: self._given[member[0]] for member in members if member[0] in self._given})
-        if found != self._known:
-            self._known = found
+        if found != self._known or not self._shown:
+            self._known, self._shown = found, True
             self._write()
 
     def _write(self) -> None:
         processes = tuple(StubProcess(pid=pid, used=used) for (pid, _), used in self._known.items() if used)
-        gpu = StubGpu(uuid=GPU, total=1024 * GIB, reserved=512 * MIB, processes=processes)
-        Stub(gpus=(gpu,)).write(self.file)
+        gpu = StubGpu(uuid=GPU, total=self._total, reserved=512 * MIB, processes=processes)
+        Stub(gpus=(gpu,), delays=self._delays).write(self.file)
 
 
 def _used(pid: int) -> int | None:

@@ -100,7 +100,7 @@ def new_key(path: Path, *, rsa: bool = False) -> None:
 
 def openssl(*arguments: str, data: bytes = b"") -> bytes:
     """Run openssl and give what it writes. Raises RuntimeError with its own words."""
-    ended = subprocess.run(["openssl", *arguments], input=data, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(["openssl", *arguments], input=data, capture_output=True, timeout=180, check=False)
     if ended.returncode:
         raise RuntimeError(f"openssl {' '.join(arguments)}: {ended.stderr.decode(errors='replace')}")
     return ended.stdout

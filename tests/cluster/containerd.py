@@ -31,6 +31,8 @@ disabled_plugins = [
     bin_dir = "{plugins}"
     conf_dir = "{networks}"
 """
+# TEST-NET-2 (RFC 5737).
+_SUBNET: Final = "198.51.100.0/24"
 # Each pod gets a pair of interfaces; what it sends to the service address ends at `lo` of the node.
 _NETWORK: Final = {
     "cniVersion": "0.4.0",
@@ -41,7 +43,7 @@ _NETWORK: Final = {
             "ipam": {
                 "type": "host-local",
                 "dataDir": "/var/lib/cni/networks",
-                "ranges": [[{"subnet": "198.51.100.0/24"}]],
+                "ranges": [[{"subnet": "SUBNET"}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         },
@@ -59,12 +61,12 @@ def missing_programs() -> list[str]:
 class Containerd:
     """A containerd of the node's own; root and state are at their default places, which only the node sees."""
 
-    def __init__(self, namespaces: Namespaces, folder: Path) -> None:
-        """`folder` gets configuration and log."""
+    def __init__(self, namespaces: Namespaces, folder: Path, *, subnet: str = _SUBNET) -> None:
+        """`folder` gets configuration and log; `subnet` is that of the node's pods."""
         self._namespaces = namespaces
         networks = folder / "networks"
         networks.mkdir()
-        (networks / "pods.conflist").write_text(json.dumps(_NETWORK), encoding="utf-8")
+        (networks / "pods.conflist").write_text(json.dumps(_NETWORK).replace("SUBNET", subnet), encoding="utf-8")
         config = folder / "containerd.toml"
         text = _CONFIG.format(sandbox=SANDBOX, plugins=_CNI_PLUGINS, networks=networks)
         config.write_text(text, encoding="utf-8")

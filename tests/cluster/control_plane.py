@@ -124,7 +124,7 @@ class ControlPlane:
         input: str | None = None,  # noqa: A002 - as subprocess.run calls it
         check: bool = True,
         kubeconfig: Path | None = None,
-        limit_s: float = 60.0,
+        limit_s: float = 180.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl, as the admin unless a kubeconfig is given. Raises CalledProcessError, with stderr as a note."""
         command = [*self.network.enter, str(self._programs / "kubectl"), *arguments]

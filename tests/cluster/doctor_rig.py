@@ -83,7 +83,7 @@ class Clinic:
             env={**{name: text for name, text in environment(self._stub).items() if name not in unset}, **more},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.stdout, done.stderr
@@ -124,7 +124,7 @@ class Account:
         }
         vouch_for(self.name, [role])
         self._plane.apply([role, binding])
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while {verb for verb in EVERY if self._may(verb)} != given:
             assert time.monotonic() < deadline, "the API server does not go by the role"
             time.sleep(0.05)

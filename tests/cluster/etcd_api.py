@@ -32,7 +32,7 @@ class EtcdApi:
         self._call("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        connection = http.client.HTTPConnection(self._network.address, self._port, timeout=10)
+        connection = http.client.HTTPConnection(self._network.address, self._port, timeout=60)
         connection.sock = self._network.connect(self._port)
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body))

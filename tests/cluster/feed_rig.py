@@ -108,7 +108,7 @@ class Followed:
         if names is not None:
             self.wait_for(names)
 
-    def wait_for(self, names: Sequence[str], seconds: float = 90) -> None:
+    def wait_for(self, names: Sequence[str], seconds: float = 180) -> None:
         """Wait until these are the pods that are known."""
         wait_until(lambda: self.names == set(names), seconds)
 

@@ -69,15 +69,19 @@ class Installed(Endpoints):
             shutil.copy(each, library)
         self.card = Card(self.driver, cluster.cgroups)
 
-    def helm(self, *arguments: str, check: bool = True) -> str:
-        """Run helm as the admin; what it printed. Raises CalledProcessError, with stderr as a note."""
+    def ran_helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run helm as the admin, to whatever end."""
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.folder),
             "KUBECONFIG": str(self.cluster.control_plane.admin_kubeconfig),
         }
-        ended = self.cluster.run([helm(), *arguments], env=environment, timeout=400)
-        if check and ended.returncode:
+        return self.cluster.run([helm(), *arguments], env=environment, timeout=400)
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm as the admin; what it printed. Raises CalledProcessError, with stderr as a note."""
+        ended = self.ran_helm(*arguments)
+        if ended.returncode:
             error = subprocess.CalledProcessError(ended.returncode, ["helm", *arguments], ended.stdout, ended.stderr)
             error.add_note(f"{ended.stderr}\n{self.why_not()}")
             raise error
@@ -111,9 +115,16 @@ class Installed(Endpoints):
 
     def uninstall(self, *flags: str) -> None:
         """Take the release away; its journal stays on the node."""
+        self.helm(*self._uninstallation(), *flags)
+
+    def tried_to_uninstall(self) -> subprocess.CompletedProcess[str]:
+        """What `helm uninstall` said where something stands in its way."""
+        return self.ran_helm(*self._uninstallation())
+
+    def _uninstallation(self) -> tuple[str, ...]:
         hooks = yaml.safe_load_all(self.helm("get", "hooks", RELEASE, "--namespace", self.namespace))
         self._vouch("gpu-watchdog-withdraw", hooks)
-        self.helm("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m", *flags)
+        return ("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m")
 
     def remove(self) -> None:
         """Leave the cluster as it was, whatever has become of the release."""
@@ -191,9 +202,9 @@ class Installed(Endpoints):
         name = self.pod()["metadata"]["name"]
         self.kubectl("annotate", "--overwrite", "pod", name, f"tests/nudged={time.monotonic_ns()}")
 
-    def capacity(self, resource: str, of: str = "capacity") -> int:
-        """What the node has of a resource, 0 where it has no such entry."""
-        return parse_quantity(self.cluster.node()["status"][of].get(resource, "0"))
+    def capacity(self, resource: str, of: str = "capacity", node: str = NODE) -> int:
+        """What a node has of a resource, 0 where it has no such entry."""
+        return parse_quantity(self.cluster.node(node)["status"][of].get(resource, "0"))
 
     def why_not(self) -> str:
         """What an operator would look at where the pod does not come up."""

@@ -11,9 +11,19 @@ LOGS: Final = "/var/log/pods"
 
 
 def kubelet(
-    namespaces: Namespaces, program: Path, folder: Path, *, node: str, kubeconfig: Path, cgroup_root: str
+    namespaces: Namespaces,
+    program: Path,
+    folder: Path,
+    *,
+    node: str,
+    kubeconfig: Path,
+    cgroup_root: str,
+    address: str = NODE_ADDRESS,
+    ports: tuple[int, int] = (10250, 10248),
 ) -> Server:
     """A kubelet with the cgroupfs driver that registers itself as that node; `folder` gets configuration and log.
+
+    `ports` are its own and that of its health.
 
     Its pods stand below a cgroup of the tests' own, since a kubelet ends every process below its `kubepods` that
     belongs to no pod of its own: at the top of the hierarchy these would be processes of other tests.
@@ -21,9 +31,10 @@ def kubelet(
     config = folder / "kubelet.json"
     manifests = static_pods(folder)
     manifests.mkdir()
-    config.write_text(json.dumps({**_configuration(cgroup_root), "staticPodPath": str(manifests)}), encoding="utf-8")
+    own = {"staticPodPath": str(manifests), "port": ports[0], "healthzPort": ports[1]}
+    config.write_text(json.dumps({**_configuration(cgroup_root), **own}), encoding="utf-8")
     flags = [f"--config={config}", f"--kubeconfig={kubeconfig}"]
-    flags += [f"--hostname-override={node}", f"--node-ip={NODE_ADDRESS}"]
+    flags += [f"--hostname-override={node}", f"--node-ip={address}"]
     return Server("kubelet", [*namespaces.machine, str(program), *flags], log=folder / "kubelet.log")
 
 
@@ -43,7 +54,6 @@ def _configuration(cgroup_root: str) -> dict[str, Any]:
         # Only the node's network reaches it, and nobody is in there but the tests.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
-        "healthzPort": 10248,
         "resolvConf": "",
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,

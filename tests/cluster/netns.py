@@ -9,8 +9,11 @@ import uuid
 from pathlib import Path
 from typing import Final, Self
 
+from tests.leftovers import OF_A_NODE
+
 # TEST-NET-1 (RFC 5737), and the first address of the service range, by which pods reach the API server.
 NODE_ADDRESS: Final = "192.0.2.1"
+SECOND_ADDRESS: Final = "192.0.2.2"
 SERVICE_ADDRESS: Final = "10.96.0.1"
 
 # What the kubelet sets at its start (setupKernelTunables in k8s.io/kubernetes/pkg/kubelet/cm) is this machine's.
@@ -40,6 +43,8 @@ done
 trap '' INT TERM
 echo ready
 cat
+# Nobody reads any more: the first complaint of `kill` would end this shell by SIGPIPE.
+exec > /dev/null 2>&1
 set +e
 for round in 1 2 3 4 5; do
   for process in /proc/[0-9]*; do
@@ -50,7 +55,7 @@ for round in 1 2 3 4 5; do
   sleep 0.2
 done
 # A cgroup is busy until the last of its processes has been reaped.
-for round in 1 2 3 4 5 6 7 8 9 10; do
+for round in $(seq 100); do
   left=$(find /sys/fs/cgroup -type d -name '{name}')
   [ -z "$left" ] && break
   find /sys/fs/cgroup -depth -type d \\( -name '{name}' -o -path '*/{name}/*' \\) -exec rmdir {{}} ';'
@@ -67,16 +72,18 @@ class Namespaces:
     Where the tests are killed, that process sees its stdin closed and ends whoever is left.
     """
 
-    def __init__(self) -> None:
-        self.name = f"gpu-watchdog-{uuid.uuid4().hex[:8]}"
+    def __init__(self, beside: "Namespaces | None" = None) -> None:
+        """`beside`: for a second node, with mounts of its own and an address of its own in the network of the first."""
+        self.name = f"{OF_A_NODE}{uuid.uuid4().hex[:8]}"
         script = _SCRIPT.format(
-            addresses=f"{NODE_ADDRESS} {SERVICE_ADDRESS}",
+            addresses=f"{NODE_ADDRESS} {SERVICE_ADDRESS}" if beside is None else SECOND_ADDRESS,
             private=" ".join(_PRIVATE),
             tunables=" ".join(_TUNABLES),
             name=self.name,
         )
+        network = ["unshare", "--net"] if beside is None else ["nsenter", f"--net={beside.network_file}", "unshare"]
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", script],
+            [*network, "--mount", "--propagation", "private", "sh", "-c", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,7 +93,8 @@ class Namespaces:
         if self._holder.stdout.readline() != b"ready\n":
             _, said = self._holder.communicate(timeout=10)
             raise RuntimeError(f"no namespaces for a node: {said.decode().strip()}")
-        self._inside = _identities(self.pid) - _identities(os.getpid())
+        others = _identities(os.getpid()) | (set() if beside is None else _identities(beside.pid))
+        self._inside = _identities(self.pid) - others
 
     @property
     def pid(self) -> int:

@@ -20,6 +20,8 @@ from tests.cluster.node_cgroups import CgroupRoot
 from tests.cluster.real_pods import RealPods
 
 NODE: Final = "node-1"
+# It is there in some tests: second_node.
+SECOND: Final = "node-2"
 
 
 class Cluster:
@@ -55,8 +57,9 @@ class Cluster:
         self.containerd.load(write_images(self.folder))
         self.network = Network(namespace=self.namespaces.network_file, address=NODE_ADDRESS, port=443)
         user = node_user(NODE)
+        users = (user, node_user(SECOND))
         self.control_plane = self._stack.enter_context(
-            ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=(user,))
+            ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=users)
         )
         self.kubelet = kubelet(
             self.namespaces,
@@ -72,17 +75,17 @@ class Cluster:
         self.pods = RealPods(self.control_plane, self.cgroups)
         self.pods.wait_for_accounts("default")
 
-    def is_ready(self) -> bool:
-        """Whether the node exists and is Ready."""
-        answer = self.control_plane.api.call("GET", f"/api/v1/nodes/{NODE}")
+    def is_ready(self, node: str = NODE) -> bool:
+        """Whether a node exists and is Ready."""
+        answer = self.control_plane.api.call("GET", f"/api/v1/nodes/{node}")
         if answer.status != 200:
             return False
         conditions = answer.object["status"].get("conditions", ())
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def node(self) -> Object:
-        """The node's object. Raises RefusedError where there is none."""
-        return self.control_plane.api.ask("GET", f"/api/v1/nodes/{NODE}")
+    def node(self, name: str = NODE) -> Object:
+        """A node's object. Raises RefusedError where there is none."""
+        return self.control_plane.api.ask("GET", f"/api/v1/nodes/{name}")
 
     def restart_kubelet(self, *, hard: bool = False) -> None:
         """End the kubelet (`hard`: by SIGKILL) and start it again, until the node is Ready; its pods run on."""
@@ -120,7 +123,7 @@ class Cluster:
 
     def run(self, command: Sequence[str | Path], **more: Any) -> subprocess.CompletedProcess[str]:
         """Run a program in the cluster's network to its end."""
-        given = {"capture_output": True, "text": True, "timeout": 60, **more}
+        given = {"capture_output": True, "text": True, "timeout": 180, **more}
         return subprocess.run([*self.network.enter, *map(str, command)], check=False, **given)
 
     def kubectl(self, *arguments: str, **more: Any) -> str:

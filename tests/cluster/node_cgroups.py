@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.leftovers import note_cgroup
+
 # What the kubelet wants to find enabled where there is v2 alone (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
 _CONTROLLERS: Final = ("cpu", "cpuset", "memory", "pids", "hugetlb")
 
@@ -22,6 +24,7 @@ class CgroupRoot:
             if len(mounts) == 1:
                 _enable_controllers(folder.parent)
             folder.mkdir()
+            note_cgroup(folder)
             # A v1 cpuset takes no process before it has processors and memory nodes.
             for given in ("cpuset.cpus", "cpuset.mems"):
                 if (folder.parent / given).exists() and (folder / given).exists():

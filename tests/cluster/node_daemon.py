@@ -61,7 +61,7 @@ def node_daemon(cluster: Cluster, card: Steered, policy: Path, *arguments: str |
 def _rights(policy: Path, identity: ServiceAccount) -> str:
     whose = ("--namespace", identity.namespace, "--service-account", identity.name)
     command = (str(COMMAND), "rights", "--policy", str(policy), *whose)
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class Pods:
         status = {"conditions": [ready], "capacity": has, "allocatable": has}
         self._api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
 
-    def wait_until_schedulable(self, name: str, *, limit_s: float = 90.0) -> None:
+    def wait_until_schedulable(self, name: str, *, limit_s: float = 180.0) -> None:
         """Wait until the node lifecycle controller has taken the taint of a new node away."""
         self._wait(lambda: not self._api.ask("GET", f"/api/v1/nodes/{name}")["spec"].get("taints"), limit_s)
 
@@ -152,7 +152,13 @@ class Pods:
         )
 
     def budget(
-        self, labels: Mapping[str, str], *, allowed: int, name: str | None = None, limit_s: float = 90.0, **spec: object
+        self,
+        labels: Mapping[str, str],
+        *,
+        allowed: int,
+        name: str | None = None,
+        limit_s: float = 180.0,
+        **spec: object,
     ) -> Object:
         """A PodDisruptionBudget, once the disruption controller says that it allows `allowed` evictions.
 
@@ -170,7 +176,7 @@ class Pods:
         self.wait_for_budget(name, allowed=allowed, limit_s=limit_s)
         return self._api.ask("GET", f"{path}/{name}")
 
-    def wait_for_budget(self, name: str, *, allowed: int, limit_s: float = 90.0) -> None:
+    def wait_for_budget(self, name: str, *, allowed: int, limit_s: float = 180.0) -> None:
         """Wait until a budget allows so many evictions."""
         path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets/{name}"
 

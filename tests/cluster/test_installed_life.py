@@ -145,7 +145,7 @@ def test_uninstall_leaves_nothing_behind(watchdog: Installed, tenants: str) -> N
     assert MEMORY not in watchdog.cluster.node()["status"]["capacity"]
     wait_until(lambda: MEMORY not in watchdog.cluster.node()["status"]["allocatable"], "allocatable follows")
     wait_until(lambda: not left(watchdog.cluster), lambda: f"objects are gone: {left(watchdog.cluster)}")
-    assert not any(is_daemon(pid) for pid in watchdog.cluster.cgroups.members())
+    wait_until(lambda: not any(map(is_daemon, watchdog.cluster.cgroups.members())), "the daemon has ended")
     assert watchdog.helm("list", "--all", "--namespace", watchdog.namespace, "--short").split() == []
     assert pods.containers(pods.wait("stays", is_running, tenants)) == before
     # The journal is the operator's: docs/operations.md says how to remove it.

@@ -92,18 +92,22 @@ def test_a_sidecar_is_killed_and_restarts_alone(watchdog: Installed, tenants: st
 
 def test_shared_processes_are_told_apart_by_their_container(watchdog: Installed, tenants: str) -> None:
     """With shareProcessNamespace the sandbox is PID 1 of all: it and the neighbour live on, the hog alone ends."""
-    # No process of these is PID 1 in its namespace, so the card goes by `child-gpu`.
-    hog = container("main", "term=ignore", "children=2", f"child-gpu={GIB}", memory=DECLARED)
+    # No process of these is PID 1 in its namespace, so the card goes by `child-gpu`. It goes over later, so that what
+    # runs before can be looked at in peace.
+    hog = container("main", "term=ignore", "children=2", f"child-gpu={100 * MIB}", memory=DECLARED)
     beside = container("beside", "term=ignore", "children=1", f"child-gpu={100 * MIB}", memory=DECLARED)
     pods = watchdog.cluster.pods
     began = pods.run(pod("shared", hog, beside, shareProcessNamespace=True), tenants)
     uid = began["metadata"]["uid"]
     ids = {each.name: each.id for each in pods.containers(began)}
+    # The three of the hog, the neighbour's two, the sandbox.
+    wait_until(lambda: len(members(watchdog.cluster, uid)) == 6, "all processes run")
     before = members(watchdog.cluster, uid)
     (sandbox,) = [pid for pid, path in before.items() if not path.endswith((ids["main"], ids["beside"]))]
     neighbours = {pid for pid, path in before.items() if path.endswith(ids["beside"])}
     assert inner_pid(sandbox) == 1
     assert len(neighbours) == 2
+    watchdog.card.use(next(pid for pid, path in before.items() if path.endswith(ids["main"])), 2 * GIB)
     pods.wait("shared", lambda of: killed(of, "main"), tenants)
     after = members(watchdog.cluster, uid)
     assert sandbox in after

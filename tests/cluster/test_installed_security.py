@@ -16,6 +16,7 @@ from tests.cluster.node import Cluster
 from tests.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
 from tests.cluster.test_installed import killed
 from tests.cluster.workloads import DECLARED
+from tests.node.support import REPOSITORY
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -118,6 +119,14 @@ def test_pidfds_work_under_the_runtime_s_seccomp_profile(watchdog: Installed) ->
     assert not [line for line in watchdog.log() if "pidfd" in line.get("message", "")]
 
 
+def test_the_image_s_health_check_needs_no_shell(watchdog: Installed) -> None:
+    """HEALTHCHECK of the Dockerfile, for who runs the image without Kubernetes: in the container, it is content."""
+    text = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+    (given,) = re.findall(r"^HEALTHCHECK .*\\\n +CMD (\[.*\])$", text, re.MULTILINE)
+    name = watchdog.pod()["metadata"]["name"]
+    watchdog.kubectl("exec", name, "--", *json.loads(given))
+
+
 @pytest.mark.parametrize("user", [0, 1000])
 def test_tenants_of_any_user_are_killed(watchdog: Installed, tenants: str, user: int) -> None:
     """What CAP_KILL is for: a process of another user ends by the daemon's signal as one of root's does."""
@@ -164,4 +173,4 @@ def test_with_less_the_work_can_not_be_done(probed: dict[str, dict[str, str]], r
 def test_it_still_runs_after_all_that(watchdog: Installed) -> None:
     """The daemon itself was not touched by the probes."""
     assert is_running(watchdog.pod())
-    assert watchdog.status()["enforcing"] is True
+    watchdog.wait_enforcing()

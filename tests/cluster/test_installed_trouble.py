@@ -12,9 +12,9 @@ from tests.cluster.installed_fixtures import installed
 from tests.cluster.installed_policy import KILL, policy_text
 from tests.cluster.node import Cluster
 from tests.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
-from tests.cluster.test_installed import grow, killed
+from tests.cluster.test_installed import grow, killed, status_of
 from tests.cluster.workloads import DECLARED
-from tests.stub import GIB, MIB
+from tests.stub import GIB, LISTS, MIB
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -77,7 +77,7 @@ def test_a_part_of_the_node_is_started_anew(watchdog: Installed, tenants: str, w
     now = watchdog.pod()
     assert now["metadata"]["uid"] == daemon["metadata"]["uid"]
     assert now["status"]["containerStatuses"][0]["restartCount"] == 0
-    assert watchdog.status()["enforcing"] is True
+    watchdog.wait_enforcing()
     grow(watchdog, running, 2 * GIB)
     cluster.pods.wait("tenant", lambda of: killed(of, "main"), tenants)
 
@@ -110,3 +110,34 @@ def test_a_minute_without_the_api_server(watchdog: Installed, tenants: str) -> N
     cluster.pods.wait("tenant", lambda of: killed(of, "main"), tenants)
     assert is_running(watchdog.pod())
     assert watchdog.pod()["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_driver_that_hangs_is_left_by_a_restart(watchdog: Installed, tenants: str) -> None:
+    """A call that does not return: nobody is hurt, the liveness probe has it started anew, and it enforces again."""
+    cluster = watchdog.cluster
+    running = cluster.pods.run(tenant("tenant"), tenants)
+    before = watchdog.pod()
+    (container_before,) = before["status"]["containerStatuses"]
+    began = time.monotonic()
+    watchdog.card.hang(*LISTS)
+    try:
+        (one,) = cluster.pods.containers(running)
+        watchdog.card.use(one.pids[0], 2 * GIB)
+        name = before["metadata"]["name"]
+        cluster.pods.wait(
+            name, lambda of: restarts(of) == container_before["restartCount"] + 1, watchdog.namespace, 300
+        )
+        print(f"\nstarted anew {time.monotonic() - began:.0f} s after the driver began to hang")
+        assert status_of(cluster.pods.wait("tenant", is_running, tenants), "main")["restartCount"] == 0
+    finally:
+        watchdog.card.hang()
+    cluster.pods.wait("tenant", lambda of: killed(of, "main"), tenants)
+    assert watchdog.pod()["metadata"]["uid"] == before["metadata"]["uid"]
+    watchdog.wait_enforcing()
+
+
+def restarts(of: Object) -> int:
+    """How often the only container of a pod was started anew."""
+    (status,) = of["status"]["containerStatuses"]
+    count: int = status["restartCount"]
+    return count

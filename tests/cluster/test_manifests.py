@@ -19,7 +19,10 @@ _OPTIONS: Final = (
     *("namespace.create", "networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig"),
     *("prometheus.podMonitor.create", "prometheus.rules.create", "grafana.dashboard.create"),
 )
-_OTHERS: Final = ("security=privileged", "driver.hostPath=/opt/driver", "driver.runtimeClassName=nvidia")
+_OTHERS: Final = (
+    *("security=privileged", "driver.runtimeClassName=nvidia"),
+    *("driver.hostPath=/opt/driver", "driver.library=/opt/driver/libnvidia-ml.so.1"),
+)
 _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # What others define, as far as the name goes: their own schemas are not to be had here. The fields of a PodMonitor are
 # tested on a real Prometheus, the rules by promtool.
@@ -52,7 +55,7 @@ def server(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     definitions = [definition(*each) for each in _FOREIGN]
     control_plane.apply(definitions)
     names = [f"crd/{each['metadata']['name']}" for each in definitions]
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=170s", *names)
     control_plane.kubectl("create", "namespace", kustomize.NAMESPACE)
     yield control_plane
     control_plane.kubectl("delete", "namespace", kustomize.NAMESPACE, "--wait=false")
@@ -86,6 +89,13 @@ def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
     for other in _OTHERS:
         found = kustomize.rendered(POLICIES["observe"], f"--set={other}")
         assert len(accepted(server, documents(found))) == len(found)
+
+
+@pytest.mark.parametrize("platform", kustomize.PLATFORMS)
+def test_the_api_server_takes_the_values_of_every_platform(server: ControlPlane, platform: str) -> None:
+    """Affinity, quota, class and volumes as the platform's page has them."""
+    found = kustomize.rendered(POLICIES["enforce"], f"--values={kustomize.PLATFORMS[platform]}")
+    assert len(accepted(server, documents(found))) == len(found)
 
 
 @pytest.mark.parametrize("overlay", kustomize.policies())

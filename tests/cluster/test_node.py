@@ -59,7 +59,7 @@ def test_the_kubelet_ends_an_evicted_pod_with_the_grace_given(cluster: Cluster, 
     wait_until(lambda: not Path(f"/proc/{victim.pids[0]}").exists(), "the process has ended", pause_s=0.01)
     took_s = time.monotonic() - began
     cluster.pods.wait_gone(made["metadata"]["uid"], "stubborn", room)
-    assert 2 <= took_s < 6
+    assert 2 <= took_s < 25  # not the 30 s of the pod
 
 
 def test_an_eviction_with_another_uid_hits_nobody(cluster: Cluster, room: str) -> None:
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_tests_that_were_killed() -> None:
     """Where nobody can close anything any more, the namespaces' own process ends what is inside and in the cgroups."""
     need_root()
     command = [sys.executable, "-c", textwrap.dedent(_KILLED)]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=180, check=False)
     name, *pids = done.stdout.split()
     assert len(pids) == 3
 

@@ -179,7 +179,7 @@ def test_servers_end_with_the_tests(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    ended = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=180, check=False)
     assert ended.returncode == -signal.SIGKILL
     wait_until(lambda: not Path(f"/proc/{int(ended.stdout)}/exe").exists())  # a zombie has none
 

@@ -45,7 +45,7 @@ def start(environment: Mapping[str, str]) -> subprocess.Popen[str]:
 
 def build(environment: Mapping[str, str]) -> tuple[int, str, str]:
     with start(environment) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=180)
         return process.returncode, out.strip(), err
 
 
@@ -57,7 +57,7 @@ def test_built_once(environment: dict[str, str]) -> None:
     """Two at once build one time, both get the whole folder, and a third finds it there; no C, whatever GOFLAGS say."""
     environment["GOFLAGS"] = "-mod=vendor"
     both = [start(environment) for _ in range(2)]
-    folders = {process.communicate(timeout=60)[0].strip() for process in both}
+    folders = {process.communicate(timeout=180)[0].strip() for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert len(folders) == 1
     cluster, helm, discovery = map(Path, folders.pop().splitlines())

@@ -15,7 +15,7 @@ _LEVELS = f"{_GROUP}/prioritylevelconfigurations"
 
 
 @contextlib.contextmanager
-def throttle(api: Api, user: str, *, limit_s: float = 90.0) -> Iterator[None]:
+def throttle(api: Api, user: str, *, limit_s: float = 180.0) -> Iterator[None]:
     """Inside, the server rejects everything that this user asks for; it ends with a restart of the server.
 
     A user of the group system:masters can't be throttled: those are exempt.

@@ -86,6 +86,6 @@ def capacity_of(admin: Admin, node: str, resource: str = RESOURCE) -> int | None
     return None if written is None else advertised(written)
 
 
-def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 90.0) -> float:
+def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 180.0) -> float:
     """Wait until a node advertises this amount; the seconds that it took."""
     return wait_until(lambda: capacity_of(admin, node) == amount, f"{node} advertises {amount}", limit_s)

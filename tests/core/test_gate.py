@@ -333,6 +333,49 @@ def test_without_a_journal_force_is_withheld() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("ladder", "ledger"),
+    [
+        ((step(),), None),
+        ((step(scope="pod"),), None),
+        ((step(do="evict"),), None),
+        ((step("100%", 0, "warn"), step()), None),
+        ((step(grace_s=60.0), step("150%", grace_s=0.0)), "100%"),
+    ],
+    ids=["a container", "a pod", "an eviction", "after a warning", "what would end a grace"],
+)
+def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step, ...], ledger: str | None) -> None:
+    """Point 27: force needs a fresh list, whatever the reading; it is said why, and no time for when it ends."""
+    seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
+    known = None
+    if ledger is not None:
+        deed = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
+        known = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, deed)
+    old = planned(seen, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True))
+    assert [(e.withheld_by, e.lets_go_in_s, e.news) for e in old.entries if not e.taken] == [(Brake.STALE, None, True)]
+    assert not old.actions
+    fresh = planned(seen, pods, policy(rule(*ladder)), known)
+    assert [(e.step, e.withheld_by) for e in fresh.actions if e.do.is_force] == [(len(ladder) - 1, None)]
+
+
+def test_a_step_that_came_due_by_fresh_lists_waits_for_the_next_one() -> None:
+    """Points 16 and 27: its time was up before the list grew old, and stays so; with the next fresh one it is done."""
+    declares, under = pod("a", container(declared="1Gi")), policy(rule(step(for_s=1)))
+    fresh, old, held = Conditions(), Conditions(pods_stale=True), Conditions(maintenance=True)
+    ledger, told = Ledger(), []
+    for second, conditions in enumerate([fresh, held, old, old, fresh]):
+        plan = planned(snapshot([use(5, 2 * Gi)], second=second), [declares], under, ledger, conditions)
+        ledger = plan.ledger
+        told.append([(e.due_in_s, e.withheld_by, e.news, e.taken) for e in plan.entries])
+    assert told == [
+        [(1.0, None, False, False)],
+        [(0.0, Brake.MAINTENANCE, True, False)],
+        [(0.0, Brake.STALE, True, False)],
+        [(0.0, Brake.STALE, False, False)],
+        [(0.0, None, False, True)],
+    ]
+
+
 UNDER_WAY = UnderWay(step=step().signature, victim="main", until_s=1030.0)
 
 

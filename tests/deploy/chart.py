@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.deploy.manifest import EVERYTHING, POLICY, ROOT
+from tests.deploy.rights import EVERYTHING, POLICY, ROOT
 from watchdog.core.policy import Capacity
 from watchdog.kube.access.admission import capacity_admission, eviction_admission, withdrawal_admission
 from watchdog.kube.access.manifests import ServiceAccount, render_role

@@ -1,7 +1,8 @@
 """Writes deploy/kustomize/ from the chart: a base that observes, and overlays for what a policy may want besides.
 
 `python -m tests.deploy.kustomize` writes it anew, with helm. An overlay has the policy, what its rights add, and what
-they change; that it comes to the same objects as the chart with that policy is for the tests to compare.
+they change; a component has what a platform's values change. That they come to the same objects as the chart with that
+policy and those values is for the tests to compare.
 """
 
 import re
@@ -14,9 +15,10 @@ import yaml
 
 from tests.cluster.programs import helm
 from tests.deploy.chart import CHART
-from tests.deploy.manifest import POLICY, ROOT
+from tests.deploy.rights import POLICY, ROOT
 
 KUSTOMIZE: Final = ROOT / "deploy" / "kustomize"
+PLATFORMS: Final = {path.stem: path for path in sorted((CHART / "platforms").glob("*.yaml"))}
 NAMESPACE: Final = "gpu-memory-watchdog"
 _BASE: Final = "base"
 _CAPACITY: Final = """
@@ -77,6 +79,9 @@ def files() -> dict[str, str]:
     texts[f"{_BASE}/kustomization.yaml"] = _kustomization(resources=names, behaviour="create")
     for overlay, policy in found.items():
         texts |= {f"overlays/{overlay}/{name}": text for name, text in _overlay(overlay, policy, base).items()}
+    for platform, values in PLATFORMS.items():
+        now = rendered(found["observe"], f"--values={values}")
+        texts |= {f"platforms/{platform}/{name}": text for name, text in _component(platform, now, base).items()}
     return texts
 
 
@@ -96,6 +101,34 @@ def _overlay(name: str, policy: str, base: Mapping[str, Object]) -> dict[str, st
     }
     kustomization = _kustomization(resources=["../../base", *sorted(more)], patches=sorted(other), behaviour="replace")
     return {"kustomization.yaml": kustomization, "policy.toml": policy, **more, **other}
+
+
+def _component(platform: str, now: Mapping[str, Object], base: Mapping[str, Object]) -> dict[str, str]:
+    """What a platform's values add, and how they change the DaemonSet: nothing else may differ."""
+    more = {f"{key}.yaml": each.text for key, each in now.items() if key not in base}
+    key = "daemonset-gpu-watchdog"
+    assert all(each.content == now[other].content for other, each in base.items() if other != key)
+    (before, after) = (each[key].content["spec"]["template"]["spec"] for each in (base, now))
+    changes = [*_changes("/spec/template/spec", before, after, but="containers")]
+    (inside_before, inside_after) = (each["containers"][0] for each in (before, after))
+    changes += _changes("/spec/template/spec/containers/0", inside_before, inside_after)
+    content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+    if more:
+        content["resources"] = sorted(more)
+    texts = {}
+    if changes:
+        content["patches"] = [{"path": "daemonset.yaml", "target": {"kind": "DaemonSet", "name": "gpu-watchdog"}}]
+        texts["daemonset.yaml"] = yaml.safe_dump(changes, sort_keys=False)
+    head = f"# Written from deploy/chart/platforms/{platform}.yaml, which says why.\n"
+    return {"kustomization.yaml": head + yaml.safe_dump(content, sort_keys=False), **texts, **more}
+
+
+def _changes(place: str, before: Mapping[str, Any], after: Mapping[str, Any], but: str = "") -> Iterator[Any]:
+    """What makes one object of the other (RFC 6902), by its own keys."""
+    yield from ({"op": "remove", "path": f"{place}/{key}"} for key in sorted(before.keys() - after.keys()))
+    for key, value in after.items():
+        if key != but and before.get(key) != value:
+            yield {"op": "add", "path": f"{place}/{key}", "value": value}
 
 
 def _kustomization(resources: list[str], patches: list[str] | None = None, behaviour: str | None = None) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from tests.cluster.programs import NoProgramsError, helm, programs
 from tests.deploy import chart, kustomize
-from tests.deploy.manifest import POLICY, ROOT
+from tests.deploy.rights import POLICY, ROOT
 from tests.node.support import cannot_run
 from watchdog import __version__
 from watchdog.config.load import load_policy
@@ -215,3 +215,13 @@ def test_the_driver_from_a_folder_of_the_node() -> None:
     assert spec["volumes"][-1]["hostPath"] == {"path": "/home/kubernetes/bin/nvidia", "type": "Directory"}
     assert "runtimeClassName" not in spec
     assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_driver_s_library_alone() -> None:
+    """One file of the node, where the image's loader looks; together with the folder it is refused by name."""
+    library = "--set=driver.library=/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    spec = kustomize.rendered("", library)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    place = "/usr/local/nvidia/lib64/libnvidia-ml.so.1"
+    assert {"name": "library", "mountPath": place, "readOnly": True} in spec["containers"][0]["volumeMounts"]
+    assert spec["volumes"][-1]["hostPath"] == {"path": library.rpartition("=")[2], "type": "File"}
+    assert "driver.hostPath and driver.library exclude each other" in refused(library, "--set=driver.hostPath=/d")

@@ -1,12 +1,12 @@
-"""The DaemonSet as it ships: what it may do, and that it fits the program."""
+"""What ships observes: the objects of Kustomize's base, what they may do, and that they fit the program."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import click
 import yaml
 
-from tests.deploy.manifest import ACCOUNT, EVERYTHING, MANIFEST, PIECES, POLICY, ROOT, manifest, pieces
+from tests.deploy.kustomize import KUSTOMIZE, NAMESPACE
+from tests.deploy.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, ROOT, pieces
 from watchdog import __version__
 from watchdog.cli import main
 from watchdog.config.load import load_policy
@@ -14,9 +14,11 @@ from watchdog.kube.access.manifests import render
 from watchdog.kube.access.rights import rights_of
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
 
-_TEXT: Final = MANIFEST.read_text(encoding="utf-8")
+_BASE: Final = KUSTOMIZE / "base"
 _IMAGE: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-_ALL: Final[list[dict[str, Any]]] = list(yaml.safe_load_all(_TEXT))
+_ALL: Final[list[dict[str, Any]]] = [
+    yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(_BASE.glob("*-*.yaml"))
+]
 _OBJECTS: Final[dict[str, Any]] = {each["kind"]: each for each in _ALL if "rules" not in each and "roleRef" not in each}
 _SPEC: Final = _OBJECTS["DaemonSet"]["spec"]["template"]["spec"]
 _CONTAINER: Final = _SPEC["containers"][0]
@@ -24,22 +26,20 @@ _ENV: Final = {each["name"]: each.get("value") for each in _CONTAINER["env"]}
 
 
 def test_the_policy_is_the_one_that_ships() -> None:
-    """The ConfigMap holds config/policy.toml word for word, and nobody enforces by applying the manifest as it is."""
-    assert _OBJECTS["ConfigMap"]["data"] == {"policy.toml": POLICY.read_text(encoding="utf-8")}
-    assert manifest() == _TEXT
+    """The ConfigMap holds config/policy.toml word for word, and nobody enforces by applying the base as it is."""
+    assert (_BASE / "policy.toml").read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
     assert load_policy(POLICY).mode == "observe"
 
 
 def test_objects_belong_together() -> None:
     """One namespace holds all of them; names, labels and ports that refer to each other are equal."""
     assert {kind: each["metadata"].get("namespace", each["metadata"]["name"]) for kind, each in _OBJECTS.items()} == (
-        dict.fromkeys(("Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"), "gpu-memory-watchdog")
+        dict.fromkeys(("Namespace", "ServiceAccount", "DaemonSet"), NAMESPACE)
     )
     template = _OBJECTS["DaemonSet"]["spec"]["template"]
     assert _OBJECTS["DaemonSet"]["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert _SPEC["serviceAccountName"] == _OBJECTS["ServiceAccount"]["metadata"]["name"]
     ports = {each["name"]: each["containerPort"] for each in _CONTAINER["ports"]}
-    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(ports["metrics"])
     assert _ENV["GPU_WATCHDOG_LISTEN"] == f"0.0.0.0:{ports['metrics']}"
     probes = {kind: _CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
@@ -62,20 +62,19 @@ def test_it_has_the_rights_it_needs_and_no_others() -> None:
 
 
 def test_its_token_has_the_rights_of_the_policy_and_no_others() -> None:
-    """One file installs it: the account, its roles and their bindings; what it may do is what the policy uses."""
+    """One command installs it: the account, its roles and their bindings; what it may do is what the policy uses."""
     assert _SPEC["automountServiceAccountToken"] is True
     assert _OBJECTS["ServiceAccount"]["automountServiceAccountToken"] is False  # other pods must ask for it
     assert ACCOUNT.name == _SPEC["serviceAccountName"]
     roles = {each["metadata"]["name"]: each["rules"] for each in _ALL if each["kind"] == "ClusterRole"}
     rules = [rule for each in roles.values() for rule in each]
     given = {(target, verb) for rule in rules for target in rule["resources"] for verb in rule["verbs"]}
-    needed = rights_of(replace(load_policy(POLICY), mode="enforce"))
+    needed = rights_of(load_policy(POLICY))
     assert given == {(right.target, verb) for right in needed for verb in right.verbs}
-    assert {("pods", "list"), ("nodes", "watch"), ("events", "create")} <= given
-    assert not {"pods/eviction", "nodes/status", "namespaces"} & {target for target, _ in given}
+    assert given == {(target, verb) for target in ("pods", "nodes") for verb in ("list", "watch")}
     bindings = [each for each in _ALL if each["kind"] == "ClusterRoleBinding"]
     assert {each["roleRef"]["name"] for each in bindings} == roles.keys()
-    account = {"kind": "ServiceAccount", "namespace": "gpu-memory-watchdog", "name": "gpu-watchdog"}
+    account = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "gpu-watchdog"}
     assert all(each["subjects"] == [account] for each in bindings)
 
 
@@ -129,7 +128,7 @@ def test_arguments_are_options_of_the_program() -> None:
 
 
 def test_the_image_is_this_version() -> None:
-    """The manifest names the version of this checkout, and no registry: that is the operator's."""
+    """The base names the version of this checkout, and no registry: that is the operator's."""
     assert _CONTAINER["image"] == f"gpu-memory-watchdog:{__version__}"
 
 

@@ -55,6 +55,10 @@ _WRONG_USE: Final = (
     ("explain", "a/b", "--url", "ftp://x"),
     ("explain", "a/b", "--url", "http://[x"),
     ("explain", "a/b", "--url", "http://127.0.0.1:9", "--journal", "/nowhere/journal.db"),
+    ("explain", "a/b", "--url", "http://127.0.0.1:9"),
+    ("stop", "--journal", "/nowhere/journal.db"),
+    ("stop", "--stop-file", "/dev/null/stop"),
+    ("resume", "--stop-file", "/dev"),
 )
 
 
@@ -135,7 +139,8 @@ def wrong_use() -> Iterator[str]:
         output = CliRunner().invoke(main, [*command]).stderr
         error = output.partition("Error: ")[2]
         assert error, (command, output)
-        yield _PLACE.sub("", error.strip())
+        # What helps stands below on lines of its own.
+        yield from (_PLACE.sub("", line.strip()) for line in error.strip().splitlines())
 
 
 def places(folder: Path) -> Iterator[str]:

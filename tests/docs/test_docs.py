@@ -47,7 +47,7 @@ _FORBIDDEN: Final = re.compile(
 )
 
 
-_OTHERS: Final = ("Dockerfile", "Makefile", "config/policy.toml", "deploy/daemonset.yaml", "pyproject.toml")
+_OTHERS: Final = ("Dockerfile", "Makefile", "config/policy.toml", "deploy/chart/values.yaml", "pyproject.toml")
 
 
 def _pages() -> list[object]:
@@ -111,7 +111,7 @@ def _commands(text: str) -> list[list[str]]:
         _FENCE.sub("", text)
     )
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    called = (line.partition("#")[0].split("|")[0].split(">")[0] for line in lines)
+    called = (re.split(r"[#|<>]", line)[0] for line in lines)
     found = [re.search(r"(?:^|\s|/)gpu-watchdog ((?:[a-z]|--)\S*.*)$", line.strip()) for line in called]
     return [shlex.split(match[1]) for match in found if match is not None]
 
@@ -213,7 +213,7 @@ def test_every_gap_is_told() -> None:
 def test_every_brake_and_reason_is_told() -> None:
     """What a plan entry is withheld by, and why bytes belong to no pod: each has its row."""
     assert _rows(OPERATIONS, "Withheld") == {brake.value for brake in Brake}
-    assert _rows(OPERATIONS, "Memory of no pod") == {reason.value for reason in Reason}
+    assert _rows(OPERATIONS, "Unattributed memory") == {reason.value for reason in Reason}
 
 
 def test_every_metric_is_told() -> None:

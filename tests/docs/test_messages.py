@@ -19,7 +19,7 @@ from tests.tools.messages import PAGE, ROOT, SECTIONS, TEMPLATE, gather, message
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.enforcement import REMEDIES
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 
 # Told by the daemon itself and not by a pass; the tests of whole worlds see them.
 # Reading all of the program's texts takes some seconds.

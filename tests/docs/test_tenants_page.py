@@ -29,6 +29,18 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
     assert shown == note.replace("gpu-team@example.org", "#gpu-help")
 
 
+def test_what_else_ends_with_137_is_told_apart() -> None:
+    """Whoever reads 137 and finds no Event of ours is led to the probe, to RAM and to an ordinary end."""
+    told = section("Was it this?")
+    row = next(line for line in told.splitlines() if line.startswith("| exit code 137"))
+    for cause in ("liveness probe", "child process", "ordinary end"):
+        assert cause in row
+    traces = told.partition("### Exit code 137")[2]
+    # The words of the kubelet (pkg/kubelet/prober/prober.go, kuberuntime/kuberuntime_manager.go) and of the kernel.
+    for trace in ("`GPUMemoryKilled`", "Liveness probe failed", "failed liveness probe, will be restarted", "oom_kill"):
+        assert trace in traces
+
+
 @pytest.mark.parametrize("reason", sorted(tiding_form.ACTIONS))
 def test_each_reason_is_explained(reason: str) -> None:
     """Whatever stands in `describe`, the page has it."""

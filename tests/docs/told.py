@@ -17,7 +17,8 @@ from watchdog.core.protect import protection
 from watchdog.enforcement import REMEDIES
 from watchdog.export.journal import Journal
 from watchdog.export.journal_read import history
-from watchdog.export.news import Event, News
+from watchdog.export.news import News
+from watchdog.export.news_item import Event
 from watchdog.export.status import status_document
 from watchdog.export.status_read import Part
 from watchdog.export.why import account_paragraphs

@@ -29,7 +29,7 @@ def test_a_line_a_finding() -> None:
         "\n"
         "enforcing\n"
         "lacks    stop_file: the file /var/lib/gpu-watchdog/stop turns enforcement off. "
-        "Remedy: remove it, when you know who put it there and why\n"
+        "Remedy: `gpu-watchdog resume` removes it, when you know who put it there and why\n"
         "\n"
         "can observe: yes; can enforce: no; the policy asks for: enforce\n"
     )
@@ -41,7 +41,7 @@ def test_lines_fit_a_terminal() -> None:
     assert lines[4:7] == [
         "lacks    stop_file: the file /var/lib/gpu-watchdog/stop",
         "         turns enforcement off",
-        "         -> remove it, when you know who put it there and",
+        "         -> `gpu-watchdog resume` removes it, when you know",
     ]
     assert max(map(len, lines)) <= 60
 
@@ -112,7 +112,7 @@ def test_the_json() -> None:
                 "state": "missing",
                 "for": ["enforce"],
                 "what": "the file /var/lib/gpu-watchdog/stop turns enforcement off",
-                "remedy": "remove it, when you know who put it there and why",
+                "remedy": "`gpu-watchdog resume` removes it, when you know who put it there and why",
             },
         ],
     }

@@ -2,13 +2,16 @@
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Final
 
 from tests.export.build import quiet
+from tests.worlds import at
 from watchdog.core.plan import CycleReport
 from watchdog.export.health import Health
 from watchdog.export.page import Sight, page
+from watchdog.export.recent import RecentDeed
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
 _BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})
@@ -72,3 +75,13 @@ def sight(report: CycleReport | None, **more: object) -> Sight:
 def read(report: CycleReport | None, **more: object) -> Read:
     """The page of a report, read back."""
     return Read(page(sight(report, **more)).html)
+
+
+def deed(**more: object) -> RecentDeed:
+    """A kill of a/trainer at the beginning of the test."""
+    made = RecentDeed(
+        wall_s=at(0).wall_s, namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do="kill",
+        scope="container", rule="notebooks", step=1, used=1, used_at_least=1, allowed=1, declared=1, why="It was over.",
+        result="done", outcome="It is gone.",
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]

@@ -15,8 +15,9 @@ from watchdog.enforcement import REMEDIES
 from watchdog.export import idle_words
 from watchdog.export.clauses import mark
 from watchdog.export.explanation import explanation
-from watchdog.export.news import outcome_news
-from watchdog.export.words import forecast, note, outcome_note
+from watchdog.export.news_deeds import outcome_news
+from watchdog.export.outcome_words import outcome_note
+from watchdog.export.words import forecast, note
 
 BOUND = policy(
     brakes=Brakes(

@@ -18,7 +18,8 @@ from watchdog.export.eviction_words import trying_because
 from watchdog.export.explanation import explanation
 from watchdog.export.journal import Journal
 from watchdog.export.journal_read import HistoryRow, history
-from watchdog.export.news import Event, News
+from watchdog.export.news import News
+from watchdog.export.news_item import Event
 from watchdog.export.phrases import said
 from watchdog.export.status import status_document
 from watchdog.export.status_read import Part

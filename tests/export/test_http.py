@@ -145,9 +145,9 @@ def test_it_answers_while_the_loop_hangs(site: Site) -> None:
 
 
 def test_the_status_is_the_promised_json(site: Site) -> None:
-    """`/api/status` is the JSON of `scan --json`; before the first pass it is 503 and says why."""
+    """`/api/status` is the JSON of `scan --json`; before the first pass it is 503, says why, and since when."""
     response, body = site.get("/api/status")
-    assert (response.status, body) == (503, b"no pass has finished yet\n")
+    assert (response.status, body) == (503, b"no pass has finished yet, 0s after the start\n")
     site.board.publish(climbing(9))
     response, body = site.get("/api/status")
     assert response.headers["Content-Type"] == "application/json"

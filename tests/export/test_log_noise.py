@@ -3,133 +3,26 @@
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog
 
-from tests.export.build import Story, policy, trainer, trainer_node
-from tests.worlds import Gi, at, container, pod, process, rule, snapshot, step, use
-from watchdog.core.model import Gap, GapReason, PodList, Snapshot
-from watchdog.core.plan import Conditions, CycleReport, Outcome, Result
-from watchdog.core.policy import Backoff, Brakes, Breaker, Policy
+from tests.export.build import Story, policy, trainer_node
+from tests.export.log_worlds import NODE, WORLDS, Life, World, gap, many_over, over, shifted
+from tests.worlds import at, rule, step
+from watchdog.core.model import Gap, GapReason
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Policy
 from watchdog.export.gap_news import GapNews
-from watchdog.export.logs import Log, configure
-from watchdog.export.news import Event
+from watchdog.export.log_form import configure
+from watchdog.export.logs import Log
+from watchdog.export.news_item import Event
 from watchdog.export.repeats import EVERY_S, Repeats
 
 LASTS_S = 3600
 SETTLED_S = 600  # by then everything that there is to say at the beginning has been said
-NODE = trainer_node(12.4)
-OBSERVE = policy(mode="observe")
-
-
-@dataclass(kw_only=True)
-class Life(Story):
-    """Passes as observe mode has them: what is due is noted as observed, and nothing is done."""
-
-    outcomes: list[Outcome] = field(default_factory=list)
-
-    def live(self, seen: Snapshot, **more: object) -> CycleReport:
-        """One pass."""
-        report = self.see(seen, **more)
-        observed = []
-        for entry in report.plan.actions:
-            if entry.do.is_force:
-                self.ledger = self.ledger.note_observed(entry.assessment, seen.at)
-            observed.append(Outcome(entry=entry, result=Result.OBSERVED, at=seen.at))
-        return replace(report, outcomes=tuple(observed))
-
-
-World = Callable[[Life, int], CycleReport]
-
-
-def _gap(what: str, reason: GapReason = GapReason.GPU_LOST) -> Gap:
-    return Gap(reason=reason, what=what, why="it fell off the bus; look at dmesg", gpu="GPU-9")
-
-
-def _with(seen: Snapshot, second: int, **more: object) -> Snapshot:
-    return replace(seen, at=at(second), **more)  # type: ignore[arg-type]
-
-
-def _crowd(many: int) -> tuple[tuple[Any, ...], Snapshot]:
-    pods = tuple(pod(f"u{n}", container(declared="1Gi", of=f"u{n}"), namespace=f"ns{n % 7}") for n in range(many))
-    uses = [use(100 + n, 2 * Gi) for n in range(many)]
-    return pods, snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(many)])
-
-
-def _over(life: Life, second: int) -> CycleReport:
-    return life.live(_with(NODE, second))
-
-
-def _quiet(life: Life, second: int) -> CycleReport:
-    return life.live(_with(trainer_node(4.0), second))
-
-
-def _many_over(life: Life, second: int) -> CycleReport:
-    life.pods, seen = _CROWD
-    return life.live(_with(seen, second))
-
-
-_CROWD = _crowd(60)
-
-
-def _gaps(life: Life, second: int) -> CycleReport:
-    return life.live(_with(NODE, second, gaps=tuple(_gap(f"GPU-{n}") for n in range(16))))
-
-
-def _unknown_pod(life: Life, second: int) -> CycleReport:
-    life.pods = ()
-    return life.live(_with(NODE, second))
-
-
-def _misdeclared(life: Life, second: int) -> CycleReport:
-    spoiled = replace(trainer().containers[0], resources={"veriff.com/gpu-memory": "8 GB"})
-    life.pods = (trainer(containers=(spoiled,)),)
-    return life.live(_with(NODE, second))
-
-
-def _stale(life: Life, second: int) -> CycleReport:
-    life.conditions = Conditions(pods_stale=True)
-    return life.live(_with(NODE, second), pods=PodList(pods=life.pods, synced=at(-1000)))
-
-
-def _suspended(life: Life, second: int) -> CycleReport:
-    return life.live(_with(NODE, second), enforcing=False, suspended=("stop_file", "lock"))
-
-
-def _no_journal(life: Life, second: int) -> CycleReport:
-    life.conditions = Conditions(journal_writable=False)
-    return life.see(_with(NODE, second))
-
-
-def _blind(life: Life, second: int) -> CycleReport:
-    return life.live(_with(NODE, second, gpus=(), uses=(), processes={}, blind=True, gaps=(_gap("NVML"),)))
-
-
-def _not_known(life: Life, second: int) -> CycleReport:
-    return life.live(_with(trainer_node(None), second))
-
-
-WORLDS: dict[str, tuple[World, Policy]] = {
-    "within": (_quiet, policy()),
-    "over, observed": (_over, OBSERVE),
-    "sixty over, observed": (_many_over, OBSERVE),
-    "sixty over, held by brakes": (
-        _many_over,
-        policy(mode="observe", brakes=Brakes(breaker=Breaker(hold_s=600.0), owner_backoff=Backoff())),
-    ),
-    "over and protected": (_over, policy(protect=replace(policy().protect, namespaces=("a",)))),
-    "16 gaps": (_gaps, OBSERVE),
-    "of a pod that the list does not have": (_unknown_pod, OBSERVE),
-    "misdeclared": (_misdeclared, OBSERVE),
-    "an old pod list": (_stale, policy()),
-    "told to enforce and suspended": (_suspended, policy()),
-    "no journal": (_no_journal, policy()),
-    "blind": (_blind, OBSERVE),
-    "not known": (_not_known, OBSERVE),
-}
 
 
 @pytest.fixture
@@ -159,17 +52,17 @@ def said(
 def test_at_most_a_line_a_minute(stream: io.StringIO, name: str) -> None:
     """A world that does not change has at most one line a minute, in whatever state it is."""
     world, under = WORLDS[name]
-    found = said(stream, world, under, LASTS_S, 60 if world is _many_over else 5)
+    found = said(stream, world, under, LASTS_S, 60 if world is many_over else 5)
     later = [(second, line["event"]) for second, line in found if second > SETTLED_S]
     assert len(later) <= (LASTS_S - SETTLED_S) / 60, later[:20]
     assert found
 
 
 FLAPPING: dict[str, Callable[[int], tuple[Gap, ...]]] = {
-    "the same, each second": lambda second: (_gap("GPU-1"),) if second % 2 else (),
-    "the same, each half minute": lambda second: (_gap("GPU-1"),) if second % 30 == 0 else (),
-    "another process each time": lambda second: (_gap(f"process {second}", GapReason.PROCFS),),
-    "ten others each time": lambda second: tuple(_gap(f"process {second}{n}", GapReason.PROCFS) for n in range(10)),
+    "the same, each second": lambda second: (gap("GPU-1"),) if second % 2 else (),
+    "the same, each half minute": lambda second: (gap("GPU-1"),) if second % 30 == 0 else (),
+    "another process each time": lambda second: (gap(f"process {second}", GapReason.PROCFS),),
+    "ten others each time": lambda second: tuple(gap(f"process {second}{n}", GapReason.PROCFS) for n in range(10)),
 }
 
 
@@ -179,7 +72,7 @@ def test_gaps_that_flap(stream: io.StringIO, name: str) -> None:
     calm = trainer_node(4.0)
 
     def world(life: Life, second: int) -> CycleReport:
-        return life.live(_with(calm, second, gaps=FLAPPING[name](second)))
+        return life.live(shifted(calm, second, gaps=FLAPPING[name](second)))
 
     found = said(stream, world, policy(), LASTS_S)
     later = [second for second, line in found if second > SETTLED_S]
@@ -193,8 +86,8 @@ def test_a_gap_of_another_kind_is_told_at_once() -> None:
     """Whatever floods the log with one kind of gap, a card that is lost meanwhile is told in the same pass."""
     news, report = GapNews(), Story().see(NODE)
     for second in range(1000):
-        flood = tuple(_gap(f"process {second}{n}", GapReason.PROCFS) for n in range(20))
-        lost = (_gap("GPU-1"),) if second == 999 else ()
+        flood = tuple(gap(f"process {second}{n}", GapReason.PROCFS) for n in range(20))
+        lost = (gap("GPU-1"),) if second == 999 else ()
         seen = replace(report, at=at(second), snapshot=replace(report.snapshot, at=at(second), gaps=(*flood, *lost)))
         last = list(news.since(seen))
     assert [change.gap.what for change in last if change.gap.reason is GapReason.GPU_LOST] == ["GPU-1"]
@@ -205,7 +98,7 @@ def test_after_a_calm_time_gaps_are_told_again() -> None:
     news, report = GapNews(), Story().see(NODE)
 
     def told(second: float) -> int:
-        gaps = tuple(_gap(f"process {second} {n}", GapReason.PROCFS) for n in range(30))
+        gaps = tuple(gap(f"process {second} {n}", GapReason.PROCFS) for n in range(30))
         seen = replace(report, at=at(second), snapshot=replace(report.snapshot, at=at(second), gaps=gaps))
         return sum(change.began for change in news.since(seen))
 
@@ -251,7 +144,7 @@ def test_repeats_are_counted_and_forgotten() -> None:
 def test_a_line_has_the_names_of_the_metrics(stream: io.StringIO) -> None:
     """A decision's line has the labels of the series that count it, by the same names and with the same values."""
     ladder = rule(step("100%", 1, "warn"), step("110%", 1, "kill"), name="notebooks")
-    found = said(stream, _over, policy(ladder, mode="observe"), 5)
+    found = said(stream, over, policy(ladder, mode="observe"), 5)
     decided = [line for _, line in found if line["event"] == Event.WOULD_ACT.value]
     assert [(line["rule"], line["action"], line["result"]) for line in decided] == [
         ("notebooks", "kill", "observed"), ("notebooks", "warn", "observed"),

@@ -19,8 +19,10 @@ from watchdog.core.findings import MOST_MISDECLARED
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.logs import Log, configure
-from watchdog.export.news import Event, News
+from watchdog.export.log_form import configure
+from watchdog.export.logs import Log
+from watchdog.export.news import News
+from watchdog.export.news_item import Event
 
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="the card fell off the bus")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
-from tests.export.page_reader import WELL, sight
-from tests.export.test_page import busy, deed
+from tests.export.page_reader import WELL, deed, sight
+from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.brakes import Begun
 from watchdog.core.model import Gap, GapReason, PodList

@@ -57,14 +57,14 @@ def unlisted(*, declares: bool) -> Read:
 
 @pytest.mark.parametrize("declares", [True, False])
 def test_a_card_without_a_list_is_not_an_idle_card(declares: bool) -> None:
-    """Nowhere does it read as if nobody used it: the headline, the table, the bar, the memory of no pod."""
+    """Nowhere does it read as if nobody used it: the headline, the table, the bar, unattributed memory."""
     page = unlisted(declares=declares)
     for part in ("", "accounts", "unattributed"):
         assert DARK in page.text(part), part
     assert "None." not in page.text("unattributed")
     assert "No pod uses" not in page.text()
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
-    assert "unknown processes of no pod 60Gi in use, by whom is not known" in page.text("gpus")
+    assert "unknown unattributed 60Gi in use, by whom is not known" in page.text("gpus")
 
 
 def test_a_bar_shows_unknown_use_as_used() -> None:
@@ -82,7 +82,7 @@ def test_what_is_known_of_a_card_in_part_is_shown_as_such() -> None:
         (gpu(0, used=20 * Gi, reserved=Gi),),
     )
     told = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
-    assert "3Gi ns/pod-u1 at least 2Gi processes of no pod 14Gi in use, by whom is not known" in told
+    assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, by whom is not known" in told
     assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("accounts")
 
 

@@ -174,7 +174,10 @@ def test_gaps_of_the_node_and_of_the_pods() -> None:
     first = Gap(reason=GapReason.GPU_LOST, what="GPU-0", why="lost")
     second = Gap(reason=GapReason.PODS, what="pod file", why="gone")
     report = quiet(snapshot=trainer_node(1, gaps=(first,)), pods=PodList(gaps=(second,)))
-    assert status_document(report)["gaps"] == [{"what": "GPU-0", "why": "lost"}, {"what": "pod file", "why": "gone"}]
+    assert status_document(report)["gaps"] == [
+        {"what": "GPU-0", "why": "lost", "since": None},
+        {"what": "pod file", "why": "gone", "since": None},
+    ]
 
 
 def test_a_pod_without_a_rule_or_a_limit_has_nulls() -> None:

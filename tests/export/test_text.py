@@ -32,7 +32,7 @@ a/trainer      all        all  12.4Gi     8.0Gi   10.2Gi  over     notebooks
   103 python3  main       1     1.0Gi
   over for 9s
 
-Processes of no pod
+Unattributed processes
 PID  NAME  GPU   USED  WHY
   9  Xorg  0    1.0Gi  a process of the host
 
@@ -85,7 +85,7 @@ def test_an_empty_node_is_told_in_words() -> None:
     assert _section(text, "GPUs") == "None seen."
     assert _section(text, "Accounts") == "No pod of the list uses GPU memory or declares it."
     assert _section(text, "What would follow") == "Nothing: no account is above the mark of a step."
-    assert "Processes of no pod" not in text
+    assert "Unattributed processes" not in text
 
 
 def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
@@ -302,4 +302,4 @@ def test_a_pod_that_declares_nothing_is_told_how() -> None:
         "left alone: it declares no GPU memory in any way that the policy knows; it can declare some by veriff" in told
     )
     bare = Story(pods=(nothing,), under=policy(declarations=())).see(trainer_node(4.0))
-    assert "in any way that the policy knows Processes of no pod" in " ".join(scan_text(bare).split())
+    assert "in any way that the policy knows Unattributed processes" in " ".join(scan_text(bare).split())

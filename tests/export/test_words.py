@@ -26,8 +26,9 @@ from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration, Policy
 from watchdog.export.explanation import explanation
+from watchdog.export.outcome_words import outcome_note, release_note
 from watchdog.export.phrases import clip, elapsed_s, inert, rfc3339, span
-from watchdog.export.words import forecast, misdeclared_note, note, outcome_note, release_note
+from watchdog.export.words import forecast, misdeclared_note, note
 
 KILLING = (
     "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.image.builder import Builder
+from tests.image.builder import LEFT_OUT, Builder
 from tests.node.support import REPOSITORY, wait_until
 from watchdog import __version__
 
@@ -19,20 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.node]
 
 _HOME: Final = Path("opt/gpu-watchdog")
 _LOCK: Final = (REPOSITORY / "requirements" / "run.txt").read_text(encoding="utf-8")
-# The Kubernetes client's asynchronous half alone needs these.
-_LEFT_OUT: Final = {
-    *(
-        "aiohttp",
-        "aiohttp-retry",
-        "aiohappyeyeballs",
-        "aiosignal",
-        "attrs",
-        "frozenlist",
-        "multidict",
-        "propcache",
-        "yarl",
-    )
-}
 _MIB: Final = 2**20
 
 
@@ -90,8 +76,8 @@ def test_every_module_is_there_and_loads(root: Path) -> None:
 def test_nothing_is_in_it_but_what_is_locked(root: Path) -> None:
     """The distributions are those of the lock file in those versions, less the unused part; no installer among them."""
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", _LOCK, re.MULTILINE))
-    assert set(locked) > _LEFT_OUT
-    expected = {name: version for name, version in locked.items() if name not in _LEFT_OUT}
+    assert set(locked) > LEFT_OUT
+    expected = {name: version for name, version in locked.items() if name not in LEFT_OUT}
     names = [path.name.removesuffix(".dist-info") for path in site(root).glob("*.dist-info")]
     found = {name.lower().replace("_", "-"): version for name, _, version in (each.rpartition("-") for each in names)}
     assert found == {**expected, "gpu-memory-watchdog": __version__}

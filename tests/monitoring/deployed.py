@@ -10,13 +10,12 @@ from tests.cluster.control_plane import ControlPlane
 from tests.monitoring.scraping import NAMESPACE
 from tests.node.support import REPOSITORY, wait_until
 
-_MANIFEST: Final = REPOSITORY / "deploy" / "daemonset.yaml"
+_MANIFEST: Final = REPOSITORY / "deploy" / "kustomize" / "base" / "daemonset-gpu-watchdog.yaml"
 
 
 def template() -> Object:
-    """The pod template of deploy/daemonset.yaml."""
-    documents = yaml.safe_load_all(_MANIFEST.read_text(encoding="utf-8"))
-    found: Object = next(each for each in documents if each["kind"] == "DaemonSet")["spec"]["template"]
+    """The pod template of the DaemonSet that ships."""
+    found: Object = yaml.safe_load(_MANIFEST.read_text(encoding="utf-8"))["spec"]["template"]
     return found
 
 

@@ -13,12 +13,14 @@ _PACKAGES: Final = {
     "alertmanager": "prometheus-alertmanager",
     "amtool": "prometheus-alertmanager",
     "chromium": "chromium",
+    "jq": "jq",
+    "curl": "curl",
 }
 _NAMES: Final = {"alertmanager": ("prometheus-alertmanager", "alertmanager"), "chromium": ("chromium", "chrome")}
 
 
 def find(name: str) -> Path:
-    """The program: prometheus, promtool, alertmanager, amtool or chromium. Where it is missing the test can't run.
+    """The program, prometheus, chromium or jq for example. Where it is missing the test can't run.
 
     It is skipped then, with the Debian package to install, and fails in CI.
     """

@@ -20,7 +20,7 @@ import yaml
 from tests.monitoring.prometheus import Config, Prometheus
 from tests.monitoring.scraping import JOB, plain_job, without_api
 from tests.monitoring.shared_node import SharedNode, shared_node
-from tests.node.support import REPOSITORY, wait_until
+from tests.node.support import ENDS_WITH_US, REPOSITORY, wait_until
 from tests.rig import Daemon, Node, node
 from tests.rig.command import COMMAND, daemon, free_port
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubProcess, StubReturn, environment
@@ -120,7 +120,14 @@ def _hung(root: Path) -> Iterator[int]:
     pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
     policy, port = write_policy(root, KILL_AT_ONCE), free_port()
     options: dict[str, Any] = {"--policy": policy, "--pods": pods, "--journal": root / "journal.db", "--node": "n4"}
-    command = [COMMAND, "run", "--listen", f"127.0.0.1:{port}", *(each for pair in options.items() for each in pair)]
+    command = [
+        *ENDS_WITH_US,
+        COMMAND,
+        "run",
+        "--listen",
+        f"127.0.0.1:{port}",
+        *(each for pair in options.items() for each in pair),
+    ]
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(stub), stdout=log, stderr=log, cwd=root)
     try:

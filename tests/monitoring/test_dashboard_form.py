@@ -69,7 +69,7 @@ def test_numbers_and_places_are_unique() -> None:
         "Cards",
         "Pods against what they declared",
         "Over time",
-        "Ladder and deeds",
+        "Ladder and actions",
         "Unattributed memory and gaps",
         "Health of the watchdog",
     ]

@@ -36,6 +36,7 @@ _ANSWERS: Final = (
     ("sort(\n", {"node": "n1", "index": "0", "model": "NVIDIA Stub"}),
     ("sum by (namespace)", {"namespace": "vision"}),
     ("max by (namespace, pod) (max_over_time(", {"namespace": "lab", "pod": "creeper"}),
+    ("gpu_watchdog_enforcing == 1", {"node": "n1"}),
     ("up{", {"node": "n5"}),
     ("gpu_watchdog_build_info", {"node": "n4"}),
     ("time() - gpu_watchdog_pods_last_sync", {"node": "n3"}),

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,9 @@ from typing import NoReturn
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
+# Before a command that shall not outlive the tests, however they end. It is about the thread that starts it: not for
+# one that ends before.
+ENDS_WITH_US: tuple[str, ...] = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
 
 
 def cannot_run(reason: str) -> NoReturn:
@@ -28,7 +32,7 @@ def need_root() -> None:
         cannot_run("needs root")
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
     """Wait until something is true; the limit only counts where it fails."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -105,7 +105,7 @@ class Life:
 
     def kill(self) -> None:
         """End as kill -9 does: what was not written is lost."""
-        self.journal._waiting.clear()
+        self.journal._queue._waiting.clear()
         self.journal.close()
 
 

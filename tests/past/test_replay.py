@@ -1,48 +1,21 @@
 """Replay gives a recorded run its own deeds again, and another policy what it would have done first."""
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 
 from tests.past.histories import History, histories, policies
 from tests.past.life import Life, State, deeds_of, holding, replayed, tenant
+from tests.past.runs import HIGH, KILL, LOW, P, passes
 from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
-from watchdog import clock
-from watchdog.cli import main
 from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy, Window
 from watchdog.past.incidents import Found
-from watchdog.past.story import Record, Story
-from watchdog.past.telling import UNCUT, story_text
-
-WARN = step("100%", 5, "warn")
-KILL = step("110%", 10, "kill")
-AT_ONCE = step("150%", 0, "kill")
-P = policy(rule(WARN, KILL, AT_ONCE))
-LOW = State(used=holding(6.0), pods=(tenant(),))
-HIGH = replace(LOW, used=holding(10.0))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
-def passes(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterator[tuple[float, State]]:
-    """Passes a second apart: each part until its second."""
-    second = since
-    for until, state in parts:
-        while second < until:
-            yield float(second), state
-            second += every
 
 
 def found(path: Path, under: Policy = P) -> list[Found]:
@@ -246,118 +219,3 @@ def test_pressure_is_seen_where_it_was(path: Path) -> None:
 
 
 # The command.
-
-POLICY = """
-[[declaration]]
-resource = "veriff.com/gpu-memory"
-unit = "1"
-[[rule]]
-name = "everybody"
-match = {}
-[[rule.step]]
-above = "110%"
-for = "10s"
-do = "kill"
-scope = "container"
-"""
-
-
-def recently(path: Path, *parts: tuple[int, State]) -> None:
-    """A life that ended a moment ago, by this machine's clock."""
-    life, began_s = Life(path, P), clock.now().wall_s - 300
-    for second, state in passes(*parts):
-        life.see(state, replace(at(second), wall_s=began_s + second))
-    life.end()
-
-
-def call(path: Path, *arguments: str, text: str = POLICY) -> tuple[int, str]:
-    """The command's exit code and all that it says."""
-    file = path.with_name("policy.toml")
-    file.write_text(text, encoding="utf-8")
-    result = CliRunner().invoke(main, ["replay", "--policy", str(file), "--journal", str(path), *arguments])
-    return result.exit_code, result.output
-
-
-def test_the_command_for_people(path: Path) -> None:
-    """Who runs it sees each first deed with its time, and one sentence that sums it up."""
-    recently(path, (20, LOW), (60, HIGH), (80, LOW))
-    code, text = call(path)
-    assert code == 0
-    assert "kill 1 process of container main" in text
-    assert "everybody: above 110% for 10s" in text
-    assert "Under this policy: 1 kill in 1 incident of 1 workload; 0 warnings." in text
-    assert "What the journal has of that time: 0 deeds begun" in text
-
-
-def test_the_command_as_json(path: Path) -> None:
-    """Programs get whole numbers, times in UTC, and the counts."""
-    recently(path, (20, LOW), (60, HIGH), (80, LOW))
-    code, text = call(path, "--json")
-    assert code == 0
-    document = json.loads(text)
-    (only,) = document["deeds"]
-    assert (only["namespace"], only["pod"], only["do"], only["used"]) == ("ns", "pod-a", "kill", 10 * Gi)
-    assert (only["withheld"], only["withheld_by"]) == ([], None)
-    assert document["summary"]["kills"] == 1
-    assert document["seen_s"] == 79
-
-
-def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
-    """What held a deed at the end of the past may yet let go: only an incident that is over says never."""
-    spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
-    recently(path, (60, spared))
-    text = call(path)[1]
-    assert "not let through by the end of what was replayed; the incident was not over" in text
-    assert "never let through" not in text
-    assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["deeds"]] == [True]
-    over = path.with_name("over.db")
-    recently(over, (60, spared), (80, replace(LOW, pods=spared.pods)))
-    text = call(over)[1]
-    assert "never let through before the incident ended" in text
-    assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["deeds"]] == [False]
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, UNCUT])
-def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> None:
-    """Nothing is cut: where the table is too narrow the deed and its rule stand below; a pipe gets whole lines."""
-    named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
-    life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
-    assert life.deeds
-    story = Story(since_s=0.0, policy=P, replayed=replayed(path, P), record=Record(begun=0, observed=0, withheld=0))
-    lines = story_text(story, width=width).splitlines()
-    assert ".." not in "".join(lines)
-    assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)
-    whole = " ".join(line.strip() for line in lines)
-    assert "kill 1 process of container main" in whole
-    assert "all: above 110% for 10s" in whole
-    assert width == UNCUT or max(map(len, lines)) <= width
-    assert width != UNCUT or any(named.title in line and "all: above 110% for 10s" in line for line in lines)
-
-
-def test_since_leaves_out_what_came_before(path: Path) -> None:
-    """The past before the time that is asked for is lived through, and none of its deeds told."""
-    recently(path, (20, LOW), (60, HIGH), (290, LOW))
-    assert json.loads(call(path, "--json", "--since", "4m")[1])["deeds"] == []
-
-
-def test_hostile_names_are_made_inert(path: Path) -> None:
-    """A tenant cannot speak to the terminal of whoever replays."""
-    evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
-    recently(path, (60, replace(HIGH, pods=(evil,))))
-    text = call(path)[1]
-    assert "\\x1b[2J" in text
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-
-
-def test_errors_name_the_place_and_the_remedy(path: Path) -> None:
-    """No journal, no past in that time, a policy with mistakes: exit code 1 and a sentence each."""
-    code, text = call(path)
-    assert (code, "there is no journal" in text) == (1, True)
-    recently(path, (20, LOW))
-    code, text = call(path, "--since", "1m")
-    assert code == 1
-    assert "has recorded nothing in" in text
-    assert "its last pass there was at" in text
-    code, text = call(path, text='mode = "sometimes"')
-    assert (code, "policy.toml" in text, "mode" in text) == (1, True, True)

@@ -38,16 +38,17 @@ SHOWN: Final = (
     ("Cards", "Cards"),
     ("Pods against what they declared", "Pods against what they declared"),
     ("Over time", "Who is on $gpu", "Use against declared and allowed"),
-    ("Ladder and deeds", "Deeds", "Steps taken"),
+    ("Ladder and actions", "Actions", "Actions over time"),
     ("Health of the watchdog", "Watchdogs"),
 )
 # Of the pods one is killed and one only warned: two to read one graph by.
 CHOSEN: Final = {"gpu": [GPU], "pod": ["nb-7", "creeper"]}
 _PAUSE_S: Final = 14.0
+_LINES: Final = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
 _CAPTION: Final = (
     "What the queries of the Grafana dashboard gave on two simulated nodes: real daemons on a stub of NVML, scraped by "
     "a real Prometheus, over {seconds:.0f} s. Drawn by tests/pictures/dashboard.py; this is not a screenshot of "
-    "Grafana. Empty is unknown. Dashed lines mark deeds: red a kill, orange an eviction (which "
+    "Grafana. Empty is unknown. Upright dashed lines mark actions: red a kill, orange an eviction (which "
     "fails: these nodes have no API), yellow a warning."
 )
 _STYLE: Final = """
@@ -159,7 +160,7 @@ def _curves(viewer: Viewer, panel: Json) -> Iterator[Curve]:
                 stacked=custom["stacking"]["mode"] == "normal"
                 and custom["drawStyle"] == "line"
                 and "custom.stacking" not in given,
-                dashed="custom.lineStyle" in given,
+                line=_LINES[given.get("custom.lineStyle", {}).get("fill", "solid")],
                 bars=custom["drawStyle"] == "bars",
             )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from math import ceil, log10
 from typing import Final
 
 from tests.pictures.dashboard_values import written
@@ -11,8 +12,21 @@ from tests.pictures.dashboard_values import written
 WIDTH: Final = 760
 HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 12, 12, 26
-# Without the colours that panels give: red, orange, grey.
-PALETTE: Final = ("#1f5fae", "#2b7a3d", "#6b3fa0", "#00707a", "#c9a227", "#a0307a", "#7a4b2a", "#5fa8d3", "#94b447")
+# Without the colours that panels give: red, orange, purple, grey.
+PALETTE: Final = ("#1f5fae", "#2b7a3d", "#7a7a2b", "#00707a", "#c9a227", "#a0307a", "#7a4b2a", "#5fa8d3", "#94b447")
+
+
+_DASHES: Final = {"solid": "", "dashed": ' stroke-dasharray="7 5"', "dotted": ' stroke-dasharray="2 5"'}
+
+
+def ticks(highest: float, unit: str) -> list[float]:
+    """Some five round numbers from 0 on to mark an axis by; counts are marked by whole ones."""
+    base = next((1024.0**power for power in (4, 3, 2, 1) if highest >= 1024.0**power), 1.0) if unit == "bytes" else 1.0
+    rough = highest / base / 4
+    ten = 10.0 ** ceil(log10(rough) - 1e-9) / 10
+    step = next(ten * each for each in (1, 2, 2.5, 5, 10) if ten * each >= rough * 0.999)
+    step = base * (max(ceil(step), 1) if unit == "short" else step)
+    return [step * number for number in range(int(highest / step) + 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +37,7 @@ class Curve:
     points: Sequence[tuple[float, float]]
     color: str
     stacked: bool = False
-    dashed: bool = False
+    line: str = "solid"  # or dashed, dotted
     bars: bool = False
 
 
@@ -70,8 +84,7 @@ class Graph:
 
     def _axes(self, highest: float) -> list[str]:
         parts = []
-        for part in range(5):
-            value = highest * part / 4
+        for value in ticks(highest, self.unit):
             y = self._y(value, highest)
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{written(value, self.unit)}</text>')
@@ -114,7 +127,7 @@ class Graph:
             for at, value in curve.points:
                 pen = "L" if at - last < self.step_s * 1.5 else "M"
                 path, last = f"{path}{pen}{self._x(at):.1f} {self._y(value, highest):.1f}", at
-            dashes = ' stroke-dasharray="7 5"' if curve.dashed else ""
+            dashes = _DASHES[curve.line]
             parts.append(f'<path d="{path}" fill="none" stroke="{curve.color}" stroke-width="2"{dashes}/>')
         return parts
 
@@ -127,8 +140,7 @@ class Graph:
         items = []
         for curve in self.curves:
             last = "" if curve.bars else self._last(curve)
-            look = "dashed" if curve.dashed else "solid"
             items.append(
-                f'<li><i style="border-top: 4px {look} {curve.color}"></i>{escape(curve.name)} <b>{last}</b></li>'
+                f'<li><i style="border-top: 4px {curve.line} {curve.color}"></i>{escape(curve.name)} <b>{last}</b></li>'
             )
         return f'<ul class="legend">{"".join(items)}</ul>'

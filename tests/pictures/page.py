@@ -22,7 +22,8 @@ from tests.rig import Daemon
 _THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 _SIZES: Final = (PHONE, WALL)
 _FULL: Final = "full"
-_FEW: Final = {"page": (1200, 820), "page-phone": (390, 820)}
+# What the documents show: a node on which all is well, and one with a notebook that is over.
+_FEW: Final = {"quiet": {"page-quiet": (1200, 820)}, "over": {"page": (1200, 820), "page-phone": (390, 820)}}
 
 
 def draw(folder: Path) -> Iterator[Path]:
@@ -35,14 +36,22 @@ def draw(folder: Path) -> Iterator[Path]:
 
 
 def draw_few(folder: Path) -> Iterator[Path]:
-    """Draw the pictures of the documents: a notebook that is over, by the width of a page and of a phone."""
-    with chromium() as browser, tempfile.TemporaryDirectory() as root, STATES["over"](Path(root)) as running:
-        for theme in _THEMES:
-            for name, size in _FEW.items():
-                path = folder / f"{name}-{theme}.png"
-                with visit(browser, f"http://127.0.0.1:{running.port}/", size, theme) as seen:
-                    seen.page.screenshot(path=path)
-                yield path
+    """Draw the pictures of the documents, by the width of a page and of a phone."""
+    with chromium() as browser:
+        for state, sizes in _FEW.items():
+            with tempfile.TemporaryDirectory() as root, STATES[state](Path(root)) as running:
+                yield from _draw_sizes(browser, running, sizes, folder)
+
+
+def _draw_sizes(
+    browser: Browser, running: Daemon, sizes: Mapping[str, tuple[int, int]], folder: Path
+) -> Iterator[Path]:
+    for theme in _THEMES:
+        for name, size in sizes.items():
+            path = folder / f"{name}-{theme}.png"
+            with visit(browser, f"http://127.0.0.1:{running.port}/", size, theme) as seen:
+                seen.page.screenshot(path=path)
+            yield path
 
 
 def _draw_state(browser: Browser, running: Daemon, name: str, folder: Path) -> Iterator[Path]:

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from tests.leftovers import note_cgroup
+
 Version = Literal["cgroup", "cgroup2"]
 
 
@@ -68,4 +70,5 @@ class Cgroups:
             folder = folder.parent
         for each in reversed(missing):
             each.mkdir()
+            note_cgroup(each)
             self._made.append(each)

@@ -15,6 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.node.support import ENDS_WITH_US
 from tests.stub import Variant, environment
 
 COMMAND = Path(sys.executable).with_name("gpu-watchdog")
@@ -91,7 +92,7 @@ class Daemon(Endpoints):
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def wait(self, true: Callable[["Daemon"], object], seconds: float = 90.0) -> None:
+    def wait(self, true: Callable[["Daemon"], object], seconds: float = 180.0) -> None:
         """Wait until something is true of it; the limit only counts where it fails."""
         deadline = time.monotonic() + seconds
         while not true(self):
@@ -114,7 +115,7 @@ class Daemon(Endpoints):
         """Send a signal and wait for the end: the exit code and how many seconds it took."""
         began = time.monotonic()
         self.process.send_signal(number)
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=60)
         return code, time.monotonic() - began
 
 
@@ -125,7 +126,17 @@ def daemon(
     """Run the daemon on a port of loopback, a free one where none is given; it is ended at the end."""
     log = root / f"log-{time.monotonic_ns()}.jsonl"
     port = port or free_port()
-    command = [*prefix, str(COMMAND), "run", "--listen", f"127.0.0.1:{port}", "--node", "n1", *map(str, arguments)]
+    command = [
+        *ENDS_WITH_US,
+        *prefix,
+        str(COMMAND),
+        "run",
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--node",
+        "n1",
+        *map(str, arguments),
+    ]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment(stub), stdout=out, stderr=out, cwd=root)
     try:

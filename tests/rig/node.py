@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.node.support import cannot_run, need_root
+from tests.node.support import ENDS_WITH_US, cannot_run, need_root
 from tests.rig.cgroups import Cgroups, Version
 from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
 
@@ -188,7 +188,7 @@ class Node:
         """Start a process in a container, or on the host (None), that uses so much of the card."""
         notes = self.root / f"terms-{len(self._tenants)}"
         process = subprocess.Popen(
-            _command(behaviour, notes, user),
+            [*ENDS_WITH_US, *_command(behaviour, notes, user)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -11,7 +11,7 @@ from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
 from watchdog.core.model import Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.reporter import DeedRecord
+from watchdog.deed_record import DeedRecord
 from watchdog.sources import NamedNode, NoNamespaces
 from watchdog.surroundings import Surroundings
 

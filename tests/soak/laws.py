@@ -16,10 +16,10 @@ from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.cycle import Cycle, Pass
+from watchdog.deed_record import DeedRecord
 from watchdog.evictions import Evictions
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
-from watchdog.reporter import DeedRecord
 
 LAW1: Final = "law 1, attribution conserves bytes"
 LAW2: Final = "law 2, a plan does not depend on the order"

@@ -123,7 +123,7 @@ class _Walker:
             return
         inner = replace(scope, functions=(*scope.functions, node))
         decorators = [ast.unparse(each) for each in node.decorator_list]
-        if any(each.startswith(("main.command", "click.group")) for each in decorators):
+        if any(each.startswith(("main.command", "click.command", "click.group")) for each in decorators):
             doc = " ".join((ast.get_docstring(node) or "").split())
             yield Found(module=self.module.name, text=Lit(doc), node=node, label=node.name)
         yield from self._walk_all((*node.decorator_list, *node.body), inner)

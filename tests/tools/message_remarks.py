@@ -39,7 +39,7 @@ REMARKS: Final[Mapping[str, str]] = {
     # What came of a kill.
     "its processes had ended": f"{_NOTHING}: they ended by themselves before the first signal",
     "<cause>; nobody was signalled": "give the daemon CAP_KILL; `gpu-watchdog doctor` says whether it has it",
-    "no right to signal process <pid>; it takes CAP_KILL": "run it as root with CAP_KILL: deploy/daemonset.yaml does",
+    "no right to signal process <pid>; it takes CAP_KILL": "run it as root with CAP_KILL: the chart and Kustomize do",
     "enforcement was withdrawn in the grace period": (
         "as meant, by the file `stop`, a new policy or a lost lock: no SIGKILL was sent"
     ),
@@ -229,7 +229,7 @@ SELF_EVIDENT: Final = frozenset(
         "is not a regular file",
         "not TOML: <what>",
         "not TOML: <what> (column <column>)",
-        "there is no such file",
+        "there is no such file; config/policy.toml of the project is a beginning",
         "{container} may stand only in the key of an annotation or a label",
     }
 )

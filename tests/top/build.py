@@ -13,12 +13,26 @@ from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.export.status import status_document
 from watchdog.top.amounts import BLOCKS
+from watchdog.top.picture import picture
 from watchdog.top.reading import read_view
 from watchdog.top.scene import Scene
 from watchdog.top.state import State
 from watchdog.top.values import Account, Amount, Next, View
 
-__all__ = ["account", "climbing", "crowded", "document", "hostile_pod", "place_of", "quiet", "scene", "serving", "view"]
+__all__ = [
+    "account",
+    "climbing",
+    "crowded",
+    "document",
+    "drawn",
+    "hostile_pod",
+    "place_of",
+    "quiet",
+    "scene",
+    "serving",
+    "text",
+    "view",
+]
 
 
 def document(report: CycleReport, **more: object) -> dict[str, Any]:
@@ -87,3 +101,13 @@ def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}"
     finally:
         server.close()
+
+
+def drawn(of: Scene) -> list[str]:
+    """The lines as a terminal without colour gets them."""
+    return [line.plain for line in picture(of)]
+
+
+def text(of: Scene) -> str:
+    """The same as one text."""
+    return "\n".join(drawn(of))

@@ -108,7 +108,7 @@ def test_the_selected_pod_is_told_of(running: Daemon) -> None:
         shown.type("jj")
         shown.see(f"> {first[2]} ", f"\n{first[2]}: ", "Next: ", "PID NAME")
         shown.type("\x1b[F")
-        shown.see("> processes of no pod", "held against no limit", " host ", f"{2.1}Gi in use")
+        shown.see("> unattributed processes", "held against no limit", " host ", f"{2.1}Gi in use")
 
 
 def test_it_follows_the_size(running: Daemon) -> None:
@@ -199,10 +199,11 @@ def test_the_daemon_goes_and_comes_back(node: Crowd, tmp_path: Path) -> None:
     arguments = (*node.arguments[:-1], tmp_path / "journal.db")
     with session("--url", f"http://127.0.0.1:{port}", "--interval", "500ms", rows=40, columns=140) as shown:
         shown.see("Connection refused", "gpu-watchdog run", "port-forward", "q quit")
+        shown.see("Asked again every 500ms.", "\n    kubectl -n gpu-memory-watchdog exec -it POD -- gpu-watchdog top")
         with daemon(tmp_path, node.stub_file, *arguments, port=port):
             shown.see("200 pods", "by percent")
             assert "Connection refused" not in shown.screen.text
-        shown.see("This picture is", "s old", "Connection refused", "200 pods")
+        shown.see("This picture is", "s old, asked again every 500ms: ", "Connection refused", "200 pods")
         # Nothing is known any more of what was to come, so nothing runs down.
         nexts = re.findall(r"in \d+m ?\d+s", shown.screen.text)
         shown.rest(2.5)

@@ -44,7 +44,7 @@ def names(rows: tuple[Account, ...]) -> list[str]:
     ],
 )
 def test_order(sort: str, expected: list[str]) -> None:
-    """Each way to sort, with what is not known or does not apply at the end, and the memory of no pod last."""
+    """Each way to sort, with what is not known or does not apply at the end, and unattributed memory last."""
     assert names(chosen(node(), Choice(sort=sort))) == [*expected, "-"]
 
 
@@ -72,7 +72,7 @@ def test_what_does_not_apply_stays_at_the_end() -> None:
         (Choice(sort="name", text="undeclared"), ["free"]),
         (Choice(sort="name", text="over held"), ["held"]),
         (Choice(sort="name", text="notebooks", over=True), ["forbidden", "held", "over"]),
-        (Choice(sort="name", text="no pod"), ["-"]),
+        (Choice(sort="name", text="unattributed"), ["-"]),
         (Choice(sort="name", text="nobody"), []),
     ],
 )

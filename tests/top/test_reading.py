@@ -101,7 +101,14 @@ def test_what_is_wrong_is_said_with_its_remedy() -> None:
         breaker={"open": True, "since": "2027-01-15T08:00:00Z", "until": "2027-01-15T08:10:00Z"},
         health={"unready": ["no pass has finished yet"], "policy_error": "rule[0]: what", "blind_since": None},
     ).troubles
-    words = ("remove it", "driver update", "out of date", "until 08:10:00 UTC", "no pass has finished", "rule[0]: what")
+    words = (
+        "gpu-watchdog resume",
+        "driver update",
+        "out of date",
+        "until 08:10:00 UTC",
+        "no pass has finished",
+        "rule[0]: what",
+    )
     assert len(told) == len(words)
     assert all(word in line for word, line in zip(words, told, strict=True)), told
 

@@ -2,14 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from watchdog.config.advice import find_warnings
 from watchdog.config.checks import find_mistakes
 from watchdog.config.compile import compile_policy
 from watchdog.config.mistakes import check_schema, rule_names, rule_of
 from watchdog.config.problems import PolicyError, Problem, format_path, sort_key
-from watchdog.config.source import parse_document, read_bytes
+from watchdog.config.source import parse_document, read_bytes, read_stream
 from watchdog.core.policy import Policy
 
 BUILT_IN_FILE: Final = Path(__file__).with_name("built_in.toml")
@@ -24,6 +24,11 @@ def load_policy(path: Path) -> Policy:
 def parse_policy(text: str, source: str) -> Policy:
     """Read a policy from a text; `source` stands for the file's name in the problems of a PolicyError."""
     return _compile(text.encode("utf-8", "surrogatepass"), source)
+
+
+def read_policy(stream: BinaryIO, source: str) -> Policy:
+    """Read a policy from a stream; `source` stands for the file's name in the problems of a PolicyError."""
+    return _compile(read_stream(stream, source), source)
 
 
 def built_in_policy() -> Policy:

@@ -6,7 +6,7 @@ import stat
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from watchdog.config.fields import quote
 from watchdog.config.problems import PolicyError, Problem
@@ -32,14 +32,19 @@ def read_bytes(path: Path) -> bytes:
         with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _refuse(source, "is not a regular file")
-            data = file.read(MAX_BYTES + 1)
+            return read_stream(file, source)
     except FileNotFoundError:
-        raise _refuse(source, "there is no such file") from None
+        raise _refuse(source, "there is no such file; config/policy.toml of the project is a beginning") from None
     except IsADirectoryError:
         raise _refuse(source, "is a directory; name the policy file in it") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refuse(source, f"can't be read: {reason}") from None
+
+
+def read_stream(stream: BinaryIO, source: str) -> bytes:
+    """Read a policy of bearable size from a stream that is open; PolicyError where it is larger, OSError."""
+    data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise _refuse(source, f"is larger than {MAX_BYTES // 2**20} MiB: that is no policy")
     return data

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, TextIO
 
+from watchdog.called import called
 from watchdog.demo.ending import Ending
 from watchdog.demo.pace import StoryClock
 from watchdog.demo.screen import Screen, screen_for
@@ -16,7 +17,7 @@ from watchdog.sim.company import Company
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (
-    "`gpu-watchdog scan` shows what uses the GPUs of this machine and what would follow, and never acts. "
+    "`{command} scan` shows what uses the GPUs of this machine and what would follow, and never acts. "
     "README.md says how to let it watch a node: it only observes until you tell it to enforce."
 )
 
@@ -85,7 +86,7 @@ def _end(stage: Stage, screen: Screen) -> int:
         screen.say(title, explanation(outcome, stage.policy))
     if not is_well:
         return _fail("the demo did not come to its proper end; what happened stands above")
-    screen.say("Next:", _NEXT)
+    screen.say("Next:", _NEXT.format(command=called()))
     return 0
 
 

@@ -92,7 +92,8 @@ STOP: Final = Topic(
     cases={
         "absent": ok("there is no file {path}"),
         "present": missing(
-            "the file {path} turns enforcement off", "remove it, when you know who put it there and why"
+            "the file {path} turns enforcement off",
+            "`gpu-watchdog resume` removes it, when you know who put it there and why",
         ),
         "unseen": missing(
             "whether there is a file {path} can't be seen ({problem}), and so it counts as there",

@@ -13,21 +13,26 @@ from watchdog import clock
 from watchdog.ask import AskError, ask_status
 from watchdog.core.errors import WatchdogError
 from watchdog.explain.before import last_seen
+from watchdog.explain.blind import out_of_sight
 from watchdog.explain.found import LATELY_S, Explanation, by_daemon, by_journal
 from watchdog.explain.unknown import Asked, say_unknown
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_read import HistoryRow, history
 from watchdog.export.phrases import clock_time, inert
 from watchdog.export.status_read import Part, StatusError
+from watchdog.unreached import help_lines, inside
 
 _WIDTH: Final = 100
 _NARROWEST: Final = 40
 
 
-def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool) -> None:
-    """Explain a pod (`namespace/name`) by the daemon at `url`, or else by the journal; None: by the journal alone."""
+def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool, from_afar: bool = False) -> None:
+    """Explain a pod (`namespace/name`) by the daemon at `url`, or else by the journal; None: by the journal alone.
+
+    `from_afar`: the daemon is another node's, maybe, and the journal that lies here is not its own.
+    """
     try:
-        explanation = explain_pod(pod, url, journal, clock.now().wall_s)
+        explanation = explain_pod(pod, url, journal, clock.now().wall_s, from_afar=from_afar)
     except UnexplainedError as error:
         raise click.ClickException(str(error)) from error
     if explanation.no_past:
@@ -43,43 +48,61 @@ class UnexplainedError(WatchdogError):
     """Nothing is known of a pod; the text says what was asked and which pods may have been meant."""
 
 
-def explain_pod(pod: str, url: str | None, journal: Path, now_s: float) -> Explanation:
+def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_afar: bool = False) -> Explanation:
     """Find out why a pod was or was not acted on, as of now (Unix time); UnexplainedError where nothing is known."""
-    status, why_not = _ask(url) if url is not None else (None, "")
+    status, silent = _ask(url) if url is not None else (None, None)
     rows, no_journal = _read(journal, pod, now_s)
-    is_silent = url is not None and status is None
+    if from_afar and not rows and not journal.exists():
+        no_journal = "it stands in the journal of the daemon's own node, and none is kept here"
+        if status is not None:
+            no_journal = f"it stands in the journal of the daemon's own node: `{inside('explain', pod)}`"
     try:
         found = by_daemon(pod, status, rows) if status is not None else None
         if found is not None:
             return replace(found, no_past=no_journal)
-        if url is None:
+        hints: tuple[str, ...] = ()
+        if status is not None:
+            why_not = _nothing(status, pod, now_s)
+        elif silent is not None:
+            why_not, hints = str(silent), help_lines(silent, "explain", pod)
+        else:
             why_not = "no daemon was asked (--journal); --url asks one"
-        elif status is not None:
-            node, at = inert(status.text("node") or ""), clock_time(status.moment("at") or now_s, now_s)
-            why_not = f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
         if rows:
-            return by_journal(pod, rows, why_not, now_s, is_silent=is_silent)
-        asked = Asked(
-            pod=pod,
-            status=status,
-            silent=is_silent,
-            why_not=why_not,
-            journal=journal,
-            no_journal=no_journal,
-            before="" if no_journal or status is not None else last_seen(journal, pod, now_s),
+            return by_journal(pod, rows, why_not, now_s, hints)
+        before = "" if no_journal or status is not None else last_seen(journal, pod, now_s)
+        raise UnexplainedError(
+            say_unknown(
+                Asked(
+                    pod=pod,
+                    status=status,
+                    why_not=why_not,
+                    hints=hints,
+                    journal=journal,
+                    no_journal=no_journal,
+                    before=before,
+                )
+            )
         )
-        raise UnexplainedError(say_unknown(asked))
     except StatusError as error:
         where = inert(url or "")
         raise UnexplainedError(f"what answers at {where} is no gpu-watchdog of this kind: {error}") from error
 
 
-def _ask(url: str) -> tuple[Part | None, str]:
+def _nothing(status: Part, pod: str, now_s: float) -> str:
+    """Why the daemon that answers has nothing about a pod: what it can't see comes first."""
+    node, at = inert(status.text("node") or ""), clock_time(status.moment("at") or now_s, now_s)
+    blind = out_of_sight(status)
+    if blind:
+        return f"the daemon of node {node} does not see all of its node at {at}. {' '.join(blind).rstrip('.')}"
+    return f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
+
+
+def _ask(url: str) -> tuple[Part | None, AskError | None]:
     """The status of the daemon there, or why there is none."""
     try:
-        return Part(ask_status(url)), ""
+        return Part(ask_status(url)), None
     except AskError as error:
-        return None, str(error)
+        return None, error
 
 
 def _read(journal: Path, pod: str, now_s: float) -> tuple[list[HistoryRow], str]:

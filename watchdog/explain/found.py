@@ -6,10 +6,11 @@ from textwrap import wrap
 from typing import Any, Final
 
 from watchdog.enforcement import remedy_on
+from watchdog.explain.blind import hanging, unseen, without_told
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
 from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
-from watchdog.export.status_read import Part, hangs_since
+from watchdog.export.status_read import Part
 from watchdog.export.why import account_paragraphs
 from watchdog.export.why_deed import deed_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
@@ -17,10 +18,6 @@ from watchdog.export.why_past import last_accounts, past_sentences, told
 LATELY: Final = "7 days"
 LATELY_S: Final = 7 * 86400.0
 _MOST_LINES: Final = 10
-NOBODY_ACTS: Final = (
-    "while no daemon runs on a node nobody is acted on there: start it (`gpu-watchdog run`), or look once with "
-    "`gpu-watchdog scan --pods FILE`"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +25,7 @@ class Explanation:
     """A paragraph for each account of a pod and one for the node, and what was done lately.
 
     `source` is `daemon` or `journal`; `at_s` is the moment it is true of (Unix time). `no_past` says why what was done
-    lately is not known; empty where it is.
+    lately is not known; empty where it is. `hints` are lines to be printed as they are: commands.
     """
 
     pod: str
@@ -40,6 +37,7 @@ class Explanation:
     paragraphs: tuple[tuple[str, ...], ...]
     past: tuple[HistoryRow, ...]
     no_past: str = ""
+    hints: tuple[str, ...] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -64,6 +62,8 @@ class Explanation:
             if paragraph:
                 # Names have hyphens, and whoever copies one must get it whole.
                 yield from ("", *wrap(" ".join(paragraph), width, break_on_hyphens=False))
+        if self.hints:
+            yield from ("", *self.hints)
         if self.past:
             yield from ("", f"What was decided and done in the last {LATELY}, from the journal:")
         for row in self.past:
@@ -83,6 +83,8 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         return None
     node = status.text("node") or ""
     here = [row for row in rows if row.node == node]
+    is_unknown = any(each.whole("used") is None for each in accounts)
+    blind, told_of = (unseen(status), without_told(status)) if is_unknown else ((), status)
     return Explanation(
         pod=pod,
         node=node,
@@ -91,8 +93,8 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         accounts=tuple(dict(each.values) for each in accounts),
         plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
         paragraphs=(
-            (*_hanging(status), *_idle(status)),
-            *(p for each in accounts for p in account_paragraphs(each, status)),
+            (*hanging(status), *blind, *_idle(status)),
+            *(p for each in accounts for p in account_paragraphs(each, told_of)),
             deed_sentences(here, status.moment("at") or 0.0, half_done=True),
             _of_node(status),
         ),
@@ -101,9 +103,9 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
 
 
 def by_journal(
-    pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float, *, is_silent: bool = False
+    pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float, hints: tuple[str, ...] = ()
 ) -> Explanation:
-    """By what the journal last had of it; `why_not` says why the daemon is not the source: it may be silent."""
+    """By what the journal last had of it; `why_not` says why the daemon is not the source, `hints` what helps."""
     last, accounts = rows[-1], last_accounts(rows)
     source = f"{why_not[:1].upper()}{why_not[1:]}; this is from the journal, as of {clock_time(last.wall_s, now_s)}."
     return Explanation(
@@ -115,22 +117,11 @@ def by_journal(
         plan=(),
         paragraphs=(
             deed_sentences(rows, now_s),
-            (source, f"{NOBODY_ACTS[:1].upper()}{NOBODY_ACTS[1:]}.") if is_silent else (source,),
+            (source,),
             *(past_sentences(each, last.node, now_s) for each in accounts),
         ),
         past=told(rows, _MOST_LINES),
-    )
-
-
-def _hanging(status: Part) -> Iterator[str]:
-    """That the daemon answers while its loop hangs: nothing that it says is of now."""
-    since, at = hangs_since(status), status.moment("at")
-    if since is None or at is None:
-        return
-    yield f"The watchdog of this node hangs: no pass has ended since {clock_time(since, at)}."
-    yield (
-        f"All that follows is as of {clock_time(at, at)}, and until a pass ends again nobody is killed or evicted. "
-        "Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
+        hints=hints,
     )
 
 

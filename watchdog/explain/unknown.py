@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from watchdog.explain.found import LATELY, NOBODY_ACTS, title
+from watchdog.explain.blind import out_of_sight
+from watchdog.explain.found import LATELY, title
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_read import pods_in
 from watchdog.export.phrases import inert
@@ -19,14 +20,14 @@ _MOST_MISSES: Final = 3
 class Asked:
     """What was asked about a pod, and in vain.
 
-    `status` is the daemon's (None: it was not asked, or is `silent`), `why_not` why it says nothing. `no_journal` says
-    why the journal can't be read, `before` what its past has of the pod; both may be empty.
+    `status` is the daemon's (None: it was not asked, or could not be), `why_not` why it says nothing, `hints` what
+    helps. `no_journal` says why the journal can't be read, `before` what its past has of the pod; they may be empty.
     """
 
     pod: str
     status: Part | None
-    silent: bool
     why_not: str
+    hints: tuple[str, ...]
     journal: Path
     no_journal: str
     before: str
@@ -34,7 +35,7 @@ class Asked:
 
 def say_unknown(asked: Asked) -> str:
     """Say that nothing is known of a pod, what was asked, what can be done, and which pods may have been meant."""
-    pod, status, why_not, no_journal = asked.pod, asked.status, asked.why_not, asked.no_journal
+    pod, status, no_journal = asked.pod, asked.status, asked.no_journal
     known = {title(each) for each in status.parts("accounts")} if status is not None else set()
     if not no_journal:
         try:
@@ -42,17 +43,27 @@ def say_unknown(asked: Asked) -> str:
         except JournalError as error:
             no_journal = str(error)
     lines = [f"nothing {'was decided about' if asked.before else 'is known of'} pod {inert(pod)}"]
-    lines += [why_not] if why_not else []
+    lines += [asked.why_not] if asked.why_not else []
+    lines += asked.hints
     lines.append(no_journal or f"the journal {asked.journal} has nothing about it in the last {LATELY}")
     lines += [asked.before] if asked.before else []
-    lines += [NOBODY_ACTS] if asked.silent else []
-    if status is not None:
-        lines.append("it may be on another node, or it neither uses GPU memory nor declares any")
-        if any(use.text("reason") == "unknown_pod" for use in status.parts("unattributed")):
-            lines.append("processes of pods that the pod list does not have use GPU memory here: it may be one of them")
+    lines += _places(status) if status is not None else []
     misses = near_misses(pod, known)
     lines += [f"did you mean {' or '.join(inert(each) for each in misses)}?"] if misses else []
     return "\n  ".join(lines)
+
+
+def _places(status: Part) -> list[str]:
+    """Where a pod may be of which the daemon knows nothing."""
+    if out_of_sight(status):
+        places = [
+            "so it may be here and use GPU memory all the same, or be on another node: ask again when that is over"
+        ]
+    else:
+        places = ["it may be on another node, or it neither uses GPU memory nor declares any"]
+    if any(use.text("reason") == "unknown_pod" for use in status.parts("unattributed")):
+        places.append("processes of pods that the pod list does not have use GPU memory here: it may be one of them")
+    return places
 
 
 def near_misses(pod: str, known: Iterable[str]) -> list[str]:

@@ -4,12 +4,11 @@ import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.health import OK, Durations, Health, api_state
+from watchdog.export.health import NO_PASS, OK, Durations, Health, api_state
 from watchdog.export.kept import Kept
 from watchdog.export.metrics import Metrics, late_after_s
 from watchdog.export.page.kept import PackedPage, Pages
@@ -17,8 +16,7 @@ from watchdog.export.page.sight import Sight
 from watchdog.export.phrases import elapsed_s, inert, span
 from watchdog.export.recent import KEPT_S, RecentDeed
 from watchdog.export.status import status_document
-
-NO_PASS: Final = "no pass has finished yet"
+from watchdog.export.sums import all_gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +64,7 @@ class Board:
         self._journal = OK
         self._policy_error = ""
         self._blind_since: Now | None = None
+        self._gaps_since: Mapping[str, float] = {}
         self._pages = Pages(self._sight, lambda: now().boottime_s)
         self._statuses: Kept[str, bytes] = Kept(lambda: now().boottime_s)
 
@@ -76,6 +75,8 @@ class Board:
         self._durations.add(report.duration_s)
         is_blind = report.snapshot.blind and report.maintenance is None
         self._blind_since = (self._blind_since or report.at) if is_blind else None
+        before, since_s = self._gaps_since, report.at.wall_s
+        self._gaps_since = {gap.what: before.get(gap.what, since_s) for gap in all_gaps(report)}
         self._finished = _Finished(report=report, at_s=self._now().boottime_s, number=self._durations.count)
 
     def set_unready(self, reasons: Iterable[str]) -> None:
@@ -156,7 +157,13 @@ class Board:
             api=api_state(finished.report.pods) if finished is not None else None,
             blind_since_s=self._blind_since.wall_s if self._blind_since is not None else None,
             hangs_since_s=None if self.health().ok else now.wall_s - (now.boottime_s - ended_s),
+            gaps_since=self._gaps_since,
         )
+
+    @property
+    def no_pass(self) -> str:
+        """That no pass has finished yet, and how long ago the daemon began."""
+        return f"{NO_PASS}, {span(elapsed_s(self._started, self._now()))} after the start"
 
     def health(self) -> Check:
         """Whether the loop turns: the last pass finished less than three intervals ago, or 10 s if that is more."""
@@ -166,7 +173,7 @@ class Board:
         if age_s <= late_after_s(self._interval_s):
             return Check(ok=True, lines=("ok",))
         if finished is None:
-            return Check(ok=False, lines=(f"{NO_PASS}, {span(age_s)} after the start",))
+            return Check(ok=False, lines=(self.no_pass,))
         return Check(ok=False, lines=(f"the last pass finished {span(age_s)} ago: the loop or a call to NVML hangs",))
 
     def readiness(self) -> Check:

@@ -183,7 +183,8 @@ GAPS: Final = Family(
 )
 ENFORCING: Final = Family(
     name="enforcing",
-    help="1 while force is used, 0 while it only observes. It stays 1 while the pod list is too old to act on.",
+    help="1 while force is used, 0 while it only observes. It stays 1 while the pod list is too old to act on, and "
+    "while a call into the driver hangs; `pods_last_sync_timestamp_seconds` and `last_cycle_timestamp_seconds` tell.",
 )
 SUSPENDED: Final = Family(
     name="enforcement_suspended",

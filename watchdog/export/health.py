@@ -1,8 +1,8 @@
 """How the watchdog itself is: a value that is made when somebody asks."""
 
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watchdog.core.model import GapReason, PodList
@@ -10,6 +10,7 @@ from watchdog.export.phrases import inert, rfc3339
 from watchdog.export.status_account import json_seconds
 
 OK: Final = "ok"
+NO_PASS: Final = "no pass has finished yet"
 _LONGEST: Final = 1000
 _MOST_PASSES: Final = 600  # ten minutes at the default interval
 _OF_API: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES})
@@ -46,6 +47,7 @@ class Health:
     `unready` says why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it. `policy_error` has
     the mistakes of a policy file that was refused, empty: it was taken. `api` is `ok`, or what is missing of what the
     API server tells; None: it is not asked. `blind_since` is when NVML last began not to answer.
+    `gaps_since` is since when what a gap names is missing.
     `hangs_since` is when the last pass ended, or the daemon began, while the loop does not turn; None: it turns.
     """
 
@@ -63,6 +65,7 @@ class Health:
     api: str | None = None
     blind_since_s: float | None = None
     hangs_since_s: float | None = None
+    gaps_since: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def turns(self) -> bool:

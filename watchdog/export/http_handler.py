@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from watchdog.export.board import NO_PASS, Board, Check
+from watchdog.export.board import Board, Check
 from watchdog.export.exposition import scrape, wants_gzip
 from watchdog.export.page import POLICY
 
@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
         """The status as JSON."""
         packed = self.board.status()
         if packed is None:
-            return _plain(HTTPStatus.SERVICE_UNAVAILABLE, NO_PASS)
+            return _plain(HTTPStatus.SERVICE_UNAVAILABLE, self.board.no_pass)
         zipped = wants_gzip(self.headers.get("Accept-Encoding", ""))
         return Answer(
             status=HTTPStatus.OK,

@@ -4,11 +4,10 @@ All calls come from the thread that opened it. A kill at any moment leaves it wh
 """
 
 import sqlite3
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from watchdog import clock
 from watchdog.core.brakes import BrakeMemory
@@ -22,6 +21,7 @@ from watchdog.export.journal_file import JournalFile
 from watchdog.export.journal_kept import Kept
 from watchdog.export.journal_lately import actions_of
 from watchdog.export.journal_prune import prune
+from watchdog.export.journal_queue import Queue, Statement
 from watchdog.export.journal_recent import recent_of
 from watchdog.export.journal_rows import (
     INSERT,
@@ -36,20 +36,19 @@ from watchdog.export.journal_rows import (
     signalled_sentence,
 )
 from watchdog.export.last_actions import LastAction
-from watchdog.export.news import Event, News
+from watchdog.export.news import News
+from watchdog.export.news_item import Event
 from watchdog.export.recent import Recent
 from watchdog.export.words import note
 
 __all__ = ["Journal", "JournalError", "UnfinishedDeed"]
 
-_MOST_WAITING: Final = 1000  # rows kept in memory while the disk takes none
 _MOST_CONTEXTS: Final = 1000
 # Deeds write these themselves, at the very moment, and not with the report that tells of them later.
 _WRITTEN_BY_DEEDS: Final = frozenset(
     {Event.KILL_BEGUN, Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED, Event.RELEASED}
 )
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE})
-Statement = tuple[str, Mapping[str, Any]]
 
 
 class Journal:
@@ -64,8 +63,7 @@ class Journal:
         self._file = file
         self._node = node
         self._news = news
-        self._waiting: deque[Statement] = deque()
-        self._dropped = 0
+        self._queue = Queue(file, node)
         self._contexts: dict[int, Row] = {}
         self._kept = Kept()
         self.recent = Recent()
@@ -121,7 +119,7 @@ class Journal:
         sent = tuple(keys)
         context = self._contexts.get(deed, {})
         row = base_row("signalled", self._node, now, signalled_sentence(context, signal, sent))
-        self._submit([self._row({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"})])
+        self._queue.put([self._row({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"})])
 
     def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of a deed: its processes are dead, its eviction was accepted, it failed or was interrupted."""
@@ -131,7 +129,7 @@ class Journal:
         row |= {"deed": deed, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
         values = {"result": result.value, "at": now.wall_s, "deed": deed}
-        self._submit([(update, values), self._row({**context, **row})])
+        self._queue.put([(update, values), self._row({**context, **row})])
         if result in _FINAL:
             self._kept.remove(deed)
             self._contexts.pop(deed, None)
@@ -144,7 +142,7 @@ class Journal:
         row |= {"deed": deed, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
         values = {"at": now.wall_s, "release_s": release_s, "deed": deed}
-        self._submit([(update, values), self._row({**context, **row})])
+        self._queue.put([(update, values), self._row({**context, **row})])
 
     def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed. What can't be written now is written later."""
@@ -159,7 +157,7 @@ class Journal:
 
     def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
         """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
-        self._submit([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
+        self._queue.put([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
 
     def record(self, report: CycleReport) -> None:
         """Write down what is new in a report; at rest nothing is written."""
@@ -168,11 +166,11 @@ class Journal:
             for item in self._news.since(report)
             if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.deed is None
         ]
-        self._submit([self._row(row) for row in rows])
+        self._queue.put([self._row(row) for row in rows])
 
     def later(self, statements: Iterable[Statement]) -> None:
         """Keep these to be written together with whatever is written next."""
-        self._waiting.extend(statements)
+        self._queue.later(statements)
 
     def unfinished(self) -> tuple[UnfinishedDeed, ...]:
         """The deeds whose end or release is not known, oldest first; JournalError. To be asked once, at the start.
@@ -201,12 +199,12 @@ class Journal:
                 self._file.probe()
                 # It may be another file by now, and what could not be written meanwhile is in it neither.
                 self._file.transaction(self._kept.give_back)
-                self._flush()
+                self._queue.flush()
         return self.writable
 
     def close(self) -> None:
         """Write what was kept, if the disk takes it, and close the file."""
-        self._flush()
+        self._queue.flush()
         self._file.close()
 
     def _row(self, row: Row) -> Statement:
@@ -217,27 +215,6 @@ class Journal:
     def _read_recent(self, connection: sqlite3.Connection) -> None:
         for row in recent_of(connection, clock.now().wall_s):
             self.recent.take(row)
-
-    def _submit(self, statements: list[Statement]) -> None:
-        self._waiting.extend(statements)
-        while len(self._waiting) > _MOST_WAITING:
-            self._waiting.popleft()
-            self._dropped += 1
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting and self.writable:
-            with suppress(JournalError):
-                self._file.transaction(self._write_waiting)
-                self._waiting.clear()
-                self._dropped = 0
-
-    def _write_waiting(self, connection: sqlite3.Connection) -> None:
-        for sql, values in self._waiting:
-            connection.execute(sql, values)
-        if self._dropped:
-            lost = f"{self._dropped} records before this one were lost while the journal could not be written."
-            connection.execute(INSERT, bound(base_row("records_lost", self._node, clock.now(), lost)))
 
     def _remember(self, deed: int, context: Row) -> None:
         self._contexts[deed] = context

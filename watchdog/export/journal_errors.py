@@ -14,6 +14,10 @@ class JournalError(RecordError):
     """The journal can't be read or written; the text names the file and the remedy."""
 
 
+class NoJournalError(JournalError):
+    """There is no such file."""
+
+
 class CorruptError(JournalError):
     """The file was a journal and is damaged."""
 

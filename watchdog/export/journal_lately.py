@@ -4,7 +4,7 @@ import sqlite3
 from typing import Final
 
 from watchdog.export.last_actions import KEPT_S, MOST, LastAction
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 
 _ENDS: Final = (Event.WARNED, Event.KILL_ENDED, Event.EVICT_ENDED, Event.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from watchdog.export.journal_errors import JournalError, explain, explain_os
+from watchdog.export.journal_errors import JournalError, NoJournalError, explain, explain_os
 from watchdog.export.journal_schema import APPLICATION_ID, COLUMNS, check_version
 from watchdog.export.phrases import rfc3339
 
@@ -98,7 +98,7 @@ def pods_in(path: Path) -> list[str]:
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
-        raise JournalError(f"there is no journal {path}: no daemon has run here, or name its file with `--journal`")
+        raise NoJournalError(f"there is no journal {path}: name its file with `--journal`")
     with path.open("rb"):
         pass  # says why it can't be read, where SQLite only says that it can't
     try:

@@ -9,7 +9,7 @@ from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.export.clauses import mark
 from watchdog.export.journal_schema import COLUMNS
-from watchdog.export.news import NewsItem
+from watchdog.export.news_item import NewsItem
 from watchdog.export.phrases import count, inert, said, span
 
 Value = str | int | float | None

@@ -1,19 +1,17 @@
-"""The log: one line for each decision, on stderr; JSON, or for eyes where stderr is a terminal."""
+"""The log: one line for each decision, on stderr."""
 
-import contextlib
 import logging
-import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
-from watchdog.core.findings import Assessment
-from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.export.news import Event, News, NewsItem, outcome_news
-from watchdog.export.phrases import inert
+from watchdog.core.plan import CycleReport, Outcome, Result
+from watchdog.export.log_fields import fields_of
+from watchdog.export.news import News
+from watchdog.export.news_deeds import outcome_news
+from watchdog.export.news_item import Event, NewsItem
 from watchdog.export.repeats import Repeats
 from watchdog.export.structured import structlog
-from watchdog.export.table import RED, YELLOW, has_colour, paint
 
 _LEVELS: Final[Mapping[Event, int]] = {
     Event.WARNED: logging.WARNING,
@@ -29,76 +27,6 @@ _LEVELS: Final[Mapping[Event, int]] = {
     Event.SUSPENDED: logging.WARNING,
     Event.POLICY_REFUSED: logging.ERROR,
 }
-_DETAILS: Final[Mapping[Event, str]] = {
-    Event.WITHHELD: "brake",
-    Event.POLICY_LOADED: "sha256",
-    Event.POLICY_REFUSED: "sha256",
-}
-
-
-# What a line for eyes has beside its sentence; in JSON all of it stands.
-_BESIDE: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
-
-
-class _Stream:
-    """A text stream whose reader may go away, or whose disk may be full: neither ends the daemon."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        # ValueError: the stream was closed; a text that its encoding does not have is escaped by `inert` before.
-        with contextlib.suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.flush()
-
-
-class _ForEyes:
-    """A line for a terminal: when, what kind of thing, the sentence, and what the sentence does not say already."""
-
-    def __init__(self, *, is_coloured: bool) -> None:
-        self._is_coloured = is_coloured
-
-    def __call__(self, _logger: Any, _method: str, line: structlog.typing.EventDict) -> str:
-        at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
-        colour = {"warning": YELLOW, "error": RED}.get(level, "")
-        name = f"{event:<14}" if event == level else f"{event:<14} {level}" if colour else f"{event:<14}"
-        shown = " ".join(f"{key}={_plain(line[key])}" for key in _BESIDE if key in line)
-        text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
-        trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
-        return f"{at}Z {paint(name, colour, is_on=self._is_coloured and bool(colour))} {text}{trace}"
-
-
-def _plain(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def configure(stream: TextIO | None = None) -> None:
-    """Set the log up, once: where it goes (default: stderr) and in which form."""
-    target = stream if stream is not None else sys.stderr
-    renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
-    if target.isatty():
-        renderer = _ForEyes(is_coloured=has_colour(target))
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _make_inert,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(_Stream(target)),  # type: ignore[arg-type]
-        cache_logger_on_first_use=False,
-    )
-
-
-def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    # A traceback is made of lines; JSON escapes them, and on a terminal they are what one wants to see.
-    return {k: inert(v, 4096) if isinstance(v, str) and k != "traceback" else v for k, v in line.items()}
 
 
 class Log:
@@ -123,7 +51,7 @@ class Log:
                 continue  # for the journal: it says in full what the lines beside it say in short
             failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
             level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
-            self._logger.log(level, item.event.value, **_fields(item))
+            self._logger.log(level, item.event.value, **fields_of(item))
 
     def say(self, event: Event, message: str, **fields: Any) -> None:
         """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
@@ -156,56 +84,3 @@ def _place(error: Exception) -> str:
     """Where an error was raised, and of which kind it is: its text may be another one each time."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else type(error).__name__
-
-
-def _fields(item: NewsItem) -> dict[str, Any]:
-    fields: dict[str, Any] = {"message": item.sentence}
-    if item.entry is not None:
-        fields |= _account(item.entry.assessment) | _entry(item.entry)
-    elif item.assessment is not None:
-        fields |= _account(item.assessment)
-    if item.outcome is not None:
-        fields |= _outcome(item.outcome)
-        if item.event in (Event.KILL_BEGUN, Event.EVICT_BEGUN):
-            del fields["result"]  # it has only begun
-    if item.gpu:
-        fields["gpu"] = item.gpu
-    if item.detail:
-        fields[_DETAILS.get(item.event, "reason")] = item.detail
-    return fields
-
-
-def _account(assessment: Assessment) -> dict[str, Any]:
-    return {
-        "namespace": assessment.pod.namespace,
-        "pod": assessment.pod.name,
-        "uid": assessment.pod.uid,
-        "container": assessment.account.container or "",
-        "gpu": assessment.account.gpu or "",
-        "rule": assessment.rule.name if assessment.rule is not None else "",
-        "used": assessment.used,
-        "declared": assessment.declared,
-        "allowed": assessment.allowed,
-    }
-
-
-def _entry(entry: PlanEntry) -> dict[str, Any]:
-    container = entry.victim or entry.account.container or ""
-    return {"container": container, "action": entry.do.value, "step": entry.step}
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    fields = {
-        "result": outcome.result.value,
-        "reason": outcome.reason or None,
-        "deed": outcome.deed,
-        "pids": [key.pid for key in outcome.signalled] or None,
-        "victims": [inert(victim, 300) for victim in outcome.victims] or None,
-        "reaction_s": _rounded(outcome.reaction_s),
-        "release_s": _rounded(outcome.release_s),
-    }
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

@@ -1,65 +1,16 @@
 """What is new in a report: the one notion of it that the journal, the log and the counters share."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
-from watchdog.core.findings import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
-from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do
+from watchdog.core.findings import MOST_MISDECLARED, AccountKey, Misdeclaration
+from watchdog.core.plan import CycleReport
 from watchdog.export.breaker_words import breaker_note
-from watchdog.export.explanation import explanation
 from watchdog.export.gap_news import GapNews
+from watchdog.export.news_deeds import begun, delayed, explained, is_told_whole, outcome_news, withheld
+from watchdog.export.news_item import Event, NewsItem
 from watchdog.export.phrases import count, inert
 from watchdog.export.staleness import Staleness
-from watchdog.export.words import delay_note, misdeclared_note, note, outcome_note, release_note
-
-
-class Event(StrEnum):
-    """The name of an occurrence, in the log and in the journal."""
-
-    WARNED = "warned"
-    KILL_BEGUN = "kill_begun"
-    KILL_ENDED = "kill_ended"
-    EXPLAINED = "explained"
-    RELEASED = "released"
-    EVICT_BEGUN = "evict_begun"
-    EVICT_BLOCKED = "evict_blocked"
-    EVICT_DELAYED = "evict_delayed"
-    EVICT_ENDED = "evict_ended"
-    WOULD_ACT = "would_act"
-    WITHHELD = "withheld"
-    BREAKER_OPENED = "breaker_opened"
-    BREAKER_CLOSED = "breaker_closed"
-    MISDECLARED = "misdeclared"
-    GAP_BEGAN = "gap_began"
-    GAP_ENDED = "gap_ended"
-    PODS_STALE = "pods_stale"
-    PODS_FRESH = "pods_fresh"
-    POLICY_LOADED = "policy_loaded"
-    POLICY_REFUSED = "policy_refused"
-    SUSPENDED = "suspended"
-    RESUMED = "resumed"
-    STARTED = "started"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewsItem:
-    """One occurrence, with the sentence that tells it and whatever of the report it is about.
-
-    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
-    """
-
-    event: Event
-    at: Now
-    sentence: str
-    assessment: Assessment | None = None
-    entry: PlanEntry | None = None
-    outcome: Outcome | None = None
-    detail: str = ""
-    gpu: str = ""
+from watchdog.export.words import misdeclared_note
 
 
 class News:
@@ -88,10 +39,10 @@ class News:
             *self._misdeclaration_news(report),
             *self._breaker_news(report),
             *self._delay_news(report),
-            *(_withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
-            *(_begun(outcome) for outcome in report.began),
+            *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
+            *(begun(outcome) for outcome in report.began),
             *(item for outcome in report.outcomes for item in outcome_news(outcome, report)),
-            *(_explained(each, report) for each in report.outcomes if _is_told_whole(each)),
+            *(explained(each, report) for each in report.outcomes if is_told_whole(each)),
         )
 
     def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
@@ -143,7 +94,7 @@ class News:
             key = (entry.account, entry.trying.until_s)
             is_delayed = entry.trying.refused and not entry.trying.is_blocked
             if is_delayed and key not in before:
-                yield _delayed(entry, report)
+                yield delayed(entry, report)
             if is_delayed or key in before:
                 self._delayed |= {key}
 
@@ -160,61 +111,3 @@ class News:
                     yield item
             if told:
                 self._misdeclared[assessment.account.uid] = told
-
-
-def _withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
-    return NewsItem(
-        event=Event.WITHHELD,
-        at=report.at,
-        sentence=note(entry, report.at, policy=report.policy),
-        assessment=entry.assessment,
-        entry=entry,
-        detail=entry.withheld_by.value if entry.withheld_by is not None else "",
-    )
-
-
-def _delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
-    return NewsItem(
-        event=Event.EVICT_DELAYED, at=report.at, sentence=delay_note(entry), assessment=entry.assessment, entry=entry
-    )
-
-
-def _begun(outcome: Outcome) -> NewsItem:
-    event = Event.EVICT_BEGUN if outcome.entry.do is Do.EVICT else Event.KILL_BEGUN
-    return _of(outcome, event, note(outcome.entry, outcome.at, processes=len(outcome.signalled)))
-
-
-def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
-    """What is new with the end of one action; the report, where there is one, says why nothing was done."""
-    policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
-    entry = outcome.entry
-    if outcome.result is Result.OBSERVED:
-        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended))
-    elif entry.do is Do.WARN:
-        yield _of(outcome, Event.WARNED, note(entry, outcome.at))
-    else:
-        event = Event.KILL_ENDED
-        if entry.do is Do.EVICT:
-            event = Event.EVICT_BLOCKED if outcome.result is Result.BLOCKED else Event.EVICT_ENDED
-        yield _of(outcome, event, outcome_note(outcome))
-        if outcome.release_s is not None:
-            yield _of(outcome, Event.RELEASED, release_note(outcome))
-
-
-def _is_told_whole(outcome: Outcome) -> bool:
-    """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
-    if outcome.deed is None or outcome.result is Result.OBSERVED:
-        return False
-    return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
-
-
-def _explained(outcome: Outcome, report: CycleReport) -> NewsItem:
-    """What the owner of the victim should be told, whole."""
-    return _of(outcome, Event.EXPLAINED, explanation(outcome, report.policy))
-
-
-def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:
-    entry = outcome.entry
-    return NewsItem(
-        event=event, at=outcome.at, sentence=sentence, assessment=entry.assessment, entry=entry, outcome=outcome
-    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from watchdog.core.plan import Result
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 from watchdog.export.phrases import rfc3339
 
 MOST_DEEDS: Final = 20

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from watchdog.core.findings import Unattributed
-from watchdog.core.model import Gpu, Snapshot
+from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent
 from watchdog.export.bounds import Bounds
@@ -40,7 +40,7 @@ def status_document(
         "gpus": [_gpu(gpu, residual[gpu.uuid], strangers[gpu.uuid], seen) for gpu in seen.gpus],
         "accounts": [account_row(assessment, report, bounds) for assessment in report.assessments],
         "unattributed": [_unattributed(use) for use in report.attribution.unattributed],
-        "gaps": [{"what": inert(gap.what), "why": inert(gap.why, 1000)} for gap in all_gaps(report)],
+        "gaps": [_gap(gap, health) for gap in all_gaps(report)],
         "plan": [_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries],
         "contact": inert(report.policy.contact, 600),
         "free_below": format_percent(report.policy.free_below),
@@ -52,6 +52,12 @@ def status_document(
         "recent": recent_rows(recent),
         "health": health_row(health) if health is not None else None,
     }
+
+
+def _gap(gap: Gap, health: Health | None) -> dict[str, Any]:
+    since_s = health.gaps_since.get(gap.what) if health is not None else None
+    since = rfc3339(since_s) if since_s is not None else None
+    return {"what": inert(gap.what), "why": inert(gap.why, 1000), "since": since}
 
 
 def _breaker(report: CycleReport) -> dict[str, Any]:

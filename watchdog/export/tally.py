@@ -12,7 +12,7 @@ from watchdog.core.policy import Policy
 from watchdog.export.catalogue import RESULTS
 from watchdog.export.histogram import DURATION_S, REACTION_S, RELEASE_S, Histogram
 from watchdog.export.last_actions import LastAction, aged, last_action, merge
-from watchdog.export.news import Event, NewsItem
+from watchdog.export.news_item import Event, NewsItem
 from watchdog.export.sums import Sum, all_gaps
 
 Key = TypeVar("Key")

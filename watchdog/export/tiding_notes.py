@@ -17,8 +17,10 @@ from watchdog.core.units import format_duration
 from watchdog.export.advice import advice
 from watchdog.export.declaring import unit_words
 from watchdog.export.idle_words import observing_because
+from watchdog.export.note_words import LONGEST_NOTE, fit
+from watchdog.export.outcome_words import outcome_note
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, said
-from watchdog.export.words import LONGEST_NOTE, fit, misdeclared_note, note_writer, outcome_note
+from watchdog.export.words import misdeclared_note, note_writer
 
 # Of a note what happened has 424 bytes at least. Of the rest what is too long is left out: first which container was
 # taken and what comes after, then what to change, last whom to ask.

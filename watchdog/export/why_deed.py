@@ -8,7 +8,7 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.export.journal_read import HistoryRow
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 from watchdog.export.phrases import clock_time, inert, said
 
 _ENDS: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.EXPLAINED})

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from watchdog.core.units import format_bytes
 from watchdog.export.journal_read import HistoryRow
-from watchdog.export.news import Event
+from watchdog.export.news_item import Event
 from watchdog.export.phrases import clock_time, inert
 
 # What the owner of a pod should read of it: not each signal, and no number of a process.

@@ -11,7 +11,7 @@ import click
 
 from watchdog.ask import AskError, ask_status
 from watchdog.top.amounts import ASCII, BLOCKS, Signs
-from watchdog.top.asker import REMEDY, ask_view
+from watchdog.top.asker import ask_view, unreached
 from watchdog.top.order import Choice
 from watchdog.top.plain import once
 
@@ -57,7 +57,7 @@ def _print_document(url: str) -> None:
     try:
         document = ask_status(url)
     except AskError as error:
-        raise click.ClickException(f"{error}: {REMEDY}") from error
+        raise click.ClickException(f"{unreached(error, 'top', '--json')}") from error
     click.echo(json.dumps(document, indent=1))
 
 

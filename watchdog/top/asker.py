@@ -12,16 +12,12 @@ from watchdog.ask import AskError, ask_status
 from watchdog.export.status_read import StatusError
 from watchdog.top.reading import read_view
 from watchdog.top.values import View
-
-REMEDY = (
-    "start it (`gpu-watchdog run`), or name its address with --url; the port of a pod in a cluster comes here by "
-    "`kubectl -n gpu-memory-watchdog port-forward POD 9837`"
-)
+from watchdog.unreached import help_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came: a picture, or why there is none, with the remedy. `at_s` is when (monotonic)."""
+    """What came: a picture, or why there is none, with the remedy, in lines. `at_s` is when (monotonic)."""
 
     view: View | None
     problem: str
@@ -33,10 +29,15 @@ def ask_view(url: str) -> Answer:
     try:
         view, problem = read_view(ask_status(url)), ""
     except AskError as error:
-        view, problem = None, f"{error}: {REMEDY}"
+        view, problem = None, unreached(error, "top")
     except StatusError as error:
         view, problem = None, f"what answers is no gpu-watchdog of this kind: {error}"
     return Answer(view=view, problem=problem, at_s=time.monotonic())
+
+
+def unreached(error: AskError, *arguments: str) -> str:
+    """Why a daemon can't be shown, and what helps, in lines."""
+    return "\n  ".join([str(error), *help_lines(error, *arguments, terminal=arguments == ("top",))])
 
 
 class Asker:

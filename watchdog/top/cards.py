@@ -17,7 +17,7 @@ _COLUMNS = (
     Column(title="MEMORY"),
     Column(title="USED", right=True),
     Column(title="TOTAL", right=True),
-    Column(title="NO POD", right=True, rank=1),
+    Column(title="UNATTRIBUTED", right=True, rank=1),
     Column(title="RESIDUAL", right=True, rank=2),
     Column(title="RESERVED", right=True, rank=4),
     Column(title="NAME", least=8, rank=3, is_name=True),

@@ -55,7 +55,7 @@ def _sums(view: View, scene: Scene) -> Text:
     whole = total(card.total for card in view.cards)
     parts = [(f"{count(len(view.cards), 'GPU')}: {amount(used, scene.signs)} of {amount(whole, scene.signs)}", PLAIN)]
     if view.no_pod is not None:
-        parts.append((f", {amount(view.no_pod.used, scene.signs)} of no pod", STYLES["no_pod"]))
+        parts.append((f", {amount(view.no_pod.used, scene.signs)} unattributed", STYLES["no_pod"]))
     pods = count(len({each.key[0] for each in view.accounts}), "pod")
     verdicts = Counter(account.verdict for account in view.accounts)
     told = [verdict for verdict in VERDICTS if verdicts[verdict]]
@@ -72,7 +72,8 @@ def _sums(view: View, scene: Scene) -> Text:
 def troubles(scene: Scene, room: int) -> list[Text]:
     """What is wrong, wrapped, in at most so many lines."""
     told = list(scene.view.troubles) if scene.view is not None else []
-    lines = _styled(_wrapped(scene.old, scene.width)[:room], BAD) if scene.old else []
+    old = [line for part in scene.old.splitlines() for line in _wrapped(part, scene.width)]
+    lines = _styled(old[:room], BAD)
     for number, trouble in enumerate(told):
         space = room - len(lines) - (0 if number == len(told) - 1 else 1)
         if space < 1:
@@ -107,5 +108,5 @@ def help_lines(width: int) -> list[Text]:
     """The keys, one a line."""
     lines = _styled(["Keys"], TITLE, width)
     lines += [cut(Text.assemble((f"{key:<16}", TITLE), what, end=""), width) for key, what in HELP]
-    bars = "Bars of GPUs: processes of pods, of no pod, the rest of what is used (driver, residual), free."
+    bars = "Bars of GPUs: processes of pods, unattributed ones, the rest of what is used (driver, residual), free."
     return [*lines, Text(end=""), *_styled(_wrapped(bars, width), PLAIN, width)]

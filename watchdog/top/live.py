@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from watchdog.core.units import format_duration
 from watchdog.export.phrases import span
 from watchdog.top import Wish, prepare
 from watchdog.top.amounts import Signs
@@ -139,11 +140,6 @@ class Live:
             self._state = pressed(self._state.at(rows), key, rows)
 
     def _scene(self, width: int, height: int, now_s: float) -> Scene:
-        old = ""
-        if self._problem and self._view is not None:
-            old = f"This picture is {span(float(round(now_s - self._answered_s)))} old: {self._problem}"
-        elif self._view is None:
-            old = self._problem or "Asking the daemon."
         scene = Scene(
             view=self._view,
             state=self._state,
@@ -151,9 +147,20 @@ class Live:
             width=width,
             height=height,
             signs=self._signs,
-            old=old,
+            old=self._old(now_s),
         )
         return replace(scene, state=self._state.at(scene.rows))
+
+    def _old(self, now_s: float) -> str:
+        """Why the picture is old or missing, when the daemon is asked again, and what helps, in lines."""
+        if not self._problem:
+            return "Asking the daemon." if self._view is None else ""
+        again = "paused" if self._state.paused else f"asked again every {format_duration(self._interval_s)}"
+        problem, *hints = self._problem.splitlines()
+        if self._view is None:
+            return "\n".join([f"{problem[:1].upper()}{problem[1:]}", f"{again[:1].upper()}{again[1:]}.", *hints])
+        age = span(float(round(now_s - self._answered_s)))
+        return "\n".join([f"This picture is {age} old, {again}: {problem}", *hints])
 
     def _rest_s(self) -> float:
         """Until when there is nothing to do, unless a key, an answer or a signal comes."""

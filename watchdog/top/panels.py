@@ -79,7 +79,7 @@ def deed_lines(deeds: tuple[Deed, ...], scene: Scene, room: int) -> list[Text]:
     at_s = scene.view.at_s if scene.view is not None else None
     cells = [_deed(each, at_s, scene) for each in deeds]
     table = grid(_DEEDS, cells, scene.width)
-    title = Text(f"Done lately: {len(deeds)}", style=TITLE, end="")
+    title = Text(f"Recent actions: {len(deeds)}", style=TITLE, end="")
     return [title, *(table.line(row) for row in cells[: room - 1])]
 
 

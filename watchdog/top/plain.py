@@ -12,11 +12,11 @@ from watchdog.top.steps import long
 from watchdog.top.values import Account, Card, Deed, Process, View
 
 # What may have spaces in it stands at the end of a line.
-_CARDS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "NO_POD", "UUID", "NAME")
+_CARDS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "UUID", "NAME")
 _ACCOUNTS: Final = ("POD", "CONTAINER", "GPU", "USED", "DECLARED", "ALLOWED", "PERCENT", "VERDICT", "RULE", "NEXT")
 _PROCESSES: Final = ("PID", "POD", "CONTAINER", "GPU", "USED", "NAME")
 _DEEDS: Final = ("TIME", "DEED", "RESULT", "POD", "USED", "ALLOWED", "RULE", "WHY")
-_RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "NO_POD", "DECLARED", "ALLOWED", "PERCENT", "PID")
+_RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "DECLARED", "ALLOWED", "PERCENT", "PID")
 
 
 def once(view: View, choice: Choice, signs: Signs) -> str:

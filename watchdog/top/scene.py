@@ -35,7 +35,7 @@ STYLES: Final = {
 class Scene:
     """A picture to draw. `elapsed_s` is how long ago the pass was, so that what is to come runs down.
 
-    `view` is None before the first answer. `old` says why the picture is an old one; empty: it is not.
+    `view` is None before the first answer. `old` says why the picture is an old one, in lines; empty: it is not.
     """
 
     view: View | None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-NO_POD: Final = "processes of no pod"
+NO_POD: Final = "unattributed processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

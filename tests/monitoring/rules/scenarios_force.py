@@ -19,16 +19,16 @@ OPEN = told(
     "Node n1: most owners are over their GPU memory at once, and force is held back",
     "On node n1 so many owners were to be killed or evicted at once that the breaker opened: more likely a mistake in "
     "the policy or a wrong reading than an offence of all of them. Nobody is acted on for now; after its hold one "
-    "owner "
-    "is, each time the hold has passed. Whoever is really over keeps the memory. Who is over, by how much and by "
-    f"which declaration: {EXEC}gpu-watchdog scan",
+    "owner is, each time the hold has passed. Whoever is really over keeps the memory. To have it stopped before that: "
+    "kubectl annotate node n1 gpu-memory-watchdog/mode=observe - who is over, by how much and by which declaration: "
+    f"{EXEC}gpu-watchdog scan - until when the hold lasts: {EXEC}gpu-watchdog top --once",
 )
 OBSERVED = told(
     "GPUMemoryBreakerOpen",
     "Node n1: with enforcement, most owners would be killed or evicted at once",
     "The watchdog on node n1 only observes. If it enforced, so many owners would have been killed or evicted at once "
     "that the breaker would have opened: more likely a mistake in the policy than an offence of all of them. Mend that "
-    "before you enforce: Who is over, by how much and by which declaration: "
+    "before you enforce. Who is over, by how much and by which declaration: "
     f"{EXEC}gpu-watchdog scan",
 )
 
@@ -102,12 +102,12 @@ def not_enforcing(world: World) -> None:
     world.expect("GPUWatchdogNotEnforcing", "resolves")
 
 
-def _switched_off(how: str) -> dict[str, str]:
+def _switched_off(how: str, on_again: str) -> dict[str, str]:
     return told(
         "GPUWatchdogNotEnforcing",
         "The watchdog on node n1 has been switched off for more than an hour",
         f"The policy says enforce, and somebody has switched that off on node n1: {how}. Pods above their limit of GPU "
-        "memory are left alone there. If the reason for it is over, switch it on again; the runbook has how.",
+        f"memory are left alone there. If the reason for it is over, switch it on again: {on_again}",
     )
 
 
@@ -120,7 +120,7 @@ def switched_off(world: World) -> None:
     _suspended(world, daemon, 61, "stop_file")
     world.expect("GPUWatchdogNotEnforcing", "waits")
     _suspended(world, daemon, 61.5, "stop_file")
-    said = _switched_off("the file stop lies beside the journal")
+    said = _switched_off("the file stop lies beside the journal", f"{EXEC}gpu-watchdog resume")
     world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
     _suspended(world, daemon, 65, enforcing=True)
     world.expect("GPUWatchdogNotEnforcing", "resolves")
@@ -132,7 +132,8 @@ def switched_off_by_annotation(world: World) -> None:
     daemon = world.daemon()
     _suspended(world, daemon, 61, "node_annotation")
     labels = {**NODE, "reason": "node_annotation", "severity": "warning"}
-    said = _switched_off("the node carries the annotation gpu-memory-watchdog/mode: observe")
+    how = "the node carries the annotation gpu-memory-watchdog/mode: observe"
+    said = _switched_off(how, "kubectl annotate node n1 gpu-memory-watchdog/mode-")
     world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
 
 

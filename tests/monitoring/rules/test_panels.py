@@ -8,10 +8,11 @@ import pytest
 
 from tests.export.build import trainer_node
 from tests.monitoring.rules.promtool import hold
-from tests.monitoring.rules.scenario import cards, wait
+from tests.monitoring.rules.scenario import cards, restart, wait
 from tests.monitoring.rules.world import Daemon, Labels, World
 from tests.tools.dashboard.written import FILE
 from tests.worlds import Gi, gpu
+from watchdog.core.model import Gap, GapReason
 
 pytestmark = pytest.mark.slow
 _PANELS: Final = {each["title"]: each for each in json.loads(FILE.read_text(encoding="utf-8"))["panels"]}
@@ -24,7 +25,7 @@ def asked(title: str) -> str:
     expr: str = target["expr"]
     for variable in _ALL:
         expr = expr.replace(variable, ".*")
-    return expr
+    return expr.replace("$__interval", "1m")
 
 
 def say(world: World, **shown: float | None) -> None:
@@ -68,4 +69,33 @@ def test_a_card_that_does_not_tell_is_no_free_card(tmp_path: Path) -> None:
     for second in world.until(1):
         daemon.see(cards(second, gpu(0, used=60 * Gi), gpu(1, used=None)))
     say(world, Memory_of_all_cards_in_use=0.75)
+    hold(world, tmp_path)
+
+
+def test_bars_are_whole_over_a_restart(tmp_path: Path) -> None:
+    """A bar is what was counted in its minute: by a daemon, by one that began anew, and after a gap in the scrapes."""
+    world = World()
+    daemon = world.daemon()
+    gap = Gap(reason=GapReason.PROCFS, what="process 7", why="it is gone")
+
+    def count(minutes: float) -> None:
+        for second in world.until(minutes):
+            daemon.see(trainer_node(4.0, second, gaps=(gap,)))
+
+    def bars(counted: int | None) -> None:
+        say(world, **{"Gaps,_by_reason": counted})
+
+    count(2)
+    bars(2)
+    restart(world, daemon, 4)
+    bars(None)
+    count(5)
+    bars(2)
+    count(6)
+    bars(2)
+    daemon.is_up = False
+    wait(world, 9)
+    daemon.is_up = True
+    count(10)
+    bars(2)
     hold(world, tmp_path)

@@ -13,32 +13,63 @@ import yaml
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ROOT, promtool
 from tests.monitoring.rules.test_rule_files import BY_ALERT, PAGES
+from tests.tools.runbooks import names, written
 from watchdog.cli import main
 
 TEXTS: Final = {page.stem: page.read_text(encoding="utf-8") for page in sorted(PAGES.iterdir())}
 ALL: Final = {**TEXTS, "alerts": (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")}
+# Where the watchdog acts on pods, somebody may want it to stop.
+ACTED_ON: Final = {
+    "GPUMemoryOverLimit",
+    "GPUMemoryPodKilled",
+    "GPUMemoryPodEvicted",
+    "GPUMemoryEvictionBlocked",
+    "GPUMemoryActionFailing",
+    "GPUMemoryBreakerOpen",
+    "GPUMemoryCardNearlyFull",
+}
+NOT_THERE: Final = {"GPUWatchdogDown", "GPUWatchdogMissing"}
 _PROMQL: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    (\S.*)$", re.MULTILINE)
 _INLINE: Final = re.compile(r"`((?:kubectl|gpu-watchdog) [^`]+)`")
 _OURS: Final = re.compile(r"\bgpu-watchdog ((?:[a-z]+)(?: [^`|;&]+)?)")
-_VERBS: Final = {"get", "describe", "delete", "logs", "exec", "annotate", "cordon", "port-forward", "apply"}
+_VERBS: Final = {"get", "describe", "delete", "logs", "exec", "annotate", "cordon", "port-forward", "apply", "edit"}
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_page_is_built_like_the_others(name: str) -> None:
-    """Its name, severity and wait, then meaning, impact, diagnosis and mitigation, with a command and a query."""
+    """Its name, severity and wait, where to look, maybe how to stop it, and the four parts that a runbook has."""
     text = TEXTS[name]
     assert text.startswith(f"# {name}\n\nSeverity: ")
     head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
-    assert [part.partition("\n")[0] for part in parts] == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+    titles = [part.partition("\n")[0] for part in parts]
+    assert titles[0] == "Look first"
+    assert titles[-4:] == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+    assert titles[1:-4] == (["Stop it now"] if name in ACTED_ON else [])
     assert all(len(part.partition("\n")[2].strip()) > 40 for part in parts)
-    diagnosis = parts[2]
+    diagnosis = parts[-2]
     assert _INDENTED.findall(diagnosis)
     assert _PROMQL.findall(diagnosis)
     severities = {rule["labels"]["severity"] for rule in BY_ALERT[name]}
     waits = {rule["for"] for rule in BY_ALERT[name]}
     assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", head))
     assert waits == set(re.findall(r"\b\d+[smh]\b", head.partition("Waits:")[2]))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_where_to_look_and_how_to_stop_is_the_same_everywhere(name: str) -> None:
+    """These parts come from one template, word for word; which of them a page has follows from what its alert is of."""
+    assert written(TEXTS[name]) == TEXTS[name], "write them anew with: python -m tests.tools.runbooks"
+    look = "look: no watchdog" if name in NOT_THERE else "look: watchdog"
+    assert names(TEXTS[name]) == [look, *(["stop"] if name in ACTED_ON else [])]
+
+
+def test_a_page_that_was_changed_by_hand_is_found() -> None:
+    """The check sees a word that differs from the template."""
+    page = TEXTS["GPUMemoryBreakerOpen"]
+    assert written(page.replace("gpu-watchdog top --once", "gpu-watchdog top")) == page
+    with pytest.raises(KeyError):
+        written(page.replace("<!-- stop -->", "<!-- halt -->"))
 
 
 def _commands(text: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from tests.tools.dashboard.panels import (
     GREEN,
     GREY,
     ORANGE,
+    PURPLE,
     RED,
     YELLOW,
     Json,
@@ -19,7 +20,10 @@ from tests.tools.dashboard.pods import ALLOWED, DECLARED, SHARE, USED
 from tests.tools.dashboard.queries import ACCOUNT_TITLE, CARD, HOLDER, NODE, ON_NODES, POD, by
 
 _CARD = f'{ON_NODES}, gpu=~"$gpu"'
+# Marks of what was done are dashed lines in red, orange and yellow. What bounds use is purple, so that neither is taken
+# for the other.
 _DASHED = {"fill": "dash", "dash": [8, 6]}
+_DOTTED = {"fill": "dot", "dash": [2, 6]}
 _ALONE = {"mode": "none", "group": "A"}
 
 
@@ -29,7 +33,6 @@ def _line(color: str) -> dict[str, object]:
         "custom.stacking": _ALONE,
         "custom.fillOpacity": 0,
         "custom.lineWidth": 2,
-        "custom.lineStyle": _DASHED,
     }
 
 
@@ -42,7 +45,7 @@ def _on_card() -> Panel:
     return curves(
         "Who is on $gpu",
         "The chosen cards, one panel each: the pods' use, stacked, and on top of it what is unattributed, residual "
-        "(where it is above zero) and reserved. Together they are what is in use; the dashed line is the size of the "
+        "(where it is above zero) and reserved. Together they are what is in use; the line above is the size of the "
         "card. All pods are shown, whichever pod is chosen above: the neighbours are half of the answer.",
         "bytes",
         Query(expr=held, legend="{{namespace}}/{{pod}}"),
@@ -56,7 +59,7 @@ def _on_card() -> Panel:
             override("unattributed", {"color": fixed(ORANGE)}),
             override("residual", {"color": fixed(GREY)}),
             override("reserved by the driver", {"color": fixed("#5a5a5a")}),
-            override("size of the card", _line(RED)),
+            override("size of the card", _line(PURPLE)),
         ],
         repeat="gpu",
         height=10,
@@ -67,16 +70,16 @@ def _on_card() -> Panel:
 def _against() -> Panel:
     return curves(
         "Use against declared and allowed",
-        "The chosen pods: use as a line, what is declared and what is allowed as dashed lines. Choose one pod above "
-        "to read it. A gap in the use is a time in which a part of it was unknown.",
+        "The chosen pods: use as a line, what is allowed as a dashed one, what is declared as dots. Choose one pod "
+        "above to read it. A gap in the use is a time in which a part of it was unknown.",
         "bytes",
         Query(expr=USED, legend=f"used: {ACCOUNT_TITLE}"),
         Query(expr=DECLARED, legend=f"declared: {ACCOUNT_TITLE}"),
         Query(expr=ALLOWED, legend=f"allowed: {ACCOUNT_TITLE}"),
         defaults={"min": 0},
         overrides=[
-            override("/^declared: /", {"color": fixed(GREY), "custom.lineStyle": _DASHED}),
-            override("/^allowed: /", {"color": fixed(RED), "custom.lineStyle": _DASHED}),
+            override("/^declared: /", {"color": fixed(GREY), "custom.lineStyle": _DOTTED}),
+            override("/^allowed: /", {"color": fixed(PURPLE), "custom.lineStyle": _DASHED}),
             override("/^used: /", {"custom.lineWidth": 2}),
         ],
         height=10,

@@ -1,10 +1,18 @@
-"""The ladder and its deeds: what was done, to whom, what was held back, what observe mode would have done."""
+"""The ladder and its actions: what was done, to whom, what was held back, what observe mode would have done."""
 
 from tests.tools.dashboard.kinds import bars, table
 from tests.tools.dashboard.panels import GREEN, ORANGE, RED, YELLOW, Panel, Query, Row, fixed, override
 from tests.tools.dashboard.queries import DEED, OF_PODS, counted, metric
 
-_ACTIONS = {"warn": YELLOW, "kill": RED, "evict": ORANGE}
+# As the marks in the graphs have them; darker where it did not come about.
+_COLORS = {
+    "warn, done": YELLOW,
+    "kill, done": RED,
+    "kill, failed": "dark-red",
+    "evict, done": ORANGE,
+    "evict, failed": "dark-orange",
+    "evict, blocked": "dark-orange",
+}
 
 
 def _table() -> Panel:
@@ -17,10 +25,10 @@ def _table() -> Panel:
         "gone": {"text": "gone: nothing was left to act on", "color": GREEN, "index": 4},
     }
     return table(
-        "Deeds",
+        "Actions",
         "To which pod what was done in this time range, the newest first: the last time of each action, container and "
-        "result. A deed is kept for 15 minutes after its pod, so it is here even where the pod is long gone. The same "
-        "deeds are marked in all graphs (the switches are at the top).",
+        "result. It is kept for 15 minutes after its pod, so it is here even where the pod is long gone. The same is "
+        "marked in all graphs (the switches are at the top).",
         "dateTimeAsIso",
         {
             "Value": "When",
@@ -47,13 +55,13 @@ def _table() -> Panel:
 
 def _done() -> Panel:
     return bars(
-        "Steps taken",
-        "What the ladder did at each time, by what came of it. Counts all pods of the chosen nodes, since the counters "
-        "have no pod.",
+        "Actions over time",
+        "How often the ladder acted in each step of the graph, by what came of it. Counts all pods of the chosen "
+        "nodes, since the counters have no pod.",
         "short",
         Query(expr=counted("action, result", "actions_total"), legend="{{action}}, {{result}}"),
         none="nothing was done, or unknown",
-        overrides=[override(f"{action}, done", {"color": fixed(color)}) for action, color in _ACTIONS.items()],
+        overrides=[override(name, {"color": fixed(color)}) for name, color in _COLORS.items()],
     )
 
 
@@ -81,4 +89,4 @@ def _would() -> Panel:
 
 def deeds() -> Row:
     """Give the row."""
-    return Row(title="Ladder and deeds", panels=[_table(), _done(), _withheld(), _would()])
+    return Row(title="Ladder and actions", panels=[_table(), _done(), _withheld(), _would()])

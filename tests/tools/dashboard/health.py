@@ -66,9 +66,11 @@ def _exprs() -> tuple[str, ...]:
 def _nodes() -> Panel:
     return table(
         "Watchdogs",
-        "A row for each node. Mode is what the policy says, Force is what is done. Suspended: how many reasons keep it "
-        "from enforcing (the graph below names them). The ages say when the last pass looked and when the pod list was "
-        "last true; no force is used on a list older than stale_after (3 minutes unless the policy says otherwise).",
+        "A row for each node. Mode is what the policy says, Force is what is done. Suspended: how many reasons keep "
+        "it from enforcing (the graph below names them). Force stays as it was while a call into the driver hangs: "
+        "nothing is done then, and the age of the last pass grows. The ages say when the last pass looked and when "
+        "the pod list was last true; no force is used on a list older than stale_after (3 minutes unless the policy "
+        "says otherwise).",
         "short",
         _COLUMNS,
         *(Query(expr=expr, instant=True, table=True) for expr in _exprs()),
@@ -90,7 +92,8 @@ def _states() -> list[Panel]:
     return [
         states(
             "Force, and the breaker",
-            "Whether force was used on a node, and whether the breaker held it back.",
+            "Whether force was used on a node, and whether the breaker held it back. It stays as it was while a call "
+            "into the driver hangs, when nothing is done: look at the age of the last pass beside it.",
             {"0": ("observes", BLUE), "1": ("enforces", GREEN), "2": ("closed", "dark-green"), "3": ("open", RED)},
             Query(expr=by(NODE, "enforcing"), legend="{{node}} force"),
             Query(expr=f"2 + {by(NODE, 'breaker_open')}", legend="{{node}} breaker"),

@@ -64,10 +64,10 @@ def curves(title: str, description: str, unit: str, *queries: Query, width: int 
 
 
 def bars(title: str, description: str, unit: str, *queries: Query, width: int = 8, **more: Any) -> Panel:
-    """How much was counted at each step of time, as stacked bars: a minute is four scrapes."""
+    """How much was counted at each step of time, as stacked bars of whole numbers: a minute is four scrapes."""
     look = {"drawStyle": "bars", "fillOpacity": 80, "lineWidth": 0, "stacking": {"mode": "normal", "group": "A"}}
     legend = {**_LEGEND, "calcs": ["sum"]}
-    defaults = {"min": 0, **more.pop("defaults", {})}
+    defaults = {"min": 0, "decimals": 0, **more.pop("defaults", {})}
     drawn = {"look": look, "legend": legend, "defaults": defaults, "step": "1m"}
     return curves(title, description, unit, *queries, width=width, **drawn, **more)
 

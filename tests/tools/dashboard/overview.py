@@ -33,7 +33,8 @@ def _nodes() -> list[Panel]:
         ),
         _count(
             "Nodes that enforce",
-            "Nodes on which force is used. All others only observe: look at the next number for whether they should.",
+            "Nodes on which force is used. All others only observe: look at the next number for whether they should. A "
+            "node whose driver hangs stays in it, although nothing is done there: the age of its last pass tells.",
             f"sum({by(NODE, 'enforcing')})",
             steps=((None, BLUE),),
         ),

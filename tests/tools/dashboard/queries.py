@@ -37,10 +37,12 @@ def or_none(count: str, knowing: str = "") -> str:
 def counted(labels: str, name: str) -> str:
     """Count what happened at each step of a graph, by labels; steps at which nothing happened give no bar.
 
-    The rate times the length of the step: `increase` over $__rate_interval, which is longer than a step, would count
-    some of it twice, and over $__interval it would miss what happened between the scrapes at its ends.
+    What a counter has grown by since the step before, which is a whole number and counts nothing twice. `rate` and
+    `increase` extrapolate: a kill would be 0.8 of one. Where the counter began anew, or has not been there in the last
+    hour, it is what it has counted since; a gap in the scrapes is one step.
     """
-    return f"sum by ({labels}) (rate({metric(name)}[$__rate_interval])) * $__interval_ms / 1000 > 0"
+    now = metric(name)
+    return f"sum by ({labels}) ({now} - last_over_time({now}[1h] offset $__interval) >= 0 or {now}) > 0"
 
 
 def grown(name: str, *more: str) -> str:

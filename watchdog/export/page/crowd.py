@@ -20,7 +20,8 @@ def crowd(told: Sequence[Standing], sight: Sight) -> str:
         return _calm(sight.report.assessments if sight.report is not None else (), is_dark=bool(sight.unlisted))
     pods: dict[str, str] = {}
     for standing in told:
-        short = standing.steps[0].short if standing.steps else "nothing follows"
+        gravest = standing.gravest
+        short = gravest.short if gravest is not None else "nothing follows"
         pods.setdefault(inert(standing.assessment.pod.title, _LONGEST_NAME), short)
     # There are marks below what an account may use, too: of warnings, and of steps while a card is short.
     are_over = all(each.assessment.verdict is Verdict.OVER for each in told)

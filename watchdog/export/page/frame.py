@@ -26,9 +26,9 @@ _ICON: Final = (
     "%3Ccircle cx='1' cy='1' r='1' fill='%23{}'/%3E%3C/svg%3E"
 )
 _LINKS: Final = (
-    ("lately", "Lately"),
+    ("lately", "Recent actions"),
     ("gaps", "Not known"),
-    ("unattributed", "No pod's"),
+    ("unattributed", "Unattributed"),
     ("gpus", "GPUs"),
     ("health", "Watchdog"),
     ("accounts", "Accounts"),

@@ -22,11 +22,11 @@ _ENDS: Final = {
 def lately(sight: Sight) -> str:
     """The section of what was done."""
     if not sight.recent:
-        return section("lately", "Done lately", tag("p", "Nothing in the last day."))
+        return section("lately", "Recent actions", tag("p", "Nothing in the last day."))
     whole = items((_whole(deed, sight.now_s) for deed in sight.recent[:_WHOLE]), "deeds")
     others = items((_line(deed, sight.now_s) for deed in sight.recent[_WHOLE:]), "deeds")
     more = tag("p", "More, and what was withheld: <code>gpu-watchdog history</code>.", "later")
-    return section("lately", "Done lately", whole + others + more)
+    return section("lately", "Recent actions", whole + others + more)
 
 
 def _line(deed: RecentDeed, now_s: float) -> str:

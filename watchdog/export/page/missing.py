@@ -35,7 +35,7 @@ def unattributed(sight: Sight, report: CycleReport) -> str:
     lines = [_group(reason, by_reason[reason], sight) for reason in Reason if by_reason[reason]]
     dark = "NVML does not answer." if report.snapshot.blind else not_known(sight.unlisted)
     rest = tag("p", text(f"Not known: {dark}" if report.snapshot.blind else dark), "watch") if dark else ""
-    return section("unattributed", "Memory of no pod", (items(lines) + rest) or tag("p", "None."))
+    return section("unattributed", "Unattributed memory", (items(lines) + rest) or tag("p", "None."))
 
 
 def _group(reason: Reason, uses: list[Unattributed], sight: Sight) -> str:

@@ -55,7 +55,7 @@ def shares(report: CycleReport) -> Sequence[Shares]:
             gpu=gpu,
             pods=_pods(by_gpu[gpu.uuid], titles, over, named),
             others=(
-                _other("processes of no pod", strangers[gpu.uuid], "unattributed", theirs[gpu.uuid].at_least),
+                _other("unattributed", strangers[gpu.uuid], "unattributed", theirs[gpu.uuid].at_least),
                 *_by_whom(gpu, residual[gpu.uuid], [*by_gpu[gpu.uuid].values(), theirs[gpu.uuid]]),
                 _other("residual", residual[gpu.uuid], "residual"),
                 _other("reserved by the driver", gpu.reserved, "reserved"),

@@ -14,7 +14,7 @@ _NEVER_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An account with what follows for it. `is_told`: it is over, or something follows; the others are quiet."""
+    """An account with what follows for it, the soonest first. `is_told`: it is over, or something follows."""
 
     assessment: Assessment
     steps: tuple[Step, ...]
@@ -24,6 +24,11 @@ class Standing:
     def is_told(self) -> bool:
         """Whether it is worth more than a row of a table."""
         return bool(self.steps) or self.assessment.verdict is Verdict.OVER
+
+    @property
+    def gravest(self) -> Step | None:
+        """What is to be told of it in a few words: the next force, a warning where there is none."""
+        return next((step for step in self.steps if step.is_force), self.steps[0] if self.steps else None)
 
 
 def standings(sight: Sight) -> tuple[Standing, ...]:

@@ -67,6 +67,6 @@ def _use(assessment: Assessment, sight: Sight) -> str:
 def _state(standing: Standing) -> str:
     verdict = standing.assessment.verdict
     css = standing.level if standing.steps else _CSS.get(verdict, "")
-    step = f", {text(standing.steps[0].short)}" if standing.steps else ""
+    step = f", {text(standing.gravest.short)}" if standing.gravest is not None else ""
     protected = " <small>(protected)</small>" if standing.assessment.protected is not None else ""
     return f"{tag('b' if css else 'span', f'{_STATES[verdict]}{step}', css)}{protected}"

@@ -35,18 +35,19 @@ def _item(standing: Standing, sight: Sight, *, is_whole: bool) -> str:
     assessment = standing.assessment
     place = account_place(assessment, sight.labels)
     where = f" <small>{name(place)}</small>" if place else ""
-    first, *later = standing.steps or (None,)
     lines = [f"<h3>{name(assessment.pod.title)}{where}</h3>"]
-    lines += [tag("p", text(capital(first.short)), f"next {standing.level}")] if first is not None else []
+    lines += [tag("p", _steps(standing.steps), "next")] if standing.steps else []
     lines += [account_bar(assessment), tag("p", _use(standing, sight, is_whole=is_whole))]
-    if first is not None and (is_whole or first.is_held):
-        lines.append(tag("p", sentence(first.sentence)))
-    lines += [tag("p", _later(step), "later") for step in later]
+    for step in standing.steps:
+        if step.is_held or (is_whole and step is standing.gravest):
+            lines.append(tag("p", sentence(step.sentence)))
     return "".join([*lines, *(_more(assessment, sight) if is_whole else ())])
 
 
-def _later(step: Step) -> str:
-    return f"{text(capital(step.short))}{f'. {sentence(step.sentence)}' if step.is_held else '.'}"
+def _steps(steps: Sequence[Step]) -> str:
+    """All that follows in the order in which it comes: `Warn in 21s; then kill in 2m`."""
+    shorts = [capital(steps[0].short), *(f"then {step.short}" for step in steps[1:])]
+    return "; ".join(tag("span", text(short), step.level) for short, step in zip(shorts, steps, strict=True))
 
 
 def account_bar(assessment: Assessment) -> str:

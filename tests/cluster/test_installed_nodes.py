@@ -1,0 +1,203 @@
+"""One release on two real nodes: each daemon for its own, updated one after the other, taken back from both."""
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.card import Card
+from tests.cluster.installed import Installed
+from tests.cluster.installed_fixtures import installed
+from tests.cluster.installed_policy import KILL, policy_text
+from tests.cluster.node import NODE, SECOND, Cluster
+from tests.cluster.node_cgroups import CgroupRoot
+from tests.cluster.real_pods import MEMORY, RealPods, container, is_running, pod, wait_until
+from tests.cluster.second_node import SecondNode
+from tests.cluster.test_installed import killed, status_of
+from tests.cluster.test_installed_life import image_of, is_daemon, left
+from tests.cluster.workloads import DECLARED
+from tests.rig.command import Endpoints
+from tests.stub import GIB, MIB
+from watchdog.kube.api.client import USER_AGENT
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+POLICY: Final = policy_text("enforce", {"tenants": KILL})
+TOTAL: Final = {NODE: 1024 * GIB, SECOND: 512 * GIB}
+
+
+class Nodes:
+    """The release, and what each of the two nodes has of it."""
+
+    def __init__(self, release: Installed, second: SecondNode) -> None:
+        self.release = release
+        self.second = second
+        self.cluster = release.cluster
+        self.pods = RealPods(self.cluster.control_plane, self.cluster.cgroups, second.cgroups)
+        self.cgroups: dict[str, CgroupRoot] = {NODE: self.cluster.cgroups, SECOND: second.cgroups}
+        # The paths of the release's values lead elsewhere on the second node, as they do on another machine.
+        self.state = {NODE: release.state, SECOND: release.folder / "state-2"}
+        driver = release.folder / "driver-2"
+        shutil.copytree(release.driver, driver)
+        for folder, instead in ((release.driver, driver), (release.state, self.state[SECOND])):
+            folder.mkdir(exist_ok=True)
+            instead.mkdir(exist_ok=True)
+            command = [*second.namespaces.machine, "mount", "--bind", str(instead), str(folder)]
+            subprocess.run(command, check=True, timeout=60)
+        self.card = Card(driver, second.cgroups, total=TOTAL[SECOND])
+
+    def daemon(self, node: str) -> Object:
+        """The daemon's only pod of a node."""
+        (found,) = [each for each in self.release.pods() if each["spec"]["nodeName"] == node]
+        return found
+
+    def at(self, node: str) -> Endpoints:
+        """What that daemon answers."""
+        return self.release.at(self.daemon(node)["status"]["podIP"])
+
+    def events(self, node: str, name: str) -> list[dict[str, Any]]:
+        """What that daemon has logged under one event name."""
+        lines = self.release.kubectl("logs", self.daemon(node)["metadata"]["name"]).splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [line for line in found if line["event"] == name]
+
+    def start(self, node: str, name: str, used: int, room: str) -> None:
+        """A pod of one container that uses so much, on that node."""
+        one = container("main", "term=ignore", f"gpu={used}", memory=DECLARED)
+        self.pods.create(pod(name, one, nodeSelector={"kubernetes.io/hostname": node}), room)
+
+    def running(self) -> list[int]:
+        """How many processes of a daemon there are on each node."""
+        return [sum(map(is_daemon, cgroups.members())) for cgroups in self.cgroups.values()]
+
+    def wait_enforcing(self) -> None:
+        """Wait until both daemons enforce, and both nodes offer their memory."""
+        wait_until(lambda: all(self.at(node).status()["enforcing"] for node in TOTAL), "both enforce")
+        wait_until(
+            lambda: all(self.release.capacity(MEMORY, "allocatable", node) for node in TOTAL), "both offer GPU memory"
+        )
+
+    def is_over(self, node: str, name: str) -> bool:
+        """Whether that daemon sees a pod over its limit."""
+        accounts = self.at(node).status()["accounts"]
+        return any((each["pod"], each["verdict"]) == (name, "over") for each in accounts)
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    cluster: Cluster, node_programs: Path, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Nodes]:
+    """Installed on two nodes, and enforcing."""
+    began = time.monotonic()
+    with SecondNode(cluster, node_programs) as second:
+        second.copy_image(watchdog_image, "1", "2")
+        with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
+            cluster.kubectl("label", "--overwrite", "node", SECOND, "nvidia.com/gpu.present=true")
+            both = Nodes(made, second)
+            with both.card:
+                print(f"\nthe second node is there after {time.monotonic() - began:.1f} s")
+                made.install(POLICY)
+                both.wait_enforcing()
+                yield both
+
+
+@pytest.fixture
+def tenants(nodes: Nodes) -> Iterator[str]:
+    """A namespace in which whoever is over is killed."""
+    name = nodes.cluster.new_namespace("tenants")
+    yield name
+    nodes.cluster.drop_namespace(name)
+
+
+def test_each_daemon_acts_on_the_pods_of_its_node(nodes: Nodes, tenants: str) -> None:
+    """A hog on each: each is killed by the daemon of its node, which neither asks for nor sees pods of the other."""
+    for node in TOTAL:
+        nodes.start(node, f"hog-on-{node}", 2 * GIB, tenants)
+    for node in TOTAL:
+        nodes.pods.wait(f"hog-on-{node}", lambda of: killed(of, "main"), tenants)
+    for node in TOTAL:
+        assert {each["pod"] for each in nodes.events(node, "kill_begun")} == {f"hog-on-{node}"}
+        assert {each["pod"] for each in nodes.at(node).status()["accounts"]} <= {f"hog-on-{node}"}
+    requests = nodes.cluster.control_plane.requests(user_agent=USER_AGENT)
+    asked = {each.uri for each in requests if each.resource == "pods" and f":{nodes.release.namespace}:" in each.user}
+    assert asked
+    assert {node for node in TOTAL for uri in asked if f"fieldSelector=spec.nodeName%3D{node}" in uri} == set(TOTAL)
+    assert all("fieldSelector=spec.nodeName%3D" in uri for uri in asked)
+
+
+def test_each_node_offers_what_its_card_has(nodes: Nodes) -> None:
+    """[capacity]: the amount of each node's own card, written by the daemon that runs there."""
+    for node, total in TOTAL.items():
+        assert nodes.release.capacity(MEMORY, node=node) == total - 512 * MIB
+
+
+def test_stop_on_one_node_stops_nobody_else(nodes: Nodes, tenants: str) -> None:
+    """The file `stop` in the journal's folder of a node: its hog is left alone, that of the other node is killed."""
+    stop = nodes.state[SECOND] / "stop"
+    stop.touch()
+    try:
+        wait_until(lambda: not nodes.at(SECOND).status()["enforcing"], "the second node's daemon has stopped")
+        for node in TOTAL:
+            nodes.start(node, f"late-on-{node}", 2 * GIB, tenants)
+        spared = f"late-on-{SECOND}"
+        nodes.pods.wait(f"late-on-{NODE}", lambda of: killed(of, "main"), tenants)
+        nodes.pods.wait(spared, is_running, tenants)
+        wait_until(lambda: nodes.is_over(SECOND, spared), "it is seen")
+        time.sleep(5)
+        assert status_of(nodes.pods.wait(spared, is_running, tenants), "main")["restartCount"] == 0
+    finally:
+        stop.unlink()
+    nodes.pods.wait(spared, lambda of: killed(of, "main"), tenants)
+
+
+@contextmanager
+def watched(nodes: Nodes) -> Iterator[dict[str, int]]:
+    """Inside, by a look every 20 ms: the fewest nodes with a daemon that runs, and the most daemons on one node."""
+    seen, ended = {"nodes": len(TOTAL), "daemons": 0}, threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            running = nodes.running()
+            seen["nodes"] = min(seen["nodes"], sum(map(bool, running)))
+            seen["daemons"] = max(seen["daemons"], *running)
+
+    thread = threading.Thread(target=look, name="watched")
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_an_update_takes_one_node_after_the_other(nodes: Nodes) -> None:
+    """Of two nodes, 10% (`maxUnavailable`) are one: never both without a daemon, and never two daemons on a node."""
+    before = {node: nodes.daemon(node)["metadata"]["uid"] for node in TOTAL}
+    with watched(nodes) as seen:
+        began = time.monotonic()
+        nodes.release.install(POLICY, "--set-string", "image.tag=2")
+        nodes.wait_enforcing()
+        print(f"\nupdated after {time.monotonic() - began:.1f} s")
+    assert seen == {"nodes": 1, "daemons": 1}
+    for node in TOTAL:
+        assert image_of(nodes.daemon(node)) == "2"
+        assert nodes.daemon(node)["metadata"]["uid"] != before[node]
+
+
+def test_uninstall_takes_the_capacity_back_from_all_nodes(nodes: Nodes) -> None:
+    """`withdraw --all-nodes` by one Job: neither node has the entry, or a daemon, or anything else of the release."""
+    nodes.release.uninstall()
+    for node in TOTAL:
+        assert MEMORY not in nodes.cluster.node(node)["status"]["capacity"]
+    wait_until(lambda: not left(nodes.cluster), lambda: f"objects are gone: {left(nodes.cluster)}")
+    wait_until(lambda: not any(nodes.running()), "both daemons have ended")
+    for state in nodes.state.values():
+        assert (state / "journal.db").is_file()

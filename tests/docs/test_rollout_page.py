@@ -1,0 +1,103 @@
+"""What docs/rollout.md and its neighbours promise: which rule the stages give, and queries that Prometheus reads."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.export.build import climbing
+from tests.monitoring.rules.promtool import promtool
+from tests.worlds import Gi, assessed, container, pod, snapshot, use
+from watchdog.config.load import parse_policy
+from watchdog.core.model import Node
+from watchdog.core.policy import Policy
+from watchdog.core.rules import rule_of
+from watchdog.export.metrics import Metrics
+from watchdog.kube.access.rights import Piece, rights_of
+
+_DOCS: Final = Path(__file__).parents[2] / "docs"
+_QUERIES: Final = re.compile(r"^ *```promql\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_TABLES: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
+_OUT: Final = {"example.com/gpu-memory": "observe"}
+# They tell nobody to run a shell in the pod: the image has none.
+_SHELLS: Final = re.compile(r"gpu-memory-watchdog exec [^\n]*-- *(?:sh|bash|touch|rm|cat|ls|env)\b")
+
+
+def _policy(page: str) -> Policy:
+    (text, *_) = _TABLES.findall((_DOCS / page).read_text(encoding="utf-8"))
+    return parse_policy(text, page)
+
+
+@pytest.mark.parametrize(
+    ("node", "namespace", "expected"),
+    [
+        ({}, {}, ("rest", "observe")),
+        (_STAGE, {}, ("staged", None)),
+        ({"example.com/gpu-memory-stage": "x"}, {}, ("rest", "observe")),
+        (_STAGE, _OUT, ("not-yet", "observe")),
+        ({}, _OUT, ("not-yet", "observe")),
+    ],
+)
+def test_a_label_begins_and_ends_a_stage(
+    node: dict[str, str], namespace: dict[str, str], expected: tuple[str, str | None]
+) -> None:
+    """A node enforces once it is labelled, but not for a namespace that has opted out; nothing else enforces."""
+    found = rule_of(pod("a"), _policy("rollout.md"), Node(name="n1", labels=node), {"ns": namespace})
+    assert found is not None
+    assert (found.name, found.mode) == expected  # type: ignore[union-attr]
+
+
+def test_the_stages_differ_in_nothing_but_acting() -> None:
+    """What the rest would do is what the stage does, so that its counts say what the next stage will be like."""
+    under = _policy("rollout.md")
+    assert under.mode == "enforce"
+    steps = {rule.name: rule.steps for rule in under.rules}
+    assert steps["rest"] == steps["staged"]
+    # Nothing is due in the second in which a node is labelled.
+    assert all(step.for_s > 0 for rule in under.rules for step in rule.steps)
+    assert Piece.NAMESPACES in {each.piece for each in rights_of(under)}
+
+
+@pytest.mark.parametrize("label", ["4", "10"])
+def test_a_share_on_gke(label: str) -> None:
+    """GKE's labels are read by the table of docs/sharing.md, where without it a share would count as a whole card."""
+    text = (_DOCS / "sharing.md").read_text(encoding="utf-8").partition("## GKE")[2]
+    under = parse_policy(_TABLES.findall(text)[0] + '\n[[rule]]\nname = "all"\nmatch = {}\n', "sharing.md")
+    labels = {
+        "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+        "cloud.google.com/gke-max-shared-clients-per-gpu": label,
+    }
+    one = container(resources={"nvidia.com/gpu": "1"})
+    for node, declared in ((labels, 80 * Gi // int(label)), ({}, 80 * Gi)):
+        (got,) = assessed(snapshot([use(1, Gi)]), [pod("a", one)], under, Node(name="n1", labels=node))
+        assert got.declared == declared
+
+
+@pytest.mark.slow
+def test_prometheus_reads_the_queries(tmp_path: Path) -> None:
+    """Each line of promql on these pages is an expression, of metrics that the daemon has."""
+    metrics = Metrics()
+    metrics.update(climbing())
+    suffixes = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
+    names = {each.name + suffix for each in metrics.collect() for suffix in suffixes.get(each.type, ("",))}
+    pages = ("rollout.md", "upgrade.md")
+    blocks = [block for page in pages for block in _QUERIES.findall((_DOCS / page).read_text(encoding="utf-8"))]
+    lines = [line for block in blocks for line in textwrap.dedent(block).splitlines() if line]
+    assert len(lines) >= 10
+    for line in lines:
+        assert set(re.findall(r"gpu_watchdog_[a-z_]+", line)) <= names, line
+    rules = [{"record": f"a:b:c{number}", "expr": line} for number, line in enumerate(lines)]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}), encoding="utf-8")
+    done = promtool("check", "rules", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", sorted(path for path in _DOCS.rglob("*.md") if "templates" not in path.parts))
+def test_no_page_runs_a_shell_in_the_pod(page: Path) -> None:
+    """The image has no shell and none of its tools; whoever copies such a command gets an error in an emergency."""
+    assert not _SHELLS.findall(page.read_text(encoding="utf-8"))

@@ -1,0 +1,63 @@
+"""A daemon's endpoints, its journal, and who asks why."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.export.build import climbing, entry, killed
+from tests.worlds import at
+from watchdog.core.model import ProcessKey
+from watchdog.core.plan import CycleReport, Result
+from watchdog.core.policy import JournalLimits
+from watchdog.explain import explain_pod
+from watchdog.explain.found import Explanation
+from watchdog.export.board import Board
+from watchdog.export.journal import Journal
+
+NOW_S = at(40).wall_s
+KEYS = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
+STOPPED = "enforcement was withdrawn in the grace period"
+
+
+@dataclass
+class Site:
+    """A daemon's endpoints, its journal, and who asks."""
+
+    board: Board
+    url: str
+    journal: Path
+
+    def explain(self, pod: str = "a/trainer", url: str | None = "") -> Explanation:
+        """Ask this daemon, another address, or (None) the journal alone."""
+        return explain_pod(pod, self.url if url == "" else url, self.journal, NOW_S)
+
+    def text(self, pod: str = "a/trainer", url: str | None = "") -> str:
+        """The explanation as one line."""
+        return " ".join(" ".join(self.explain(pod, url).lines(100)).split())
+
+
+def write(path: Path, *reports: CycleReport, node: str = "n1", deed: bool = False) -> None:
+    """A journal with what is new in these reports, and with one deed in the middle of them."""
+    journal = Journal.open(path, JournalLimits(), node)
+    number = journal.intend(entry(), KEYS, at(31)) if deed else 0
+    if deed:
+        journal.signalled(number, at(31), "SIGTERM", KEYS)
+        journal.end(number, Result.DONE, "", at(32))
+        journal.released(number, at(32), 0.8, "")
+    for report in reports:
+        journal.record(report)
+    journal.close()
+
+
+def after_the_kill() -> CycleReport:
+    """The pass in which a kill has ended."""
+    return replace(climbing(31), outcomes=(killed(release_s=0.8),))
+
+
+def half_killed(path: Path, result: Result, reason: str, *signals: str) -> None:
+    """A journal with a kill that got as far as these signals, one a second."""
+    journal = Journal.open(path, JournalLimits(), "n1")
+    number = journal.intend(entry(), KEYS, at(31))
+    for second, name in enumerate(signals):
+        journal.signalled(number, at(31 + second), name, KEYS)
+    journal.end(number, result, reason, at(35))
+    journal.close()

@@ -1,0 +1,131 @@
+"""`explain` by a daemon that can't see its node: that comes first, with why and since when."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.explain.site import Site, write
+from tests.export.build import Story, quiet, trainer_node
+from tests.worlds import at, gpu, snapshot
+from watchdog.core.model import Gap, GapReason, Snapshot
+from watchdog.core.plan import CycleReport
+from watchdog.explain import UnexplainedError, explain_pod
+
+NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"
+LOST = "nvmlDeviceGetHandleByUUID: GPU is lost (code 15); it fell off the bus: drain and reboot the node"
+HANGS = "nvmlDeviceGetComputeRunningProcesses: Timeout (code 10); look for Xid in the kernel log"
+
+
+def no_driver(second: float) -> Snapshot:
+    """A pass in which NVML does not answer, and the card is remembered."""
+    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=NO_DRIVER)
+    return snapshot(second=second, gpus=(gpu(up=False, used=None),), gaps=(gap,), blind=True)
+
+
+def lost(second: float) -> Snapshot:
+    """A pass in which the one card of the trainer is lost."""
+    card = gpu(up=False, used=None)
+    gap = Gap(reason=GapReason.GPU_LOST, what=card.uuid, why=LOST)
+    return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
+
+
+def unlisted(second: float) -> Snapshot:
+    """A pass in which the card answers, and does not list its processes."""
+    card = gpu()
+    gap = Gap(reason=GapReason.PROCESSES, what=f"{card.uuid} processes", why=HANGS)
+    return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
+
+
+def blind(site: Site, *snapshots: Snapshot) -> None:
+    """The daemon has had these passes, after one in which all was well."""
+    site.board.publish(quiet(0))
+    for each in snapshots:
+        site.board.publish(Story().see(each))
+
+
+CASES = [
+    (no_driver, "NVML has not answered since 08:00:05 UTC: nothing is known of the GPUs of this node", NO_DRIVER),
+    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC: who uses how much of it is not known", LOST),
+    (unlisted, "Not all who use GPU-0 are known, since 08:00:05 UTC", HANGS),
+]
+
+
+@pytest.mark.parametrize(("made", "says", "why"), CASES)
+def test_a_pod_that_is_not_seen_is_not_said_to_use_nothing(
+    site: Site, made: Callable[[float], Snapshot], says: str, why: str
+) -> None:
+    """Of a pod that the daemon does not know: what it can't see, why and since when, before where the pod may be."""
+    write(site.journal, quiet())
+    blind(site, made(5), made(6))
+    with pytest.raises(UnexplainedError) as error:
+        site.explain("a/other")
+    first, second, *rest = str(error.value).split("\n  ")
+    assert first == "nothing is known of pod a/other"
+    assert second.startswith("the daemon of node n1 does not see all of its node at 08:00:06 UTC. ")
+    assert (says in second, why in second) == (True, True)
+    assert "so it may be here and use GPU memory all the same" in " ".join(rest)
+    assert "neither uses" not in str(error.value)
+
+
+@pytest.mark.parametrize(("made", "says", "why"), CASES[:2])
+def test_what_is_not_seen_comes_before_how_the_pod_stands(
+    site: Site, made: Callable[[float], Snapshot], says: str, why: str
+) -> None:
+    """Of a pod that the daemon knows too, and the reason stands there once."""
+    blind(site, made(5), made(6))
+    text = site.text()
+    assert says in text
+    assert text.index(says) < text.index("How much GPU memory pod a/trainer uses is not known now.")
+    assert text.count(why) == 1
+
+
+def test_a_card_that_the_pod_does_not_use_is_not_its_concern(site: Site) -> None:
+    """A pod whose use is known is explained as ever while another card is lost."""
+    seen = trainer_node(4.0, 5)
+    other = gpu(1, up=False, used=None)
+    gap = Gap(reason=GapReason.GPU_LOST, what=other.uuid, why=LOST)
+    site.board.publish(quiet(snapshot=replace(seen, gpus=(*seen.gpus, other), gaps=(gap,))))
+    assert site.text().startswith("Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC Pod a/trainer uses 4Gi")
+
+
+def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
+    """And what goes missing later has its own beginning."""
+    blind(site, no_driver(5))
+    site.board.publish(quiet(8))
+    assert "not answered" not in site.text()
+    site.board.publish(Story().see(no_driver(9)))
+    assert "NVML has not answered since 08:00:09 UTC" in site.text()
+
+
+def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:
+    """A daemon that has only begun is no daemon that is away: it says how long ago, and what it means if that lasts."""
+    with pytest.raises(UnexplainedError) as error:
+        site.explain()
+    first, second, third, *_ = str(error.value).split("\n  ")
+    assert first == "nothing is known of pod a/trainer"
+    assert second.startswith(f"the daemon at {site.url}/api/status knows nothing yet: no pass has finished yet, ")
+    assert second.endswith(" after the start")
+    assert third.startswith("so nothing is known yet of any pod there, and nobody is killed or evicted")
+    assert "after more than 10s its first call into the driver hangs" in third
+    assert "does not tell whether a watchdog runs" not in str(error.value)
+
+
+def test_maintenance_is_said_of_a_pod_that_is_not_known(site: Site) -> None:
+    """While NVML is let go nobody's memory is known, and that is no sign that there is none."""
+    report: CycleReport = quiet(snapshot=snapshot(blind=True), maintenance="the node is being upgraded")
+    site.board.publish(report)
+    with pytest.raises(UnexplainedError, match=r"under maintenance \(the node is being upgraded\): nothing is known"):
+        site.explain("a/other")
+
+
+def test_asked_from_afar_the_journal_here_is_no_evidence(site: Site) -> None:
+    """With --url the journal is another node's: that there is none here does not mean that no daemon has run."""
+    site.board.publish(quiet())
+    told = explain_pod("a/trainer", site.url, site.journal, at(40).wall_s, from_afar=True).no_past
+    assert told.startswith(
+        "it stands in the journal of the daemon's own node: `kubectl -n gpu-memory-watchdog exec POD"
+    )
+    with pytest.raises(UnexplainedError) as error:
+        explain_pod("a/other", site.url, site.journal, at(40).wall_s, from_afar=True)
+    assert "there is no journal" not in str(error.value)

@@ -1,0 +1,81 @@
+"""`explain` of a pod that nothing is known of."""
+
+import pytest
+
+from tests.explain.site import Site, after_the_kill, write
+from tests.export.build import Story, hostile_pod, quiet, trainer
+from tests.rig.command import free_port
+from tests.worlds import Gi, process, snapshot, use
+from watchdog.core.policy import JournalLimits
+from watchdog.explain import UnexplainedError
+from watchdog.explain.unknown import near_misses
+from watchdog.export.journal import Journal
+from watchdog.past.recorder import Recorder
+
+
+def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
+    """Of a pod that nothing was ever decided about: what that does not tell, where to ask, and what it used."""
+    journal, recorder = Journal.open(site.journal, JournalLimits(), "n1"), Recorder()
+    for second in range(3):
+        recorder.record(quiet(second), journal)
+    recorder.end(journal)
+    journal.close()
+    with pytest.raises(UnexplainedError) as error:
+        site.explain(url=f"http://127.0.0.1:{free_port()}")
+    text = str(error.value)
+    assert text.startswith("nothing was decided about pod a/trainer\n")
+    assert "when the daemon last recorded the node, at 08:00:02 UTC, a/trainer used 4Gi of GPU memory" in text
+    assert "this does not tell whether a watchdog runs on the node: one of a DaemonSet is reached in its pod" in text
+    assert "\n    kubectl -n gpu-memory-watchdog get pods -o wide\n" in text
+    assert "\n    kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog explain a/trainer\n" in text
+    assert "nobody is acted on" not in text
+    with pytest.raises(UnexplainedError) as error:
+        site.explain("a/other", url=f"http://127.0.0.1:{free_port()}")
+    assert str(error.value).startswith("nothing is known of pod a/other\n")
+
+
+def test_a_pod_that_nobody_knows(site: Site) -> None:
+    """The error says what was asked, why that may be, and which pods may have been meant."""
+    write(site.journal, after_the_kill())
+    site.board.publish(Story(pods=(trainer(namespace="b", uid="u2"),)).see(snapshot([use(5, Gi)], [process(5, "x/y")])))
+    with pytest.raises(UnexplainedError) as error:
+        site.explain("c/trainer")
+    text = str(error.value)
+    assert text.startswith("nothing is known of pod c/trainer\n  the daemon of node n1 knew of no GPU memory of pod c/")
+    assert "it may be on another node, or it neither uses GPU memory nor declares any" in text
+    assert "processes of pods that the pod list does not have use GPU memory here: it may be one of them" in text
+    assert text.endswith("did you mean a/trainer or b/trainer?")
+
+
+def test_neither_a_daemon_nor_a_journal(site: Site) -> None:
+    """Where nothing can be asked both reasons are given, each with its place."""
+    with pytest.raises(UnexplainedError) as error:
+        site.explain(url=f"http://127.0.0.1:{free_port()}")
+    assert "does not answer at http://127.0.0.1:" in str(error.value)
+    assert f"there is no journal {site.journal}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pod", "known", "misses"),
+    [
+        ("a/web", ["b/web", "a/wep", "x/y"], ["b/web", "a/wep"]),
+        ("a/web-1", ["a/web-2", "a/web-3", "a/web-4", "a/web-5"], ["a/web-5", "a/web-4", "a/web-3"]),
+        ("a/web", ["far/away"], []),
+        ("a/web", [], []),
+    ],
+)
+def test_near_misses(pod: str, known: list[str], misses: list[str]) -> None:
+    """The same name in another namespace comes first, then what is written much alike; three at most."""
+    assert near_misses(pod, known) == misses
+
+
+def test_hostile_names_are_inert(site: Site) -> None:
+    """What a tenant calls things can't speak to the terminal of whoever asks."""
+    pod = hostile_pod()
+    seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r", name="\x1b]0;x")])
+    site.board.publish(Story(pods=(pod,)).see(seen))
+    found = site.explain(f"{pod.namespace}/{pod.name}")
+    assert all(line.isprintable() for line in found.lines(100))
+    with pytest.raises(UnexplainedError) as error:
+        site.explain("a/\x1b[2J")
+    assert "\x1b" not in str(error.value)

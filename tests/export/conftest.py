@@ -1,0 +1,21 @@
+"""Where a journal stands, and one that is open."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.export.journal_rig import LIMITS
+from watchdog.export.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    journal = Journal.open(path, LIMITS, "n1")
+    yield journal
+    journal.close()

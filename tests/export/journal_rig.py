@@ -1,0 +1,41 @@
+"""A journal and what is asked of it."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.export.build import entry
+from tests.worlds import at
+from watchdog.core.model import ProcessKey
+from watchdog.core.policy import JournalLimits
+from watchdog.export.journal import Journal
+from watchdog.export.journal_read import history
+from watchdog.export.journal_rows import INSERT, base_row, bound
+
+KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
+LIMITS = JournalLimits()
+
+
+def events(path: Path, pod: str | None = None) -> list[str]:
+    """The events that another process reads."""
+    return [row.event for row in history(path, pod, 0)]
+
+
+def sound(path: Path) -> bool:
+    """Whether SQLite finds nothing wrong in the file."""
+    with sqlite3.connect(path) as connection:
+        said: str = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    connection.close()
+    return said == "ok"
+
+
+def begin(journal: Journal) -> int:
+    """A deed that has begun."""
+    deed = journal.intend(entry(), KEYS, at(31))
+    journal.signalled(deed, at(31), "SIGTERM", KEYS)
+    return deed
+
+
+def write_many(journal: Journal, rows: int, second: float = 0) -> None:
+    """Many rows of a kilobyte, in one transaction: a slow disk would take long for as many commits."""
+    made = [base_row("started", "n1", at(second + number), "x" * 1000) for number in range(rows)]
+    journal._queue.put([(INSERT, bound(row)) for row in made])

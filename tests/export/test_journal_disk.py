@@ -1,0 +1,162 @@
+"""The journal on a disk that takes nothing: files taken away, locked, full or read-only."""
+
+import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.export.build import entry
+from tests.export.journal_rig import KEYS, LIMITS, begin, events, sound
+from tests.worlds import at
+from watchdog.export.journal import Journal, JournalError
+
+
+def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:
+    """Point 31: an intention that nobody would find is none: a file removed while open is noticed and begun anew."""
+    begin(journal)
+    path.unlink()
+    with pytest.raises(JournalError, match="was removed or replaced while it was open"):
+        journal.intend(entry(), KEYS, at(40))
+    assert not journal.writable
+    journal.note("stopped", "kept in memory", at(41))
+    assert journal.probe()
+    assert journal.intend(entry(), KEYS, at(42)) > 0
+    assert events(path) == ["stopped", "intended"]
+    assert sound(path)
+
+
+def test_a_removed_wal_is_noticed(journal: Journal, path: Path) -> None:
+    """Point 31: the same for the WAL, where a commit would be lost as well; what was committed is not."""
+    deed = begin(journal)
+    path.with_name("journal.db-wal").unlink()
+    with pytest.raises(JournalError, match="removed or replaced"):
+        journal.intend(entry(), KEYS, at(40))
+    assert journal.probe()
+    assert [found.deed for found in journal.unfinished()] == [deed]
+
+
+def test_a_replaced_file_gets_no_intention(journal: Journal, path: Path) -> None:
+    """Point 31: another file under the same name is not the journal that was opened."""
+    other = path.with_name("other.db")
+    Journal.open(other, LIMITS, "n1").close()
+    other.rename(path)
+    with pytest.raises(JournalError, match="removed or replaced"):
+        journal.intend(entry(), KEYS, at(40))
+    assert journal.probe()
+
+
+def test_a_locked_file_makes_nobody_wait_long(journal: Journal, path: Path) -> None:
+    """Point 31: while another process locks the file, intentions fail within about a second, and come back after it."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    begun = time.monotonic()
+    with pytest.raises(JournalError, match="another process keeps it locked"):
+        journal.intend(entry(), KEYS, at(31))
+    assert 0.5 < time.monotonic() - begun < 3
+    assert not journal.writable
+    begun = time.monotonic()
+    assert not journal.probe()
+    journal.note("stopped", "kept", at(32))
+    assert time.monotonic() - begun < 0.5, "a probe and what is only kept must not wait"
+    assert "locked" in journal.problem
+    other.execute("ROLLBACK")
+    other.close()
+    assert journal.probe()
+    assert journal.problem == ""
+    assert events(path) == ["stopped"]
+    assert journal.intend(entry(), KEYS, at(33)) > 0
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    if os.geteuid() != 0:
+        _cannot("a small file system takes root to mount")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        _cannot(f"mount: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _cannot(why: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def fill_up(folder: Path) -> Path:
+    """A file that takes all the space there is."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    return ballast
+
+
+def intend_until_it_fails(journal: Journal) -> None:
+    """Intentions until the pages that are there already are used up."""
+    for _ in range(2000):
+        journal.intend(entry(), KEYS, at(40))
+
+
+@pytest.mark.node
+def test_a_full_disk(tiny_disk: Path) -> None:
+    """Point 31: on a full disk no intention is reported as committed; with room again, all goes on."""
+    path = tiny_disk / "journal.db"
+    journal = Journal.open(path, LIMITS, "n1")
+    begin(journal)
+    ballast = fill_up(tiny_disk)
+    with pytest.raises(JournalError, match=r"no space left|disk gives errors"):
+        intend_until_it_fails(journal)
+    assert not journal.writable
+    journal.note("stopped", "kept", at(41))
+    assert not journal.probe()
+    ballast.unlink()
+    assert journal.probe()
+    assert journal.intend(entry(), KEYS, at(42)) > 0
+    assert "stopped" in events(path)
+    journal.close()
+    assert sound(path)
+
+
+@pytest.mark.node
+def test_no_room_for_a_new_journal(tiny_disk: Path) -> None:
+    """A journal that can't be begun is told with the remedy, and leaves no half-made file that would be refused."""
+    ballast = fill_up(tiny_disk)
+    with pytest.raises(JournalError, match="space"):
+        Journal.open(tiny_disk / "journal.db", LIMITS, "n1")
+    ballast.unlink()
+    journal = Journal.open(tiny_disk / "journal.db", LIMITS, "n1")
+    assert begin(journal) == 1
+    journal.close()
+
+
+@pytest.mark.node
+def test_a_read_only_file_system(tiny_disk: Path) -> None:
+    """A journal on a read-only mount is refused for writing, and read with all that its WAL holds."""
+    path = tiny_disk / "journal.db"
+    crashed = Journal.open(path, LIMITS, "n1")
+    begin(crashed)
+    copies = {file: file.read_bytes() for file in tiny_disk.iterdir() if not file.name.endswith("-shm")}
+    crashed.close()
+    for file, content in copies.items():
+        file.write_bytes(content)
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
+    with pytest.raises(JournalError, match="mount its folder writable"):
+        Journal.open(path, LIMITS, "n1")
+    assert events(path) == ["intended", "signalled"]
+    subprocess.run(["mount", "-o", "remount,rw", str(tiny_disk)], check=True)
+    (tiny_disk / "journal.db-wal").unlink()
+    Journal.open(path, LIMITS, "n1").close()
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
+    assert "signalled" not in events(path)
+    subprocess.run(["mount", "-o", "remount,rw", str(tiny_disk)], check=True)

@@ -1,0 +1,114 @@
+"""A journal that is damaged, of somebody else, or newer; and places where none can be."""
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.export.build import entry
+from tests.export.journal_rig import KEYS, LIMITS, begin, write_many
+from tests.worlds import at
+from watchdog.export.journal import Journal, JournalError
+from watchdog.export.journal_read import history
+from watchdog.export.journal_schema import MIGRATIONS
+
+
+def test_a_damaged_file_is_moved_aside_and_never_deleted(path: Path) -> None:
+    """A damaged journal stays on disk under another name; the daemon says so and goes on with a new one."""
+    journal = Journal.open(path, LIMITS, "n1")
+    write_many(journal, 100)
+    journal.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 2 : 4096 * 4] = b"\xff" * 8192
+    path.write_bytes(content)
+    second = Journal.open(path, LIMITS, "n1")
+    (notice,) = second.notices
+    (aside,) = path.parent.glob("journal.db.corrupt-*")
+    assert str(aside) in notice
+    assert aside.read_bytes() == content
+    assert begin(second) == 1
+    second.close()
+
+
+@pytest.mark.parametrize("damage", [b"\x00" * 4096, b"SQLite format 3\x00" + b"\x07" * 5000, b"SQLite format 3\x00"])
+def test_what_a_power_cut_leaves_is_moved_aside(path: Path, damage: bytes) -> None:
+    """Zeros or a torn beginning, as file systems leave them, do not keep the daemon from starting."""
+    path.parent.mkdir()
+    path.write_bytes(damage)
+    journal = Journal.open(path, LIMITS, "n1")
+    assert "is damaged" in journal.notices[0]
+    assert [file.read_bytes() for file in path.parent.glob("journal.db.corrupt-*")] == [damage]
+    journal.close()
+
+
+def test_damage_found_while_running_withholds_force_and_heals(path: Path) -> None:
+    """Point 31: a journal that turns out damaged takes no intention; it is moved aside, and a new one takes them."""
+    journal = Journal.open(path, LIMITS, "n1")
+    write_many(journal, 200)
+    journal._file.use(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (len(content) - 4096))
+    journal._file.use(lambda connection: connection.execute("PRAGMA shrink_memory").fetchone())
+    other = sqlite3.connect(path)  # makes the first one drop the pages that it remembers
+    with suppress(sqlite3.DatabaseError), other:
+        other.execute("PRAGMA user_version = 1")
+    other.close()
+    with pytest.raises(JournalError, match="is damaged"):
+        journal.intend(entry(), KEYS, at(40))
+    assert journal.probe()
+    assert "it was moved to" in journal.notices[0]
+    assert journal.intend(entry(), KEYS, at(41)) == 1
+    journal.close()
+
+
+@pytest.mark.parametrize("content", [b"root:x:0:0::/root:/bin/sh\n", b"\x7fELF", b"\x00" * 20 + b"x"])
+def test_a_file_of_somebody_else_is_left_alone(path: Path, content: bytes) -> None:
+    """A mistaken `--journal` neither moves nor changes a file that never was a journal."""
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(JournalError, match="is not a journal but something else"):
+        Journal.open(path, LIMITS, "n1")
+    assert path.read_bytes() == content
+    with pytest.raises(JournalError, match="journal"):
+        history(path, None, 0)
+
+
+def test_a_database_of_somebody_else_is_left_alone(path: Path) -> None:
+    """The same for a database of another program."""
+    path.parent.mkdir()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    other.close()
+    content = path.read_bytes()
+    with pytest.raises(JournalError, match="is the database of something else"):
+        Journal.open(path, LIMITS, "n1")
+    with pytest.raises(JournalError, match="is not a journal but something else"):
+        history(path, None, 0)
+    assert path.read_bytes() == content
+
+
+def test_a_newer_journal_is_refused_and_left_alone(path: Path) -> None:
+    """After a downgrade the daemon does not write into tables that it does not know."""
+    Journal.open(path, LIMITS, "n1").close()
+    with sqlite3.connect(path) as other:
+        other.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    other.close()
+    with pytest.raises(JournalError, match="written by a newer gpu-watchdog"):
+        Journal.open(path, LIMITS, "n1")
+    with pytest.raises(JournalError, match="written by a newer gpu-watchdog"):
+        history(path, None, 0)
+    assert not list(path.parent.glob("*corrupt*"))
+
+
+@pytest.mark.parametrize("where", ["file/journal.db", "folder"])
+def test_a_place_that_cannot_be_used_is_told_with_the_remedy(tmp_path: Path, where: str) -> None:
+    """What an operator typed wrong is told in a sentence with what to do."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(JournalError, match=r"can't be opened: .*`--journal`"):
+        Journal.open(tmp_path / where, LIMITS, "n1")
+    with pytest.raises(JournalError, match=str(tmp_path)):
+        history(tmp_path / where, None, 0)

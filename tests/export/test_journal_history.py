@@ -1,0 +1,52 @@
+"""The journal as it is read: by whoever asks what was done."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.export.journal_rig import LIMITS, begin, events
+from tests.worlds import at
+from watchdog.export.journal import Journal, JournalError
+from watchdog.export.journal_read import history
+
+
+def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None:
+    """Whoever asks for a pod and a time gets exactly that, oldest first."""
+    begin(journal)
+    journal.note("started", "x", at(100))
+    assert events(path) == ["intended", "signalled", "started"]
+    assert events(path, "a/trainer") == ["intended", "signalled"]
+    assert events(path, "a/train") == []
+    assert [row.event for row in history(path, None, at(99).wall_s)] == ["started"]
+
+
+def test_history_without_a_journal(tmp_path: Path) -> None:
+    """Where no daemon has run, that is what one is told, and no file is made."""
+    with pytest.raises(JournalError, match="there is no journal"):
+        history(tmp_path / "journal.db", None, 0)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(JournalError, match=r"is not a journal|is empty"):
+        history(tmp_path / "empty.db", None, 0)
+
+
+def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
+    """What a killed daemon had committed is read although nobody has folded its WAL in."""
+    code = "import os, sys; from pathlib import Path; from tests.export.journal_rig import LIMITS, begin; "
+    code += "from watchdog.export.journal import Journal; "
+    code += "begin(Journal.open(Path(sys.argv[1]), LIMITS, 'n1')); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
+    assert path.with_name("journal.db-wal").stat().st_size > 0
+    assert events(path) == ["intended", "signalled"]
+
+
+def test_a_name_with_signs_of_a_uri(tmp_path: Path) -> None:
+    """Signs that mean something in a URI are signs of a file's name here."""
+    path = tmp_path / "odd?name=#1%20.db"
+    Journal.open(path, LIMITS, "n1").close()
+    with pytest.raises(JournalError, match="there is no journal"):
+        history(tmp_path / "odd", None, 0)
+    assert history(path, None, 0) == []

@@ -1,0 +1,75 @@
+"""What stands beside the accounts of the status page: recent actions, what is unattributed or not known, the health."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import Story, quiet, trainer_node
+from tests.export.page_reader import WELL, deed, read
+from tests.worlds import at, process, snapshot, use
+from watchdog.core.model import Gap, GapReason, PodList
+
+
+@pytest.mark.parametrize(
+    ("do", "result", "told"),
+    [
+        ("kill", None, "kill is under way"), ("kill", "done", "was killed"), ("kill", "failed", "kill failed"),
+        ("kill", "interrupted", "kill was interrupted"), ("kill", "gone", "kill was not needed any more"),
+        ("kill", "observed", "would have been killed"), ("evict", "done", "was evicted"),
+        ("evict", "blocked", "eviction is blocked"), ("warn", "done", "was warned"),
+        ("warn", "observed", "would have been warned"), ("dance", "tired", "deed has ended"),
+    ],
+)  # fmt: skip
+def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: str) -> None:
+    """Each deed with what became of it, when, why and what came of it."""
+    text = read(quiet(40), recent=(deed(do=do, result=result),), now_s=at(40).wall_s).text("lately")
+    assert f"a/trainer container main {told} 08:00:00 UTC, 40s ago It was over. It is gone." in text
+
+
+def test_the_older_deeds_have_a_line_each() -> None:
+    """Five with their sentences, the others without."""
+    text = read(quiet(40), recent=tuple(deed(deed=number) for number in range(20))).text("lately")
+    assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
+
+
+def test_unattributed_memory_is_told_by_its_reason() -> None:
+    """How much, by how many, what they are, and what to look at."""
+    told = read(quiet()).text("unattributed")
+    assert told == (
+        "Unattributed memory 1Gi by 1 process of the host: Xorg (PID 9) 1Gi on GPU 0. "
+        "Nobody acts on them; look what runs on the node beside Kubernetes."
+    )
+    unknown = Story(pods=()).see(snapshot([use(5, None)], [process(5, None, name="")]))
+    assert "An unknown amount by 1 process of the host: unnamed (PID 5) unknown on GPU 0." in read(unknown).text(
+        "unattributed"
+    )
+
+
+def test_gaps_with_one_remedy_stand_together() -> None:
+    """A driver that fails gives a gap for each call: what to do is said once, and GPUs go by their short names."""
+    gaps = tuple(
+        Gap(reason=GapReason.GPU_ERROR, what=f"GPU-{n} memory", why=f"call {n} failed; look for NVRM", gpu=f"GPU-{n}")
+        for n in range(2)
+    )
+    other = Gap(reason=GapReason.PODS, what="pod list", why="no way there; see the network")
+    report = quiet(snapshot=trainer_node(4.0, gaps=gaps), pods=PodList(synced=at(0), gaps=(other,)))
+    assert read(report).text("gaps") == (
+        "Not known GPU 0 memory: call 0 failed GPU 1 memory: call 1 failed Do: look for NVRM. "
+        "pod list: no way there Do: see the network."
+    )
+    crowd = tuple(replace(gaps[0], what=f"process {n}", why=f"x{n}; same") for n in range(50))
+    assert "And 46 more like these." in read(quiet(snapshot=trainer_node(4.0, gaps=crowd))).text("gaps")
+    assert read(quiet()).text("gaps") == "Not known Nothing is missing."
+
+
+def test_the_health_says_what_is_wrong() -> None:
+    """Each thing that can be wrong is a sentence in the list."""
+    health = replace(
+        WELL, ready=False, unready=("the pod list is old",), journal="no space left", policy_error="line 3",
+        api="node n1: no right",
+    )  # fmt: skip
+    told = read(quiet(), health=health).text("health")
+    for expected in ("Ready the pod list is old", "Journal no space left", "API server node n1: no right"):
+        assert expected in told
+    assert "Policy the file has mistakes, and the policy before it goes on: line 3" in told
+    assert "Version 0.1.0 Runs since 07:00:00 UTC, 1h ago" in told

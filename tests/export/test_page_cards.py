@@ -1,0 +1,90 @@
+"""The status page's cards and its table of accounts: who uses what, and what is not known of it."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from tests.export.build import Story, climbing, policy, quiet, trainer_node
+from tests.export.page_reader import read
+from tests.worlds import Gi, Mi, container, gpu, pod, process, snapshot, use
+
+
+def test_a_card_is_told_by_who_uses_it() -> None:
+    """Every part of the bar stands below it as text, with what makes it stand out beside the colour."""
+    told = read(climbing(9)).text("gpus")
+    assert told == (
+        "GPUs GPU 0 Stub 12.9Gi of 80Gi (16%) 11.4Gi a/trainer over 1Gi unattributed 256Mi residual "
+        "256Mi reserved by the driver 67.1Gi free "
+        "GPU 1 Stub 2Gi of 80Gi (2%) 1Gi a/trainer over 768Mi residual 256Mi reserved by the driver 78Gi free"
+    )
+
+
+DARK = "unknown residual unknown reserved by the driver unknown free"
+DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
+
+
+@pytest.mark.parametrize(
+    ("card", "uses", "told"),
+    [
+        (gpu(used=None, reserved=None), [use(1, Gi)], f"unknown of 80Gi 1Gi ns/pod-a {DARK}"),
+        (gpu(0, **DUMB), [use(1, None)], f"unknown of unknown unknown ns/pod-a {DARK}"),
+        (
+            gpu(used=5 * Gi), [use(1, None), use(2, 2 * Gi)],
+            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, by whom is not known unknown residual 75Gi free",
+        ),
+        (gpu(used=Gi), [use(1, 2 * Gi)], "1Gi of 80Gi (1%) 2Gi ns/pod-a -1Gi residual 79Gi free"),
+        (gpu(up=False), [], "Does not answer."),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_a_card_is_told_so(card: object, uses: list[object], told: str) -> None:
+    """Unknown is a word, never 0; numbers that contradict each other are shown as they are."""
+    report = Story(pods=(pod(),)).see(snapshot(uses, [], [card]))  # type: ignore[list-item,arg-type]
+    assert read(report).text("gpus") == f"GPUs GPU 0 Stub {told}"
+
+
+def test_a_full_card_names_the_largest_and_sums_up_the_rest() -> None:
+    """Four by name where there are few cards, two where there are many; of the others, how many are over."""
+    pods = tuple(pod(f"u{n}", container("main", "2Gi" if n > 6 else "1Gi", of=f"u{n}")) for n in range(9))
+    uses = [use(100 + n, 1800 * Mi + n) for n in range(9)]
+    processes = [process(100 + n, f"u{n}/main") for n in range(9)]
+    few, many = [gpu(used=18 * Gi)], [gpu(n, used=18 * Gi) for n in range(9)]
+    told = read(Story(pods=pods, under=policy(allowance=NONE)).see(snapshot(uses, processes, few))).text("gpus")
+    assert "1.8Gi ns/pod-u6 over" in told
+    assert "8.8Gi 5 more pods (3 over)" in told
+    told = read(Story(pods=pods, under=policy(allowance=NONE)).see(snapshot(uses, processes, many))).text("gpus")
+    assert "12.3Gi 7 more pods (5 over)" in told
+
+
+NONE = replace(policy().allowance, per_context=0, percent=Fraction(0))
+
+
+def test_mig_instances_and_maintenance() -> None:
+    """An instance is named by its card and its own number; a card that is let go is not one that fails."""
+    slice_ = gpu(0, uuid="MIG-1", parent="GPU-0", gi=3, ci=0, profile="1g.10gb")
+    assert "GPU 0, instance 3 Stub 1g.10gb" in read(Story().see(snapshot(gpus=[slice_]))).text("gpus")
+    report = quiet(snapshot=trainer_node(4.0, gpus=(gpu(up=False),)), maintenance="the node is being upgraded")
+    assert "Let go for maintenance." in read(report).text("gpus")
+
+
+def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
+    """What is over, what is not known, and then by the share of what may be used; who declares nothing comes last."""
+    pods = (
+        pod("low", container("main", "8Gi", of="low")),
+        pod("high", container("main", "8Gi", of="high")),
+        pod("over", container("main", "1Gi", of="over")),
+        pod("none"),
+        pod("odd", container("main", "8Gi", of="odd")),
+    )
+    ids = {1: ("low", 2 * Gi), 2: ("high", 7 * Gi), 3: ("over", 3 * Gi), 5: ("none", Gi), 6: ("odd", None)}
+    seen = snapshot(
+        [use(pid, used) for pid, (_, used) in ids.items()],
+        [process(pid, f"{uid}/main") for pid, (uid, _) in ids.items()],
+        [gpu(used=20 * Gi)],
+    )
+    told = read(Story(pods=pods).see(seen)).text("accounts")
+    order = [told.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
+    assert order == sorted(order)
+    assert "ns/pod-odd rule notebooks unknown, at most 7Gi of 8.7Gi (declared 8Gi) not known" in told
+    assert "1Gi declares nothing" in told

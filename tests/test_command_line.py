@@ -1,0 +1,88 @@
+"""The command line as a whole: its help, how it names itself, policies from standard input, what is missing."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.rig.command import COMMAND, gpu_watchdog
+from tests.stub import Stub, StubGpu, StubReturn
+from watchdog.called import called
+from watchdog.cli import main
+
+SHIPPED: Final = Path(__file__).parents[1] / "config" / "policy.toml"
+BEGINNING: Final = "there is no such file; config/policy.toml of the project is a beginning"
+
+
+@pytest.mark.parametrize("name", ["", *main.commands])
+def test_the_help_fits_a_terminal(name: str) -> None:
+    """At 80 columns no line is longer, and no command's line is cut off."""
+    told = CliRunner().invoke(main, [*([name] if name else []), "--help"], terminal_width=80).output
+    assert max(map(len, told.splitlines())) <= 80
+    assert name or "..." not in told.partition("Commands:")[2]
+
+
+def test_a_policy_comes_on_standard_input() -> None:
+    """`check -` and `rights --policy -` take a candidate where there is no shell to write a file with."""
+    text = SHIPPED.read_text(encoding="utf-8")
+    done = CliRunner().invoke(main, ["check", "-", "--json"], input=text)
+    assert (done.exit_code, json.loads(done.stdout)["valid"]) == (0, True)
+    done = CliRunner().invoke(main, ["rights", "--policy", "-"], input=text)
+    assert (done.exit_code, "for standard input, and nothing more" in done.stdout) == (0, True)
+    done = CliRunner().invoke(main, ["check", "-"], input='modes = "observe"\n')
+    assert (done.exit_code, done.stderr.startswith("standard input: modes: is not a key")) == (1, True)
+    done = CliRunner().invoke(main, ["check", "-"], input="mode = \n")
+    assert (done.exit_code, done.stderr.startswith("standard input:1: not TOML: ")) == (1, True)
+    done = CliRunner().invoke(main, ["check", "-"], input="#" * 2**21)
+    assert (done.exit_code, "is larger than 1 MiB" in done.stderr) == (1, True)
+
+
+def test_the_daemon_reads_no_policy_from_standard_input(tmp_path: Path) -> None:
+    """It reads its policy again when that changes, so it takes a file."""
+    done = gpu_watchdog("run", "--policy", "-", "--journal", tmp_path / "journal.db", stub=tmp_path / "none")
+    assert (done.returncode, done.stderr) == (1, f"-: {BEGINNING}\n")
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("rights",), ("replay",), ("check", "nowhere.toml")])
+def test_a_policy_that_is_missing(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Each command says where a policy comes from; and how to name one, where none was named."""
+    if Path("/etc/gpu-watchdog/policy.toml").exists():
+        pytest.skip("this machine has a policy in the default place")
+    done = gpu_watchdog(*arguments, stub=tmp_path / "none")
+    first, *more = done.stderr.splitlines()
+    assert (done.returncode, first.endswith(BEGINNING)) == (1, True)
+    assert more == ([] if arguments[0] == "check" else ["--policy FILE names another place"])
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_scan_that_saw_nothing_is_no_success(form: tuple[str, ...], tmp_path: Path) -> None:
+    """Where NVML does not answer what could be found out is printed, and the exit code is 1 with the reason."""
+    stub = tmp_path / "nvml.txt"
+    Stub(gpus=(StubGpu(uuid="GPU-0"),), returns=(StubReturn(call="*", code=9),)).write(stub)
+    done = gpu_watchdog("scan", *form, stub=stub)
+    assert done.returncode == 1
+    assert "Error: nothing was seen of the GPUs: nvmlInit: Driver Not Loaded (code 9); load the" in done.stderr
+    assert "Driver Not Loaded" in done.stdout
+    Stub(gpus=()).write(stub)
+    done = gpu_watchdog("scan", *form, stub=stub)
+    assert (done.returncode, "Error" in done.stderr) == (0, False), "a node without GPUs was seen whole"
+
+
+def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By its name alone where the shell finds it so, else by its path: what it prints can be typed."""
+    monkeypatch.setattr(sys, "argv", [str(COMMAND), "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert called() == str(COMMAND)
+    monkeypatch.setenv("PATH", str(COMMAND.parent))
+    assert called() == "gpu-watchdog"
+    other = tmp_path / "a b" / "gpu-watchdog"
+    other.parent.mkdir()
+    shutil.copy(COMMAND, other)
+    monkeypatch.setattr(sys, "argv", [str(other)])
+    assert called() == f"'{other}'"
+    monkeypatch.setattr(sys, "argv", ["/x/watchdog/__main__.py"])
+    assert called() == f"{sys.executable} -m watchdog"

@@ -1,0 +1,97 @@
+"""What a killed run of the tests has left is removed by the next one, and nothing else is."""
+
+import contextlib
+import subprocess
+import sys
+import textwrap
+import uuid
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.leftovers import OF_A_NODE, claimed
+from tests.node.support import REPOSITORY, cannot_run, need_root, sleeper
+from tests.rig.cgroups import mounts
+
+# A run that is killed while it has its folder, and notes a cgroup.
+_KILLED: Final = """
+    import os, signal, sys
+    from pathlib import Path
+    from tests.leftovers import claimed, note_cgroup
+    with claimed(Path(sys.argv[1])):
+        for each in sys.argv[2:]:
+            note_cgroup(Path(each))
+        print("ready", flush=True)
+        if sys.stdin.readline() == "kill\\n":
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run(folder: Path, *cgroups: Path) -> subprocess.Popen[str]:
+    """A run of its own, which ends or is killed as it is told by its stdin."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", textwrap.dedent(_KILLED), str(folder), *map(str, cgroups)]
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    return started
+
+
+def next_run(beside: Path) -> AbstractContextManager[None]:
+    """The run of the tests that comes next."""
+    folder = beside / "pytest-9"
+    folder.mkdir(exist_ok=True)
+    return claimed(folder)
+
+
+@pytest.mark.parametrize("order", ["end", "kill"])
+def test_the_folder_of_a_run_that_was_killed_goes_with_the_next(tmp_path: Path, order: str) -> None:
+    """One that ended in order leaves its own, for a look at it, and that of one that still runs is not touched."""
+    other, alive = run(tmp_path / "pytest-1"), run(tmp_path / "pytest-2")
+    try:
+        other.communicate(f"{order}\n", timeout=60)
+        with next_run(tmp_path):
+            assert (tmp_path / "pytest-1").exists() is (order == "end")
+            assert (tmp_path / "pytest-2").exists()
+    finally:
+        alive.communicate("end\n", timeout=60)
+    assert list(tmp_path.glob("*/in-use-*")) == []
+
+
+def test_a_worker_of_xdist_has_a_part_of_a_folder(tmp_path: Path) -> None:
+    """The folder of the run counts as in use as long as one of its workers lives."""
+    killed, alive = (run(tmp_path / "pytest-1" / f"popen-gw{number}") for number in range(2))
+    killed.communicate("kill\n", timeout=60)
+    with next_run(tmp_path):
+        assert (tmp_path / "pytest-1").exists()
+    alive.communicate("kill\n", timeout=60)
+    with next_run(tmp_path):
+        assert not (tmp_path / "pytest-1").exists()
+
+
+@pytest.mark.node
+def test_its_cgroups_go_with_it(tmp_path: Path) -> None:
+    """A node's with all that is below it, which no note tells; another one only where nobody is in it."""
+    need_root()
+    hierarchies = mounts("cgroup") or mounts("cgroup2")
+    if not hierarchies:
+        cannot_run("no cgroup hierarchy is mounted")
+    name = uuid.uuid4().hex[:8]
+    node, ours, busy = (hierarchies[0] / f"{kind}{name}" for kind in (OF_A_NODE, "tests-ours-", "tests-busy-"))
+    try:
+        (node / "kubepods" / "burstable").mkdir(parents=True)
+        ours.mkdir()
+        busy.mkdir()
+        with sleeper() as bystander:
+            (busy / "cgroup.procs").write_text(str(bystander.pid), encoding="ascii")
+            run(tmp_path / "pytest-1", node, ours, busy).communicate("kill\n", timeout=60)
+            with next_run(tmp_path):
+                assert [each.exists() for each in (node, ours, busy)] == [False, False, True]
+            assert bystander.poll() is None
+    finally:
+        for each in (node / "kubepods" / "burstable", node / "kubepods", node, ours, busy):
+            with contextlib.suppress(FileNotFoundError):
+                each.rmdir()

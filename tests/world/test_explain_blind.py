@@ -1,0 +1,86 @@
+"""`explain` by a real daemon whose driver or card is away, or whose first call hangs: what is not known comes first."""
+
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Node, gpu_watchdog
+from tests.rig.command import COMMAND, free_port
+from tests.rig.node import GPU
+from tests.stub import MIB, StubDelay, StubReturn, environment
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+def ask(world: Node, port: int, pod: str) -> tuple[int, str]:
+    """The exit code of `explain`, and all that it says, as one line."""
+    where = ("--listen", f"127.0.0.1:{port}", "--journal", world.journal)
+    done = gpu_watchdog("explain", pod, *where, stub=world.stub_file)
+    return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (StubReturn(call="*", code=9), ("NVML has not answered since ", "Driver Not Loaded (code 9)")),
+        (StubReturn(call="*", code=15, gpu=GPU), (f"GPU 0 ({GPU}) has not answered since ", "GPU is lost (code 15)")),
+    ],
+)
+def test_a_driver_or_a_card_that_goes_away(world_v1: Node, fault: StubReturn, says: tuple[str, str]) -> None:
+    """Of the pod that was there, and of one that the daemon has never seen: why nothing is known, and since when."""
+    world_v1.start(world_v1.pod("calm", ("main", "1Gi")), used=256 * MIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(1)
+        world_v1.stub = replace(world_v1.stub, returns=(fault,))
+        world_v1.write()
+        running.wait(lambda d: d.metric("gpu_up", gpu=GPU) == 0)
+        running.wait_passes(2)
+        code, text = ask(world_v1, running.port, "ns/calm")
+        assert code == 0
+        assert all(each in text for each in says)
+        assert text.index(says[0]) < text.index("How much GPU memory pod ns/calm uses is not known now.")
+        code, text = ask(world_v1, running.port, "ns/never-seen")
+        assert code == 1
+        assert all(
+            each in text for each in (*says, "does not see all of its node", "it may be here and use GPU memory")
+        )
+        assert "neither uses GPU memory" not in text
+
+
+def test_a_daemon_whose_first_call_hangs(world_v1: Node) -> None:
+    """It answers, and knows nothing: for how long is said, and that this is no daemon that is away."""
+    world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call="nvmlInitWithFlags", ms=60_000),))
+    world_v1.write()
+    port = free_port()
+    command: list[str | Path] = [
+        COMMAND,
+        "run",
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--node",
+        "n1",
+        "--pods",
+        world_v1.pods_file,
+    ]
+    command += ["--journal", world_v1.journal, "--policy", write_policy(world_v1.root, KILL_AT_ONCE)]
+    with (world_v1.root / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment(world_v1.stub_file), stdout=log, stderr=log)
+    try:
+        text, deadline = "", time.monotonic() + 60
+        while "knows nothing yet" not in text and time.monotonic() < deadline:
+            code, text = ask(world_v1, port, "ns/calm")
+        assert code == 1
+        assert "/api/status knows nothing yet: no pass has finished yet, " in text
+        assert "so nothing is known yet of any pod there, and nobody is killed or evicted" in text
+        top = gpu_watchdog("top", "--once", "--listen", f"127.0.0.1:{port}", stub=world_v1.stub_file)
+        assert (top.returncode, "knows nothing yet: no pass has finished yet" in top.stderr) == (1, True)
+        assert "does not tell whether a watchdog runs" not in top.stderr
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,99 @@
+"""The stages of docs/rollout.md on a real node: a label begins one and ends it, whatever the policy's mode."""
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.rig import Daemon, Node, Tenant
+from tests.rig.record import deeds
+from tests.stub import GIB
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+_PAGE: Final = Path(__file__).parents[2] / "docs" / "rollout.md"
+_STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
+_OUT: Final = {"example.com/gpu-memory": "observe"}
+# The page waits longer, and lets one deed through in ten minutes, also of those that are only observed.
+_FASTER: Final = {
+    'for = "30s"': 'for = "1s"',
+    'for = "2m"': 'for = "2s"',
+    'grace = "30s"': 'grace = "5s"',
+    'node = "1 per 10m"': 'node = "5 per 10m"',
+}
+
+
+def _policy(world: Node) -> Path:
+    """The policy that the page prints, with its waits shortened."""
+    found = re.search(r"^```toml\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    text = found[1]
+    for slow, fast in _FASTER.items():
+        assert slow in text
+        text = text.replace(slow, fast)
+    path = world.root / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _here(world: Node, namespaces: Mapping[str, Mapping[str, str]]) -> AbstractContextManager[Daemon]:
+    file = world.root / "namespaces.json"
+    items = [{"kind": "Namespace", "metadata": {"name": name, "labels": dict(own)}} for name, own in namespaces.items()]
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), encoding="utf-8")
+    world.mark()
+    return run(world, _policy(world), more=("--node-object", world.node_file, "--namespaces", file))
+
+
+def _hog(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
+    tenant = world.start(
+        world.pod(f"hog-{namespace}", ("main", "1Gi"), namespace=namespace), used=4 * GIB, behaviour=behaviour
+    )
+    world.write()
+    return tenant
+
+
+def test_a_label_of_the_node_begins_a_stage(world_v1: Node) -> None:
+    """Enforcing, with the switches real, and nobody is hit before the label; afterwards whoever has not opted out."""
+    hit, spared = _hog(world_v1, "a"), _hog(world_v1, "b")
+    with _here(world_v1, {"a": {}, "b": _OUT}) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill", rule="rest") == 1)
+        running.wait(lambda d: d.metric("would_act_total", action="kill", rule="not-yet") == 1)
+        running.wait_passes(2)
+        assert (running.metric("enforcing"), hit.is_alive, spared.is_alive) == (1, True, True)
+        world_v1.mark(labels=_STAGE)
+        running.wait(lambda _: not hit.is_alive)
+        running.wait_passes(3)
+        assert spared.is_alive
+    assert [(each.namespace, each.result) for each in deeds(world_v1.journal)] == [("a", "done")]
+
+
+def test_its_removal_ends_a_stage_also_in_a_grace(world_v1: Node) -> None:
+    """Back by one stage: no SIGKILL any more for who has got SIGTERM already."""
+    tenant = _hog(world_v1, "a", "stubborn")
+    with _here(world_v1, {"a": {}}) as running:
+        world_v1.mark(labels=_STAGE)
+        running.wait(lambda _: tenant.terms)
+        world_v1.mark()
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted", rule="staged") == 1)
+        running.wait_passes(6)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+
+
+def test_the_switches_can_be_rehearsed_before_the_first_stage(world_v1: Node) -> None:
+    """With this policy the annotation shows in the metrics and in /readyz while every rule that matches observes."""
+    tenant = _hog(world_v1, "a")
+    with _here(world_v1, {"a": {}}) as running:
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        world_v1.mark(annotations={"gpu-memory-watchdog/mode": "observe"})
+        running.wait(lambda d: d.metric("enforcing") == 0)
+        assert running.metric("enforcement_suspended", reason="node_annotation") == 1
+        assert "not enforcing: node_annotation" in running.get("/readyz")[1]
+        world_v1.mark()
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        running.wait_passes(7)
+        assert tenant.is_alive

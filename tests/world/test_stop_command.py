@@ -1,0 +1,109 @@
+"""`stop` and `resume` beside a real daemon: nobody is hit any more from then on, and the daemon is asked about it."""
+
+import subprocess
+
+import pytest
+
+from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig.record import deeds
+from tests.stub import GIB
+from tests.world.policies import write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+STUBBORN = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "8s"'
+SLOW = 'above = "100%"\nfor = "2s"\ndo = "kill"\nscope = "container"\ngrace = "0s"'
+
+
+def call(world: Node, running: Daemon, name: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run `stop` or `resume` for the journal of this node, and let it ask this daemon."""
+    where = ("--journal", world.journal, "--listen", f"127.0.0.1:{running.port}")
+    return gpu_watchdog(name, *where, *more, stub=world.stub_file)
+
+
+def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) -> None:
+    """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs anew."""
+    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, STUBBORN)) as running:
+        running.wait(lambda _: tenant.terms)
+        done = call(world_v1, running, "stop", "--why", "a test")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "The watchdog of node n1 has seen it: nothing is enforced there." in done.stdout
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        assert running.metric("enforcement_suspended", reason="stop_file") == 1
+        assert "not enforcing: stop_file" in running.get("/readyz")[1]
+        running.wait_passes(5)
+        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
+        assert "Stopped already" in call(world_v1, running, "stop").stdout
+        done = call(world_v1, running, "resume")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "by root: a test." in done.stdout
+        assert "The watchdog of node n1 enforces." in done.stdout
+        running.wait(lambda _: not tenant.is_alive)
+    first, second = deeds(world_v1.journal)
+    assert first.began_s < second.began_s
+    assert len(tenant.terms) == 2
+
+
+def test_a_ladder_that_runs_ends_with_it(world_v1: Node) -> None:
+    """Who is above the mark and not yet due is not killed once `stop` has returned, however long it stays there."""
+    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
+        running.wait(lambda d: d.status()["plan"])
+        assert call(world_v1, running, "stop").returncode == 0
+        running.wait_passes(4)
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+
+
+def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> None:
+    """Beside another journal than the daemon's the file is of no use: exit code 1, and the daemon enforces."""
+    world_v1.write()
+    (world_v1.root / "elsewhere").mkdir()
+    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
+        done = call(world_v1, running, "stop", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
+        assert done.returncode == 1
+        assert "Error: the watchdog of node n1 goes on ENFORCING: it keeps its journal elsewhere than in" in done.stderr
+        assert running.metric("enforcing") == 1
+        (world_v1.journal.parent / "stop").touch()
+        running.wait(lambda d: d.metric("enforcing") == 0)
+        done = call(world_v1, running, "resume", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
+        assert (done.returncode, "the watchdog of node n1 sees another one" in done.stderr) == (1, True)
+
+
+def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
+    """Where nothing is enforced anyway the file is there for later, and neither command pretends more."""
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, SLOW, mode="observe")) as running:
+        done = call(world_v1, running, "stop")
+        assert done.returncode == 0
+        assert "The watchdog of node n1 only observes in any case: its policy says so." in done.stdout
+        done = call(world_v1, running, "resume")
+        assert done.returncode == 0
+        assert "The watchdog of node n1 only observes: its policy says so." in done.stdout
+
+
+def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
+    """With a pass every five minutes the switch brings one forward, so that whoever turns it sees that it holds."""
+    world_v1.write()
+    policy = write_policy(world_v1.root, SLOW)
+    policy.write_text(policy.read_text(encoding="utf-8").replace('"1s"', '"5m"', 1), encoding="utf-8")
+    with run(world_v1, policy) as running:
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        assert "The watchdog of node n1 has seen it" in call(world_v1, running, "stop").stdout
+        assert "not enforcing: stop_file" in running.get("/readyz")[1]
+        assert "The watchdog of node n1 enforces." in call(world_v1, running, "resume").stdout
+
+
+def test_resume_says_what_else_keeps_it_from_enforcing(world_v1: Node) -> None:
+    """Whoever takes one switch back reads of the other one."""
+    world_v1.mark(annotations={"gpu-memory-watchdog/mode": "observe"})
+    world_v1.write()
+    more = ("--node-object", world_v1.node_file)
+    with run(world_v1, write_policy(world_v1.root, SLOW), more=more) as running:
+        assert call(world_v1, running, "stop").returncode == 0
+        done = call(world_v1, running, "resume")
+        assert done.returncode == 0
+        assert "does not enforce all the same: the node's annotation gpu-memory-watchdog/mode says so" in done.stdout
