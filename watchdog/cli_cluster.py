@@ -58,11 +58,28 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
     "--resource", metavar="NAME", callback=_resource, help="What to take back, where the policy no longer says so."
 )
 @click.option("--all-nodes", "everywhere", is_flag=True, help="From every node of the cluster, instead of --node.")
-def withdraw(*, policy: Path, node: str, kubeconfig: Path | None, resource: str | None, everywhere: bool) -> None:
+@click.option(
+    "--selector",
+    "selectors",
+    metavar="LABELS",
+    multiple=True,
+    help="With --all-nodes: from those alone whose labels it matches, as for kubectl; may be repeated, any suffices.",
+)
+def withdraw(
+    *,
+    policy: Path,
+    node: str,
+    kubeconfig: Path | None,
+    resource: str | None,
+    everywhere: bool,
+    selectors: tuple[str, ...],
+) -> None:
     """Take back what [capacity] advertised on the node: the entry of its capacity. May be repeated.
 
     Remove [capacity] from the policy first: a daemon that runs with it puts the entry back.
     """
     from watchdog.withdraw import run_withdraw
 
-    sys.exit(run_withdraw(policy, None if everywhere else node, kubeconfig, resource))
+    if selectors and not everywhere:
+        raise click.UsageError("--selector goes with --all-nodes; one node is named with --node")
+    sys.exit(run_withdraw(policy, None if everywhere else node, kubeconfig, resource, selectors))

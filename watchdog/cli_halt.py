@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from watchdog.halt.file import Stop
 
 _stop_file_option = path_option(
-    "--stop-file", None, "The file itself, where it is not `stop` beside the journal of --journal."
+    "--stop-file",
+    None,
+    "The file itself, instead of `stop` beside the journal of --journal, for a watchdog that knows this folder by "
+    "another name: it looks for `stop` beside its own journal, and for no other file.",
 )
 
 
@@ -28,7 +31,8 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
     """Turn enforcement off on this node, at once: nobody is killed or evicted until `resume`.
 
     Makes the file `stop` beside the journal, as the daemon has it, and needs neither a policy nor a daemon. May be
-    repeated. The daemon goes on measuring. Exit code 1: it could not be made, or the daemon does not see it.
+    repeated. The daemon goes on measuring. Exit code 0: it has stopped. Exit code 1: the file could not be made, or the
+    daemon does not see it, or whether it does can't be told (NOT CONFIRMED).
     """
     from watchdog.halt import HaltError, run_stop
 
@@ -46,7 +50,8 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
 def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
     """Let enforcement go on after `stop`: removes the file, and says why nothing is enforced if that is so still.
 
-    All timers begin anew. `gpu-watchdog scan` says beforehand who would be acted on at once.
+    All timers begin anew. `gpu-watchdog scan` says beforehand who would be acted on at once. Exit code 1: the file
+    could not be removed, or the daemon sees another one, or there was no file and no daemon that could be asked.
     """
     from watchdog.halt import HaltError, run_resume
 
@@ -58,10 +63,13 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
 
 def _stop(path: Path | None, journal: Path) -> "Stop":
     from watchdog.enforcement import stop_file
+    from watchdog.export.lock import lock_path
     from watchdog.halt.file import Stop
 
-    found = (path or stop_file(journal)).absolute()
-    return Stop(path=found, is_default=found == stop_file(DEFAULT_JOURNAL))
+    beside = stop_file(journal).absolute()
+    found = (path or beside).absolute()
+    lock = lock_path(journal) if found == beside else None
+    return Stop(path=found, is_default=found == stop_file(DEFAULT_JOURNAL), lock=lock)
 
 
 def _address(url: str | None, listen: str) -> str:

@@ -1,6 +1,8 @@
 """`gpu-watchdog withdraw`: what `[capacity]` advertised is taken back, from one node or from all."""
 
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,13 +33,18 @@ class NoNodeError(WithdrawError):
     """There is no such node."""
 
 
-def run_withdraw(policy: Path, node: str | None, kubeconfig: Path | None, resource: str | None) -> int:
-    """Take back what a node (None: every node) advertises of a resource (None: the policy's); the exit code."""
+def run_withdraw(
+    policy: Path, node: str | None, kubeconfig: Path | None, resource: str | None, selectors: Sequence[str] = ()
+) -> int:
+    """Take back what a node (None: every node) advertises of a resource (None: the policy's); the exit code.
+
+    Every node is every one that any of the label `selectors` matches; without any, all of the cluster.
+    """
     try:
         name, is_kept = _resource(policy, resource)
         with Api(kubeconfig) as api:
             if node is None:
-                _withdraw_everywhere(api, name)
+                _withdraw_everywhere(api, name, selectors)
             else:
                 click.echo(_withdraw(api, _read(api, node), name))
     except (WithdrawError, ApiError) as error:
@@ -65,20 +72,25 @@ def _resource(path: Path, named: str | None) -> tuple[str, bool]:
     return named or kept or "", kept is not None and named in (None, kept)
 
 
-def _withdraw_everywhere(api: Api, resource: str) -> None:
+def _withdraw_everywhere(api: Api, resource: str, selectors: Sequence[str]) -> None:
     """Take it back from node after node, until none has it; one that can't be changed keeps nobody else from it."""
     for number in range(_ROUNDS):
         if number:
             time.sleep(_PAUSE_S)
-        advertising = [node for node in list_nodes(api) if resource in node.capacity]
+        advertising = _advertising(api, resource, selectors)
         if not advertising:
-            click.echo(f"no node advertises {resource}{' any more' if number else ': there is nothing to take back'}")
+            of_these = f" of those that {' or '.join(selectors)} selects" if selectors else ""
+            done = " any more" if number else ": there is nothing to take back"
+            click.echo(f"no node{of_these} advertises {resource}{done}")
+            if selectors:
+                _tell_of_others(api, resource)
             return
         failed = [node.name for node in advertising if not _is_withdrawn(api, node, resource)]
         if failed:
+            again = "".join(f" --selector {shlex.quote(selector)}" for selector in selectors)
             raise WithdrawError(
                 f"{resource} could not be taken back from {len(failed)} of {len(advertising)} nodes: mend what is said "
-                f"above, then, as an administrator: `gpu-watchdog withdraw --all-nodes --resource {resource}`"
+                f"above, then, as an administrator: `gpu-watchdog withdraw --all-nodes --resource {resource}{again}`"
             )
     names = ", ".join(node.name for node in advertising[:3])
     raise WithdrawError(
@@ -87,14 +99,31 @@ def _withdraw_everywhere(api: Api, resource: str) -> None:
     )
 
 
+def _advertising(api: Api, resource: str, selectors: Sequence[str]) -> list[Node]:
+    """The nodes that any of the selectors matches and that advertise it, each once."""
+    found = {node.name: node for selector in selectors or ("",) for node in list_nodes(api, selector=selector)}
+    return [node for node in found.values() if resource in node.capacity]
+
+
+def _tell_of_others(api: Api, resource: str) -> None:
+    """Say so where nodes that were not selected have it: another release's, or some that have lost their label."""
+    others = [node.name for node in _advertising(api, resource, ())]
+    if others:
+        click.echo(
+            f"{len(others)} other nodes advertise {resource} and were not selected, like {', '.join(others[:3])}: if "
+            "nothing that runs there advertises it, take it back with --node NODE",
+            err=True,
+        )
+
+
 def _is_withdrawn(api: Api, node: Node, resource: str) -> bool:
     """Take it back from one of many nodes, and say so or why not."""
     try:
         click.echo(_withdraw(api, node, resource))
     except NoNodeError:
         click.echo(f"node {node.name} has gone meanwhile")
-    except WithdrawError as error:
-        click.echo(str(error), err=True)
+    except (WithdrawError, ApiError) as error:
+        click.echo(f"node {node.name}: {error}" if isinstance(error, ApiError) else str(error), err=True)
         return False
     return True
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -56,13 +56,26 @@ class _At(Endpoints):
 class Installed(Endpoints):
     """A release of the chart: `install` and `uninstall` are what an operator does, the rest looks what came of it."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, namespace: str | None = None) -> None:
-        """`folder` gets the values, the policy and what is the node's; without `namespace` it gets one of its own."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *,
+        namespace: str | None = None,
+        account: str = "gpu-watchdog",
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`folder` gets the values, the policy and what is the node's; without `namespace` it gets one of its own.
+
+        `more` are values beside those that this node needs.
+        """
         self.cluster = cluster
+        self.account = account
+        self._more = dict(more or {})
         self.folder = folder
         self.namespace = namespace or cluster.new_namespace("gpu-watchdog")
         self.driver = folder / "driver"
-        self.state = folder / "state"
+        self.state = folder / "gpu-watchdog"
         library = self.driver / "lib64"
         library.mkdir(parents=True)
         for each in build_or_skip().glob("*.so.1"):
@@ -94,6 +107,8 @@ class Installed(Endpoints):
             "driver": {"hostPath": str(self.driver)},
             "journal": {"path": str(self.state)},
             "env": [{"name": "NVML_STUB_FILE", "value": f"{_DRIVER}/{self.card.file.name}"}],
+            "serviceAccount": {"name": self.account},
+            **self._more,
         }
 
     def install(self, policy: str, *flags: str) -> float:
@@ -123,7 +138,7 @@ class Installed(Endpoints):
 
     def _uninstallation(self) -> tuple[str, ...]:
         hooks = yaml.safe_load_all(self.helm("get", "hooks", RELEASE, "--namespace", self.namespace))
-        self._vouch("gpu-watchdog-withdraw", hooks)
+        self._vouch(f"{self.account}-withdraw", hooks)
         return ("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m")
 
     def remove(self) -> None:
@@ -138,7 +153,7 @@ class Installed(Endpoints):
         `helm --wait` is content with maxUnavailable pods that are not, on one node with none at all.
         """
         made = yaml.safe_load_all(self.helm("get", "manifest", RELEASE, "--namespace", self.namespace))
-        self._vouch("gpu-watchdog", made)
+        self._vouch(self.account, made)
         self.kubectl("rollout", "status", "daemonset/gpu-watchdog", "--timeout=240s", limit_s=260)
 
     def _vouch(self, account: str, manifests: Iterable[Object | None]) -> None:
@@ -162,11 +177,16 @@ class Installed(Endpoints):
         (found,) = self.pods()
         return found
 
-    def ask(self, *arguments: str) -> tuple[int, str, str]:
+    def ask(self, *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
         """Run `gpu-watchdog` in the daemon's pod by kubectl exec: exit code, stdout and stderr."""
+        return self.execute("gpu-watchdog", *arguments, stdin=stdin)
+
+    def execute(self, *command: str, stdin: str | None = None) -> tuple[int, str, str]:
+        """Run a program in the daemon's pod by kubectl exec, with `-i` where it is given something to read."""
         name = self.pod()["metadata"]["name"]
-        given = ("-n", self.namespace, "exec", name, "--", "gpu-watchdog", *arguments)
-        ended = self.cluster.control_plane.kubectl(*given, check=False, limit_s=120)
+        reads = ("-i",) if stdin is not None else ()
+        given = ("-n", self.namespace, "exec", *reads, name, "--", *command)
+        ended = self.cluster.control_plane.kubectl(*given, check=False, limit_s=120, input=stdin)
         return ended.returncode, ended.stdout, ended.stderr
 
     def log(self) -> list[dict[str, Any]]:

@@ -151,11 +151,15 @@ def test_enforce_kills_the_hog_and_nobody_else(enforcing: Installed, tenants: st
     path = f"/apis/events.k8s.io/v1/namespaces/{tenants}/events"
 
     def told() -> list[Object]:
-        items = api.ask("GET", path)["items"]
-        return [each for each in items if each["reason"].startswith("GPUMemory") and each["type"] == "Warning"]
+        items: list[Object] = api.ask("GET", path)["items"]
+        return [each for each in items if each["reason"] == "GPUMemoryKilled"]
 
-    wait_until(lambda: bool(told()), "an Event tells of it")
-    assert {each["regarding"]["uid"] for each in told()} == {found["metadata"]["uid"]}
+    wait_until(lambda: bool(told()), "an Event tells of the kill")
+    for each in told():
+        assert (each["type"], each["action"]) == ("Warning", "Kill")
+        assert each["regarding"]["uid"] == found["metadata"]["uid"]
+        assert each["note"].startswith(f"Pod {tenants}/hog uses 2Gi of GPU memory, 200% of the 1Gi allowed")
+        assert "Killing 1 process of container main: SIGTERM, then SIGKILL after 1s." in each["note"]
     done = {"action": "kill", "rule": "tenants", "result": "done"}
     wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the deed is counted")
     pods.delete("hog", tenants)

@@ -15,7 +15,7 @@ from tests.cluster.api import Object
 from tests.cluster.doctor_rig import EVERY, POLICY, Verb
 from tests.cluster.installed import Installed
 from tests.cluster.installed_fixtures import installed
-from tests.cluster.node import Cluster
+from tests.cluster.node import NODE, Cluster
 from tests.cluster.rights_guard import vouch_for
 from tests.node.support import REPOSITORY
 
@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 _RBAC: Final = "rbac.authorization.k8s.io"
 # The GPU may be idle, and the journal is the daemon's, which runs beside.
 _OF_NO_CONCERN: Final = {"process_numbers", "policy_warnings"}
+_SHARES: Final = "nvidia.com/gpu.replicas"
 # A profile that allows everything but pidfds; the kubelet looks for it below its own folder.
 _PROFILE: Final = "no-pidfd.json"
 _NO_PIDFD: Final = {
@@ -102,6 +103,9 @@ TAKEN: Final[Mapping[str, tuple[Change, set[str]]]] = {
     "`NODE_NAME`": (without_variable("NODE_NAME"), {"node_name", "own_pod"}),
     "the driver's mount": (without_mount("driver"), {"nvml_library"}),
     "the journal's mount": (without_mount("state"), {"journal_folder"}),
+    "the policy's mount": (without_mount("policy"), {"policy_mount"}),
+    "the mount of `/tmp`": (without_mount("tmp"), {"temporary_folder"}),
+    "an emptyDir for the journal": (with_volume("state", {"emptyDir": {}}), {"journal_disk"}),
     "writing to the journal's mount": (read_only_journal, {"journal_folder", "journal_file"}),
     "the policy in its mount (a ConfigMap without `policy.toml`)": (
         with_volume("policy", {"emptyDir": {}}),
@@ -139,6 +143,8 @@ def said(
     with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
         made.install(POLICY)
         made.wait_enforcing()
+        # The image's own policy reads it, which is in force where the mount of the other one is missing.
+        cluster.kubectl("label", "--overwrite", "node", NODE, f"{_SHARES}=1")
         profile = cluster.namespaces.path(f"/var/lib/kubelet/seccomp/{_PROFILE}")
         profile.parent.mkdir(exist_ok=True)
         profile.write_text(json.dumps(_NO_PIDFD), encoding="utf-8")
@@ -151,6 +157,7 @@ def said(
             give_all_but(made, name, verb)
             names[right_name(verb)] = start(made, name, template, as_account(name))
         yield {row: finished(made, name) for row, name in names.items()}
+        cluster.kubectl("label", "node", NODE, f"{_SHARES}-")
         for name in names.values():
             cluster.kubectl("delete", "clusterrole,clusterrolebinding", "--ignore-not-found", name)
 

@@ -93,7 +93,8 @@ def test_a_withdrawal_that_fails_is_told_and_can_be_made_up_for(watchdog: Instal
     print(f"\n{said.stderr}")
     assert said.returncode == 1
     assert f"taking {MEMORY} back from node {NODE}: the API server answered 403" in said.stderr
-    assert f"as an administrator: `gpu-watchdog withdraw --all-nodes --resource {MEMORY}`\n" in said.stderr
+    remedy = f"`gpu-watchdog withdraw --all-nodes --resource {MEMORY} --selector nvidia.com/gpu.present=true`"
+    assert f"as an administrator: {remedy}\n" in said.stderr
     assert f"job {_ACCOUNT} failed" in said.stderr
     assert watchdog.helm("list", "--all", "--namespace", watchdog.namespace, "--short").split() == []
     wait_until(lambda: not of_the_release(cluster), lambda: f"only the hook's are left: {of_the_release(cluster)}")

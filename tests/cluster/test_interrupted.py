@@ -1,5 +1,6 @@
 """Tests that are interrupted leave no process, mount, cgroup, namespace or folder behind, or the next run ends it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -42,6 +43,7 @@ class Run:
                 command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         self.pid: int = self._told()["pid"]
+        self._pytest = psutil.Process(self.pid)
 
     def wait_ready(self) -> str:
         """Wait until all of it runs; the name of its node's cgroup."""
@@ -71,7 +73,9 @@ class Run:
         return [each for each in self.temporary.glob("pytest-of-*/pytest-*") if not each.is_symlink()]
 
     def kill(self) -> None:
-        """Where the test has failed."""
+        """End what still runs, where the test has failed."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._pytest.kill()
         self._warden.kill()
         self._warden.communicate()
 

@@ -16,7 +16,7 @@ from tests.deploy.test_chart import POLICIES
 pytestmark = pytest.mark.slow
 
 _OPTIONS: Final = (
-    *("namespace.create", "networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig"),
+    *("networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig"),
     *("prometheus.podMonitor.create", "prometheus.rules.create", "grafana.dashboard.create"),
 )
 _OTHERS: Final = (

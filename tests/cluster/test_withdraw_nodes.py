@@ -3,13 +3,16 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.cluster.accounts import Account, account
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.deploy.chart import CHART
 from tests.node.support import wait_until
@@ -21,6 +24,7 @@ from watchdog.kube.api.client import USER_AGENT, Api
 
 RESOURCE: Final = "example.com/left"
 COUNT: Final = 6
+POOL: Final = "tests.invalid/pool"
 _PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -49,7 +53,10 @@ def _rules(template: str) -> Iterator[str]:
 @pytest.fixture
 def nodes(pods: Pods) -> list[str]:
     """Nodes that advertise it, and other things beside."""
-    return [pods.node(capacity={RESOURCE: str(40 + number), "cpu": "8"}) for number in range(COUNT)]
+    return [
+        pods.node(labels={POOL: "ab"[number % 2]}, capacity={RESOURCE: str(40 + number), "cpu": "8"})
+        for number in range(COUNT)
+    ]
 
 
 @pytest.fixture
@@ -111,6 +118,39 @@ def test_one_that_can_not_be_changed_keeps_no_other_from_it(
     told = said.stderr.splitlines()[-1]
     assert told.startswith(f"{RESOURCE} could not be taken back from 1 of {COUNT} nodes: mend what is said above")
     assert told.endswith(f"`gpu-watchdog withdraw --all-nodes --resource {RESOURCE}`")
+
+
+def test_one_that_no_answer_comes_for_keeps_no_other_from_it(
+    control_plane: ControlPlane, nodes: list[str], cleaner: Account, tmp_path: Path
+) -> None:
+    """Where the connection breaks at one node, those after it are done all the same, and the exit code says it."""
+    with ApiProxy(control_plane.api, tmp_path) as proxy:
+        proxy.cut(when=writes(f"/{nodes[1]}/status"), times=None)
+        given = ("--all-nodes", "--resource", RESOURCE, "--kubeconfig", str(cleaner.through(proxy)))
+        said = subprocess.run([COMMAND, "withdraw", *given], capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 1
+    assert [f"node {name} advertises {RESOURCE} no more" in said.stdout for name in nodes] == [
+        name != nodes[1] for name in nodes
+    ]
+    assert said.stderr.startswith(f"node {nodes[1]}: ")
+    assert f"{RESOURCE} could not be taken back from 1 of {COUNT} nodes" in said.stderr.splitlines()[-1]
+    # The request was carried out, and its answer lost: once more, and there is nothing left to do.
+    assert (advertising(control_plane, nodes), withdraw(cleaner).returncode) == ([], 0)
+
+
+def test_only_what_is_selected(control_plane: ControlPlane, nodes: list[str], cleaner: Account) -> None:
+    """Nodes of another release keep theirs, and that they have it is said; any of several selectors suffices."""
+    # In the words that the chart makes of nodeSelector and of each operator of an affinity.
+    one, other = f"{POOL}=a", f"{POOL} in (a,c),{POOL} notin (b),kubernetes.io/hostname,!tests.invalid/absent"
+    said = withdraw(cleaner, "--selector", one, "--selector", other)
+    assert said.returncode == 0
+    assert advertising(control_plane, nodes) == nodes[1::2]
+    selected = f"no node of those that {one} or {other} selects"
+    assert said.stdout.splitlines()[-1] == f"{selected} advertises {RESOURCE} any more"
+    assert said.stderr.startswith(f"{COUNT // 2} other nodes advertise {RESOURCE} and were not selected, like ")
+    odd = withdraw(cleaner, "--selector", "pool in")
+    assert (odd.returncode, "listing the nodes: the API server answered 400" in odd.stderr) == (1, True)
+    assert advertising(control_plane, nodes) == nodes[1::2]
 
 
 def _refuses(node: str) -> list[Any]:

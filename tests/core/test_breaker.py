@@ -186,3 +186,24 @@ def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
     assert place.ledger.brakes.opened is None
     place.see(1, pods)
     assert place.ledger.begun_anew().brakes.opened is not None
+
+
+def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
+    """Owners of whom only would-be deeds are told neither open the breaker of those who are acted on, nor are in it."""
+    trial = replace(rule(step()), name="trial", mode="observe", match=Match(namespaces=("trial",)))
+    place = Town(under(ALL, trial, rule(step())))
+    crowd = [replace(resident(f"p{number}", f"w{number}"), namespace="trial") for number in range(4)]
+    one = resident("a", "a")
+    assert place.live(0, [*crowd, one]) == ["a"]
+    assert (place.ledger.brakes.opened, place.ledger.trial.opened is not None) == (None, True)
+
+
+def test_the_hold_goes_on_while_it_is_stopped() -> None:
+    """Who stops it and goes on after the hold finds one owner let through, not all of them, and no second hold."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
+    assert place.live(0, pods) == []
+    place.ledger = place.ledger.begun_anew()
+    assert len(place.live(50, pods)) == 0
+    place.ledger = place.ledger.begun_anew()
+    assert len(place.live(101, pods)) == 1

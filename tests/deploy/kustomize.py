@@ -2,7 +2,8 @@
 
 `python -m tests.deploy.kustomize` writes it anew, with helm. An overlay has the policy, what its rights add, and what
 they change; a component has what a platform's values change. That they come to the same objects as the chart with that
-policy and those values is for the tests to compare.
+policy and those values is for the tests to compare. The Namespace is of this folder alone: helm keeps a release in its
+namespace, which is there before the release is.
 """
 
 import re
@@ -19,7 +20,27 @@ from tests.deploy.rights import POLICY, ROOT
 
 KUSTOMIZE: Final = ROOT / "deploy" / "kustomize"
 PLATFORMS: Final = {path.stem: path for path in sorted((CHART / "platforms").glob("*.yaml"))}
+# What the chart makes when it is asked to, each a component: its name and the value that asks.
+OPTIONS: Final[Mapping[str, str]] = {
+    "dashboard": "grafana.dashboard.create",
+    "network-policy": "networkPolicy.create",
+    "openshift": "openshift.scc",
+    "pod-monitor": "prometheus.podMonitor.create",
+    "prometheus-rules": "prometheus.rules.create",
+}
 NAMESPACE: Final = "gpu-memory-watchdog"
+_NAMESPACE: Final = f"""\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    app.kubernetes.io/name: gpu-memory-watchdog
+    # hostPID and a hostPath volume are beyond the Pod Security levels "baseline" and "restricted".
+    pod-security.kubernetes.io/enforce: privileged
+    pod-security.kubernetes.io/audit: privileged
+    pod-security.kubernetes.io/warn: privileged
+"""
 _BASE: Final = "base"
 _CAPACITY: Final = """
 # ---- What nodes advertise, so that the scheduler counts it: docs/capacity.md -----------------------------------------
@@ -63,16 +84,20 @@ def rendered(policy: str, *flags: str) -> dict[str, Object]:
         "--no-hooks",
         "--set-file=policy=/dev/stdin",
     ]
-    said = subprocess.run(
-        [*command, "--set=namespace.create=true", *flags], input=policy, check=True, capture_output=True, text=True
-    )
+    said = subprocess.run([*command, *flags], input=policy, check=True, capture_output=True, text=True)
     return {each.key: each for each in _objects(said.stdout)}
+
+
+def whole(policy: str, *flags: str) -> dict[str, Object]:
+    """What Kustomize has in all: the chart's objects, and their namespace. Raises CalledProcessError."""
+    namespace = {each.key: each for each in _objects(_NAMESPACE)}
+    return namespace | rendered(policy, *flags)
 
 
 def files() -> dict[str, str]:
     """The text of each file below deploy/kustomize, by its path there."""
     found = policies()
-    base = rendered(found["observe"])
+    base = whole(found["observe"])
     texts = {f"{_BASE}/{key}.yaml": each.text for key, each in base.items() if key != _POLICY_KEY}
     texts[f"{_BASE}/policy.toml"] = found["observe"]
     names = sorted(name.partition("/")[2] for name in texts if name.endswith(".yaml"))
@@ -80,8 +105,13 @@ def files() -> dict[str, str]:
     for overlay, policy in found.items():
         texts |= {f"overlays/{overlay}/{name}": text for name, text in _overlay(overlay, policy, base).items()}
     for platform, values in PLATFORMS.items():
-        now = rendered(found["observe"], f"--values={values}")
-        texts |= {f"platforms/{platform}/{name}": text for name, text in _component(platform, now, base).items()}
+        now = whole(found["observe"], f"--values={values}")
+        head = f"# Written from deploy/chart/platforms/{platform}.yaml, which says why.\n"
+        texts |= {f"platforms/{platform}/{name}": text for name, text in _component(head, now, base).items()}
+    for option, value in OPTIONS.items():
+        now = whole(found["observe"], f"--set={value}=true")
+        head = f"# Written from deploy/chart with {value}=true.\n"
+        texts |= {f"options/{option}/{name}": text for name, text in _component(head, now, base).items()}
     return texts
 
 
@@ -91,7 +121,7 @@ _POLICY_KEY: Final = "configmap-gpu-watchdog-policy"
 def _overlay(name: str, policy: str, base: Mapping[str, Object]) -> dict[str, str]:
     if name == "observe":
         return {"kustomization.yaml": _kustomization(resources=["../../base"])}
-    now = rendered(policy)
+    now = whole(policy)
     assert base.keys() <= now.keys()
     more = {f"{key}.yaml": each.text for key, each in now.items() if key not in base}
     other = {
@@ -103,14 +133,15 @@ def _overlay(name: str, policy: str, base: Mapping[str, Object]) -> dict[str, st
     return {"kustomization.yaml": kustomization, "policy.toml": policy, **more, **other}
 
 
-def _component(platform: str, now: Mapping[str, Object], base: Mapping[str, Object]) -> dict[str, str]:
-    """What a platform's values add, and how they change the DaemonSet: nothing else may differ."""
+def _component(head: str, now: Mapping[str, Object], base: Mapping[str, Object]) -> dict[str, str]:
+    """What some values add, and how they change the DaemonSet's pods: nothing else may differ."""
     more = {f"{key}.yaml": each.text for key, each in now.items() if key not in base}
     key = "daemonset-gpu-watchdog"
     assert all(each.content == now[other].content for other, each in base.items() if other != key)
-    (before, after) = (each[key].content["spec"]["template"]["spec"] for each in (base, now))
-    changes = [*_changes("/spec/template/spec", before, after, but="containers")]
-    (inside_before, inside_after) = (each["containers"][0] for each in (before, after))
+    (before, after) = (each[key].content["spec"]["template"] for each in (base, now))
+    changes = [*_changes("/spec/template/metadata", before["metadata"], after["metadata"])]
+    changes += _changes("/spec/template/spec", before["spec"], after["spec"], but="containers")
+    (inside_before, inside_after) = (each["spec"]["containers"][0] for each in (before, after))
     changes += _changes("/spec/template/spec/containers/0", inside_before, inside_after)
     content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
     if more:
@@ -119,7 +150,6 @@ def _component(platform: str, now: Mapping[str, Object], base: Mapping[str, Obje
     if changes:
         content["patches"] = [{"path": "daemonset.yaml", "target": {"kind": "DaemonSet", "name": "gpu-watchdog"}}]
         texts["daemonset.yaml"] = yaml.safe_dump(changes, sort_keys=False)
-    head = f"# Written from deploy/chart/platforms/{platform}.yaml, which says why.\n"
     return {"kustomization.yaml": head + yaml.safe_dump(content, sort_keys=False), **texts, **more}
 
 

@@ -11,6 +11,7 @@ import yaml
 from tests.cluster.programs import NoProgramsError, helm, programs
 from tests.deploy import chart, kustomize
 from tests.deploy.rights import POLICY, ROOT
+from tests.deploy.test_refused import refused
 from tests.node.support import cannot_run
 from watchdog import __version__
 from watchdog.config.load import load_policy
@@ -41,14 +42,6 @@ def _programs() -> None:
         helm()
     except NoProgramsError as error:
         cannot_run(str(error))
-
-
-def refused(*flags: str, policy: str = "") -> str:
-    """What helm says to values that it does not take."""
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        kustomize.rendered(policy, *flags)
-    said: str = caught.value.stderr
-    return said
 
 
 def rights(objects: Mapping[str, kustomize.Object]) -> dict[str, Any]:
@@ -90,7 +83,7 @@ def test_kustomize_and_helm_come_to_the_same(overlay: str) -> None:
         [str(programs() / "kubectl"), "kustomize", str(folder)], check=True, capture_output=True, text=True
     )
     found = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(built.stdout)}
-    expected = {key: each.content for key, each in kustomize.rendered(kustomize.policies()[overlay]).items()}
+    expected = {key: each.content for key, each in kustomize.whole(kustomize.policies()[overlay]).items()}
     assert found == expected
 
 
@@ -115,67 +108,18 @@ def test_the_chart_is_of_this_version_and_ships_the_policy_that_observes() -> No
     assert container["image"] == f"gpu-memory-watchdog:{__version__}"
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--set=securty=minimal"], "'securty' not allowed"),
-        (["--set=security=none"], "at '/security': value must be one of"),
-        (["--set=driver.mig=perhaps"], "at '/driver/mig': got string, want boolean"),
-        (["--set=image.digest=abc"], "at '/image/digest'"),
-        (["--set=journal.path=relative"], "at '/journal/path'"),
-        (["--set=tolerations[0].operater=Exists"], "'operater' not allowed"),
-        (["--set=maxUnavailable=some"], "at '/maxUnavailable'"),
-        (["--set=resources.limit.memory=1Gi"], "'limit' not allowed"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name(flags: list[str], named: str) -> None:
-    """Nothing is passed over: a misspelt key and a value of the wrong kind are told with their place."""
-    assert named in refused(*flags)
-
-
-def test_a_policy_that_is_no_toml_is_refused() -> None:
-    """It would end the daemon at its start; helm says so, with the line."""
-    assert "policy: this is not TOML: toml: line 2" in refused(policy="mode = 'observe'\nx = =\n")
-
-
-def test_enforcing_needs_a_journal_that_stays() -> None:
-    """An emptyDir dies with the pod, and the brakes would forget: refused for a policy that enforces, and only then."""
-    said = refused("--set=journal.type=emptyDir", policy='mode = "enforce"\n')
-    assert 'the brakes of a policy with mode = "enforce" would forget' in said
-    volumes = kustomize.rendered("", "--set=journal.type=emptyDir")["daemonset-gpu-watchdog"].content["spec"][
-        "template"
-    ]
-    assert {"name": "state", "emptyDir": {}} in volumes["spec"]["volumes"]
-
-
-def test_monitoring_is_what_the_files_of_deploy_say() -> None:
-    """The PodMonitor, the rules and the dashboard are those that are tested; labels of the operator come on top."""
-    podmonitor, rules, dashboard = "prometheus.podMonitor", "prometheus.rules", "grafana.dashboard"
-    flags = [f"--set={each}.create=true" for each in (podmonitor, rules, dashboard)]
-    labels = [f"--set={each}.labels.release=kps" for each in (podmonitor, rules)]
-    found = kustomize.rendered("", *flags, *labels, f"--set={podmonitor}.interval=30s")
-    deploy = ROOT / "deploy"
-    for name, key in (("podmonitor", "podmonitor-gpu-watchdog"), ("prometheusrule", "prometheusrule-gpu-watchdog")):
-        expected = yaml.safe_load((deploy / "prometheus" / f"{name}.yaml").read_text(encoding="utf-8"))
-        expected["metadata"]["labels"]["release"] = "kps"
-        if name == "podmonitor":
-            expected["spec"]["podMetricsEndpoints"][0]["interval"] = "30s"
-        assert found[key].content == expected
-    board = found["configmap-gpu-watchdog-dashboard"].content
-    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
-    name = "gpu-memory-watchdog.json"
-    assert board["data"] == {name: (deploy / "grafana" / name).read_text(encoding="utf-8")}
-
-
-def test_runbooks_are_where_the_operator_publishes_them() -> None:
-    """One value puts an address before every runbook_url."""
-    said = kustomize.rendered("", "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r/")
-    groups = said["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
-    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-    assert len(alerts) > 10
-    assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
-        f"https://wiki.test/r/{rule['alert']}.md" for rule in alerts
-    }
+def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
+    """Hence what docs/capacity.md and docs/upgrade.md say: neither the pod's right nor the hook is there any more."""
+    command = [str(helm()), "template", "r", str(chart.CHART), "--set-file=policy=/dev/stdin"]
+    counts = {}
+    for name in ("observe", "capacity"):
+        given = kustomize.policies()[name]
+        said = subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
+        counts[name] = (said.count("nodes/status"), said.count("helm.sh/hook: post-delete"))
+    assert counts["observe"] == (0, 0)
+    assert min(counts["capacity"]) > 0
+    for page, words in (("capacity", "**The third is not for Helm:**"), ("upgrade", "drops `[capacity]`")):
+        assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -200,9 +144,21 @@ def test_security(flags: list[str], added: set[str] | None) -> None:
     assert "privileged" not in context
     assert context["allowPrivilegeEscalation"] is False
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    # The runtime's default profile lets signals through to processes under that same profile alone.
+    assert context["appArmorProfile"] == {"type": "Unconfined"}
     assert (context["capabilities"]["drop"], set(context["capabilities"]["add"])) == (["ALL"], added)
     # The NVIDIA runtime panics at this variable without SYS_ADMIN.
     assert ("NVIDIA_MIG_MONITOR_DEVICES" in names) is ("SYS_ADMIN" in added)
+
+
+@pytest.mark.parametrize("security", ["minimal", "privileged"])
+def test_a_label_of_selinux(security: str) -> None:
+    """Asked for, it is the container's; nothing else can be set under its name, and without it there is none."""
+    for flags, expected in ((["--set=seLinuxOptions.type=spc_t"], {"type": "spc_t"}), ([], None)):
+        found = kustomize.rendered("", f"--set=security={security}", *flags)["daemonset-gpu-watchdog"].content
+        context = found["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+        assert context.get("seLinuxOptions") == expected
+    assert "'typ' not allowed" in refused("--set=seLinuxOptions.typ=spc_t")
 
 
 def test_the_driver_from_a_folder_of_the_node() -> None:

@@ -74,7 +74,7 @@ def _notes(program: Path, folder: Path, policy: str, *flags: str) -> str:
         ('mode = "observe"\n', (), ("The policy has no rule",), ("Rules:",)),
         (_RULE, ("--set=security=privileged",), (", privileged.", "The pods are privileged"), ("dies with",)),
         (_RULE, ("--set=journal.type=emptyDir",), ("The journal dies with each pod",), ("enforce.",)),
-        (_RULE, ("--set=namespace.create=true",), ("Mode: observe",), ("kubectl label namespace",)),
+        (_RULE, (), ("Mode: observe", "kubectl label namespace gpus pod-security"), ("enforce.",)),
     ],
 )
 def test_the_notes_say_what_was_installed(

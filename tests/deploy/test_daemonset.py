@@ -57,6 +57,7 @@ def test_it_has_the_rights_it_needs_and_no_others() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"], "add": ["KILL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
+        "appArmorProfile": {"type": "Unconfined"},
     }
     assert [each["hostPath"]["path"] for each in _SPEC["volumes"] if "hostPath" in each] == ["/var/lib/gpu-watchdog"]
 

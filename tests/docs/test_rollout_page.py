@@ -21,6 +21,8 @@ from watchdog.kube.access.rights import Piece, rights_of
 _DOCS: Final = Path(__file__).parents[2] / "docs"
 _QUERIES: Final = re.compile(r"^ *```promql\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _TABLES: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINES: Final = re.MULTILINE | re.DOTALL
+SHIPPED: Final = _DOCS.parent / "config" / "policy.toml"
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
 # They tell nobody to run a shell in the pod: the image has none.
@@ -60,6 +62,21 @@ def test_the_stages_differ_in_nothing_but_acting() -> None:
     # Nothing is due in the second in which a node is labelled.
     assert all(step.for_s > 0 for rule in under.rules for step in rule.steps)
     assert Piece.NAMESPACES in {each.piece for each in rights_of(under)}
+
+
+def test_the_stages_leave_what_is_declared_and_protected() -> None:
+    """What the page has one replace takes no declaration, protection or contact away from the policy that ships."""
+    page = (_DOCS / "rollout.md").read_text(encoding="utf-8")
+    (stages, *_) = _TABLES.findall(page)
+    assert not re.findall(r"^\[+(?:declaration|allowance|protect|events|journal|safety|capacity)", stages, re.MULTILINE)
+    shipped = SHIPPED.read_text(encoding="utf-8")
+    kept = re.sub(r"^\[\[rule.*?(?=^\[protect)|^\[brakes\].*?(?=^# \[pressure)|^mode .*?$", "", shipped, flags=_LINES)
+    (mode, rest) = stages.split("\n", 1)
+    before, after = parse_policy(shipped, "shipped"), parse_policy(f"{mode}\n{kept}\n{rest}", "rollout.md")
+    assert (after.declarations, after.protect, after.contact) == (before.declarations, before.protect, before.contact)
+    assert (after.mode, [each.name for each in after.rules]) == ("enforce", ["not-yet", "staged", "rest"])
+    found = "".join(re.findall(r"\*\*Replace only.*?\n\n", page, re.DOTALL))
+    assert all(f"`{each}`" in found for each in ("[[declaration]]", "[protect]", "contact", "[[rule]]", "[brakes]"))
 
 
 @pytest.mark.parametrize("label", ["4", "10"])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.doctor.api_rows import API, GOOD_API, within
 from tests.doctor.build import GOOD, READING, gap, read, spoilt
+from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.config.problems import Problem
@@ -112,6 +113,10 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
         ("read", read(gpus=(gpu(0, parent="GPU-9"),), parents=(MigParent(uuid="GPU-9", index=0, name="A100"),))),
         ("empty", read(parents=(MigParent(uuid="GPU-9", index=0, name="A100"),))),
         ("fails", read(gaps=(gap(GapReason.MIG),))),
+        (
+            "no_device",
+            spoilt("driver", reading=replace(READING, gaps=(gap(GapReason.MIG),)), has_capability_devices=False),
+        ),
     ),
     "process_lists": (("answer", GOOD), ("fails", read(gaps=(gap(GapReason.PROCESSES),)))),
     "process_entries": (
@@ -257,6 +262,7 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("remote", spoilt("journal", file_system="nfs4")),
         ("remote", spoilt("journal", file_system="fuse.sshfs")),
         ("fleeting", spoilt("journal", file_system="overlay")),
+        ("of_pod", spoilt("journal", is_empty_dir=True)),
     ),
     "journal_space": (
         ("enough", GOOD),
@@ -289,7 +295,7 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("unusable", spoilt("listen", state="unusable", problem="can't listen on X: no such address: choose another")),
     ),
 }
-TABLES: Final = (DRIVER, SYSTEM, POLICY, JOURNAL, API, SWITCHES)
+TABLES: Final = (DRIVER, SYSTEM, CONTAINER, POLICY, JOURNAL, API, SWITCHES)
 ROWS: Final = [(name, case, facts) for table in TABLES for name, rows in table.items() for case, facts in rows]
 
 

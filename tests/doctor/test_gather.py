@@ -10,10 +10,12 @@ import pytest
 from tests.rig.command import free_port
 from tests.worlds import at
 from watchdog.doctor.check_journal import check_journal
+from watchdog.doctor.container import look_at_container
 from watchdog.doctor.endpoint import look_at_listen
 from watchdog.doctor.finding import State
 from watchdog.doctor.journal_content import look_at_content
-from watchdog.doctor.journal_place import file_system_of, look_at_journal, make_problem, mount_lines, write_problem
+from watchdog.doctor.journal_place import look_at_journal, make_problem, write_problem
+from watchdog.doctor.mounts import mount_lines, mount_of
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal_file import JournalFile
@@ -21,6 +23,7 @@ from watchdog.export.metrics import Metrics
 from watchdog.glance import read_once
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import SONAME, find_library
+from watchdog.node.virtual import has_capability_devices
 
 MOUNTS = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
@@ -46,8 +49,41 @@ MOUNTS = [
 )
 def test_the_file_system_of_a_path(path: str, kind: str) -> None:
     """The innermost mount counts, of several at one place the last, and names are compared whole."""
-    assert file_system_of(Path(path), MOUNTS) == kind
-    assert file_system_of(Path(path), []) == ""
+    mount = mount_of(Path(path), MOUNTS)
+    assert mount is not None
+    assert mount.kind == kind
+    assert mount_of(Path(path), []) is None
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("/var/lib/kubelet/pods/9d1f/volumes/kubernetes.io~empty-dir/state", True),
+        ("/pods/9d1f/volumes/kubernetes.io~empty-dir/tmp", True),
+        ("/pods/9d1f/volumes/kubernetes.io~configmap/policy", False),
+        ("/var/lib/gpu-watchdog", False),
+        ("/", False),
+    ],
+)
+def test_an_empty_dir_is_known_by_its_place_on_the_node(root: str, *, expected: bool) -> None:
+    """In the container it looks like any disk; the kubelet's folder, which is its root there, gives it away."""
+    lines = [*MOUNTS, f"40 22 254:0 {root} /srv/state rw - ext4 /dev/vda rw"]
+    mount = mount_of(Path("/srv/state/journal.db"), lines)
+    assert mount is not None
+    assert (mount.point, mount.is_empty_dir) == ("/srv/state", expected)
+
+
+def test_the_policy_of_the_image_is_known_by_its_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A policy on the container's root is the image's own; below a mount, or where no mount is told, it is not."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    policy = tmp_path / "policy.toml"
+    root = "22 1 254:0 / / rw - overlay overlay rw"
+    mounted = f"40 22 254:0 /pods/u/volumes/kubernetes.io~configmap/policy {tmp_path} ro - ext4 /dev/vda rw"
+    for lines, expected in (([root], False), ([root, mounted], True), ([], True)):
+        found = look_at_container(policy, lines)
+        assert (found.in_pod, found.has_policy_mount) == (True, expected)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert not look_at_container(policy, [root]).in_pod
 
 
 def test_where_a_library_lies(tmp_path: Path) -> None:
@@ -60,6 +96,16 @@ def test_where_a_library_lies(tmp_path: Path) -> None:
     for folder in (operator, gke):
         (folder / SONAME).touch()
     assert list(find_library(tmp_path)) == [str(operator), str(gke)]
+
+
+def test_where_the_devices_of_mig_are(tmp_path: Path) -> None:
+    """Neither a folder that is missing nor an empty one has any; one device suffices."""
+    assert not has_capability_devices(tmp_path)
+    folder = tmp_path / "dev/nvidia-caps"
+    folder.mkdir(parents=True)
+    assert not has_capability_devices(tmp_path)
+    (folder / "nvidia-cap2").touch()
+    assert has_capability_devices(tmp_path)
 
 
 class _Stuck:
@@ -123,7 +169,8 @@ def test_looking_leaves_nothing(tmp_path: Path) -> None:
 def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> None:
     """Permission bits let root write in /proc and /sys; that no file can be made there is known all the same."""
     kind = "proc" if folder.startswith("/proc") else "sysfs"
-    if file_system_of(Path(folder), mount_lines()) != kind:
+    mount = mount_of(Path(folder), mount_lines())
+    if mount is None or mount.kind != kind:
         pytest.skip(f"{folder} is not on {kind}")
     found = look_at_journal(Path(folder) / "journal.db")
     (finding,) = [each for each in check_journal(found, 2**28) if each.name == "journal_folder"]

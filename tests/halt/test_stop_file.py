@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.node.support import need_root
 from tests.rig.command import COMMAND, free_port
 from watchdog.cli import main
+from watchdog.export.lock import NodeLock
 from watchdog.halt.file import Stop
 
 
@@ -23,14 +24,15 @@ def call(*arguments: str | Path) -> Result:
 def test_stop_makes_the_file_and_resume_removes_it(tmp_path: Path) -> None:
     """Beside the journal, as the daemon looks for it; who made it, when and why can be read in it and is told."""
     journal, stop = tmp_path / "journal.db", tmp_path / "stop"
-    done = call("stop", "--journal", journal, "--why", "false alarms;\nask\x1b[2J Kim")
+    with watchdog(journal):
+        done = call("stop", "--journal", journal, "--why", "false alarms;\nask\x1b[2J Kim")
     assert done.exit_code == 0, done.output
     assert stop.read_text(encoding="utf-8").endswith(": false alarms; ask\\x1b[2J Kim\n")
     assert "no SIGKILL follows" in done.stdout
     assert f"To enforce again: gpu-watchdog resume --stop-file {stop}" in done.stdout
     assert "`/readyz` has the line `not enforcing: stop_file`" in done.stdout
-    assert "can't be told from here: the daemon does not answer at http://127.0.0.1:" in done.stdout
-    assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog stop" in done.stdout
+    assert done.stdout.startswith(f"Stopped: a watchdog keeps its journal in {tmp_path}, by the lock there, and looks ")
+    assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog top --once" in done.stdout
     done = call("resume", "--journal", journal)
     assert (done.exit_code, stop.exists()) == (0, False)
     assert f"{stop} is gone. It was there since 20" in done.stdout
@@ -38,32 +40,75 @@ def test_stop_makes_the_file_and_resume_removes_it(tmp_path: Path) -> None:
     assert "All timers begin anew." in done.stdout
 
 
+@pytest.mark.parametrize("where", ["elsewhere/stop", "other"])
+def test_a_file_that_no_watchdog_looks_for_is_not_called_a_stop(tmp_path: Path, where: str) -> None:
+    """Nobody is told to be safe by a file of which it is not known that it is looked for: it is made, and that is 1."""
+    journal, file = tmp_path / "journal.db", tmp_path / where
+    file.parent.mkdir(exist_ok=True)
+    with watchdog(journal):
+        done = call("stop", "--journal", journal, "--stop-file", file)
+    assert (done.exit_code, done.stdout, file.exists()) == (1, "", True)
+    assert done.stderr.startswith(
+        f"Error: File made; NOT CONFIRMED: {file} is there, a watchdog looks for `stop` beside"
+    )
+    assert "can't be told from here: the daemon does not answer at http://127.0.0.1:" in done.stderr
+    assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog stop" in done.stderr
+    assert "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite" in done.stderr
+    assert f"To take the file away: gpu-watchdog resume --stop-file {file}" in done.stderr
+    done = call("stop", "--stop-file", file)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: File there already since 20")
+    assert call("resume", "--stop-file", file).exit_code == 0
+
+
+def test_a_lock_that_nobody_holds_confirms_nothing(tmp_path: Path) -> None:
+    """Where a watchdog was once, and none is now, nothing is confirmed."""
+    journal = tmp_path / "journal.db"
+    with watchdog(journal):
+        pass
+    done = call("stop", "--journal", journal)
+    assert (done.exit_code, "NOT CONFIRMED" in done.stderr) == (1, True)
+
+
 def test_both_may_be_repeated(tmp_path: Path) -> None:
     """A second stop leaves the first one's reason, a second resume finds nothing to do; neither is a failure."""
-    stop = tmp_path / "stop"
-    assert call("stop", "--stop-file", stop, "--why", "first").exit_code == 0
-    before = stop.stat()
-    done = call("stop", "--stop-file", stop, "--why", "second")
-    assert (done.exit_code, stop.stat().st_mtime_ns) == (0, before.st_mtime_ns)
-    assert f"Stopped already: {stop} has been there since 20" in done.stdout
-    assert ": first. Nothing was changed." in done.stdout
-    for exit_code in (0, 0):
-        assert call("resume", "--stop-file", stop).exit_code == exit_code
-    assert f"There was no {stop}" in call("resume", "--stop-file", stop).stdout
+    journal, stop = tmp_path / "journal.db", tmp_path / "stop"
+    with watchdog(journal):
+        assert call("stop", "--journal", journal, "--why", "first").exit_code == 0
+        before = stop.stat()
+        done = call("stop", "--journal", journal, "--why", "second")
+        assert (done.exit_code, stop.stat().st_mtime_ns) == (0, before.st_mtime_ns)
+        assert done.stdout.startswith("Stopped: ")
+        assert "\nFile there already since 20" in done.stdout
+        assert f": first: {stop}. Nothing was changed." in done.stdout
+        for exit_code in (0, 0):
+            assert call("resume", "--journal", journal).exit_code == exit_code
+        assert f"There was no {stop}" in call("resume", "--journal", journal).stdout
+
+
+def test_a_resume_of_nothing_is_no_success(tmp_path: Path) -> None:
+    """Nothing was there and nobody can be asked: the file that stops the watchdog may lie elsewhere."""
+    done = call("resume", "--journal", tmp_path / "journal.db")
+    assert done.exit_code == 1
+    assert f"There was no {tmp_path / 'stop'}" in done.stdout
+    assert done.stderr.startswith(
+        "Error: NOT CONFIRMED: nothing was changed, and whether a watchdog looks for it can't "
+    )
+    assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog resume" in done.stderr
 
 
 def test_a_file_made_by_touch_counts_too(tmp_path: Path) -> None:
     """What nobody has written anything into, a dangling link and a folder are there; a folder is removed by hand."""
     stop = tmp_path / "stop"
     stop.touch()
-    assert "Stopped already" in call("stop", "--stop-file", stop).stdout
+    assert "File there already" in call("stop", "--stop-file", stop).stderr
     assert call("resume", "--stop-file", stop).exit_code == 0
     stop.symlink_to(tmp_path / "nowhere")
-    assert "Stopped already" in call("stop", "--stop-file", stop).stdout
+    assert "File there already" in call("stop", "--stop-file", stop).stderr
     assert call("resume", "--stop-file", stop).exit_code == 0
     assert not (tmp_path / "nowhere").exists()
     stop.mkdir()
-    assert "Stopped already" in call("stop", "--stop-file", stop).stdout
+    assert "File there already" in call("stop", "--stop-file", stop).stderr
     done = call("resume", "--stop-file", stop)
     assert (done.exit_code, f"STILL STOPPED: {stop} is a folder" in done.stderr) == (1, True)
 
@@ -72,7 +117,8 @@ def test_no_policy_is_needed(tmp_path: Path) -> None:
     """A policy that is broken, or none, keeps nobody from stopping: it is not even read."""
     broken = {"GPU_WATCHDOG_POLICY": str(tmp_path / "broken.toml"), "GPU_WATCHDOG_JOURNAL": str(tmp_path / "j.db")}
     (tmp_path / "broken.toml").write_text("][", encoding="utf-8")
-    done = CliRunner().invoke(main, ["stop", "--listen", f"127.0.0.1:{free_port()}"], env=broken)
+    with watchdog(tmp_path / "j.db"):
+        done = CliRunner().invoke(main, ["stop", "--listen", f"127.0.0.1:{free_port()}"], env=broken)
     assert (done.exit_code, (tmp_path / "stop").exists()) == (0, True)
 
 
@@ -81,12 +127,23 @@ def test_no_folder(tmp_path: Path) -> None:
     done = call("stop", "--journal", tmp_path / "none" / "journal.db")
     assert done.exit_code == 1
     assert f"NOT STOPPED: there is no folder {tmp_path / 'none'}, so no watchdog keeps its journal there" in done.stderr
-    assert "kubectl annotate node NODE gpu-memory-watchdog/mode=observe" in done.stderr
+    assert "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite" in done.stderr
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     done = call("stop", "--stop-file", tmp_path / "file" / "stop")
     assert (done.exit_code, "a file stands where a folder should be" in done.stderr) == (1, True)
-    assert call("resume", "--stop-file", tmp_path / "file" / "stop").exit_code == 0
+    assert "NOT CONFIRMED" in call("resume", "--stop-file", tmp_path / "file" / "stop").stderr
+
+
+@contextmanager
+def watchdog(journal: Path) -> Iterator[None]:
+    """While this lasts somebody holds the lock as a daemon with this journal does."""
+    lock = NodeLock(journal)
+    assert lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -124,7 +181,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     script = (
         f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && "
-        f"! {COMMAND} resume --stop-file {tmp_path}/stop && {COMMAND} stop --stop-file {tmp_path}/stop && "
+        f"! {COMMAND} resume --stop-file {tmp_path}/stop && ! {COMMAND} stop --stop-file {tmp_path}/stop && "
         f"! {COMMAND} stop --stop-file {tmp_path}/other"
     )
     command = ["unshare", "--mount", "sh", "-c", script]
@@ -134,7 +191,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
         cannot_run("no mount namespace can be made here")
     assert done.returncode == 0, done.stderr
-    assert "Stopped already" in done.stdout
+    assert "File there already" in done.stderr
     assert done.stderr.count("it is read-only: mount it writable, or run `kubectl -n gpu-memory-watchdog exec POD") == 2
 
 

@@ -83,6 +83,31 @@ def test_nothing_is_in_it_but_what_is_locked(root: Path) -> None:
     assert found == {**expected, "gpu-memory-watchdog": __version__}
 
 
+def test_nothing_is_put_on_the_base_but_the_environment_and_the_policy(builder: Builder, root: Path) -> None:
+    """Of the whole root: no pip, no compiler and no tool is added anywhere; what the base has is the base's."""
+    with builder.root("localhost/base:without-shell") as base:
+        before = _contents(base)
+    added = {name for name, known in _contents(root).items() if before.get(name) != known}
+    environment = {name for name in added if name.is_relative_to(_HOME)}
+    assert environment
+    assert added - environment == {Path("etc/gpu-watchdog/policy.toml")}
+    programs = {name.name for name in environment if name.parent == _HOME / "bin"}
+    assert "gpu-watchdog" in programs
+    assert not [each for each in programs if re.match(r"pip|gcc|cc$|g\+\+|c\+\+|ld$|as$|make$|(ba|da)?sh$", each)]
+    assert not [name for name in environment if name.name in {"pip", "ensurepip", "setuptools", "wheel"}]
+
+
+def _contents(root: Path) -> dict[Path, tuple[str, int, int]]:
+    """Every file and link below a root: what tells that it is another one, without the time it was written at."""
+    found = {}
+    for path in root.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            kept = path.lstat()
+            target = str(path.readlink()) if path.is_symlink() else ""
+            found[path.relative_to(root)] = (target, kept.st_mode, kept.st_size)
+    return found
+
+
 def test_it_is_small(root: Path) -> None:
     """docs/image.md states what the environment takes; it must not grow unseen (the whole client would be 126 MiB)."""
     taken = sum(path.lstat().st_size for path in (root / _HOME).rglob("*") if not path.is_dir())

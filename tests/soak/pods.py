@@ -96,8 +96,9 @@ def delete(world: World) -> None:
     if world.dice.random() < 0.3:
         world.cluster.remove(tenant.uid)
         for task in world.kernel.living():
-            if task.pod == tenant.uid:  # nothing gives its lies away any more: see docs/safety.md
-                task.claim = true_claim(task.pod, task.container)
+            # Nothing gives its lies away any more (docs/safety.md), and the daemon may have read them already.
+            if task.pod == tenant.uid and task.claim != true_claim(task.pod, task.container):
+                world.kernel.die(task)
         world.say(f"pod went by force: {tenant.uid}")
         return
     _vanish(world, tenant)

@@ -34,7 +34,7 @@ SOONEST: Final = {
     "one out of reach and the others are signalled": ("fault/10", 7),
     "a mark of force below what is allowed": ("fault/2", 997),
     "the wrong container": ("fault/2", 50),
-    "a single process that gave enough back and is killed": ("fault/25", 1026),
+    "a single process that gave enough back and is killed": ("fault/45", 470),
     "unknown bytes that are lost": ("fault/0", 71),
     "one deed under way that holds up all others": ("fault/1", 516),
 }

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig.command import free_port
 from tests.rig.record import deeds
 from tests.stub import GIB
 from tests.world.policies import write_policy
@@ -30,13 +31,15 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
         running.wait(lambda _: tenant.terms)
         done = call(world_v1, running, "stop", "--why", "a test")
         assert (done.returncode, done.stderr) == (0, "")
-        assert "The watchdog of node n1 has seen it: nothing is enforced there." in done.stdout
+        assert done.stdout.startswith(
+            f"Stopped: the watchdog of node n1 has seen {world_v1.journal.parent / 'stop'}: nothing"
+        )
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert running.metric("enforcement_suspended", reason="stop_file") == 1
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         running.wait_passes(5)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert "Stopped already" in call(world_v1, running, "stop").stdout
+        assert "File there already since 20" in call(world_v1, running, "stop").stdout
         done = call(world_v1, running, "resume")
         assert (done.returncode, done.stderr) == (0, "")
         assert "by root: a test." in done.stdout
@@ -65,7 +68,10 @@ def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> Non
     with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
         done = call(world_v1, running, "stop", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
         assert done.returncode == 1
-        assert "Error: the watchdog of node n1 goes on ENFORCING: it keeps its journal elsewhere than in" in done.stderr
+        said = (
+            "Error: File made; NOT STOPPED: the watchdog of node n1 goes on ENFORCING: it keeps its journal elsewhere"
+        )
+        assert (done.stdout, done.stderr.startswith(said)) == ("", True)
         assert running.metric("enforcing") == 1
         (world_v1.journal.parent / "stop").touch()
         running.wait(lambda d: d.metric("enforcing") == 0)
@@ -79,7 +85,13 @@ def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
     with run(world_v1, write_policy(world_v1.root, SLOW, mode="observe")) as running:
         done = call(world_v1, running, "stop")
         assert done.returncode == 0
-        assert "The watchdog of node n1 only observes in any case: its policy says so." in done.stdout
+        assert done.stdout.startswith(
+            "File made: the watchdog of node n1 only observes in any case: its policy says so."
+        )
+        assert f"It looks for {world_v1.journal.parent / 'stop'}." in done.stdout
+        other = world_v1.root / "stop"
+        done = call(world_v1, running, "stop", "--stop-file", str(other))
+        assert (done.returncode, f"Whether it looks for {other} can't be told then." in done.stdout) == (0, True)
         done = call(world_v1, running, "resume")
         assert done.returncode == 0
         assert "The watchdog of node n1 only observes: its policy says so." in done.stdout
@@ -92,7 +104,7 @@ def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> 
     policy.write_text(policy.read_text(encoding="utf-8").replace('"1s"', '"5m"', 1), encoding="utf-8")
     with run(world_v1, policy) as running:
         running.wait(lambda d: d.metric("enforcing") == 1)
-        assert "The watchdog of node n1 has seen it" in call(world_v1, running, "stop").stdout
+        assert "Stopped: the watchdog of node n1 has seen " in call(world_v1, running, "stop").stdout
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         assert "The watchdog of node n1 enforces." in call(world_v1, running, "resume").stdout
 
@@ -107,3 +119,23 @@ def test_resume_says_what_else_keeps_it_from_enforcing(world_v1: Node) -> None:
         done = call(world_v1, running, "resume")
         assert done.returncode == 0
         assert "does not enforce all the same: the node's annotation gpu-memory-watchdog/mode says so" in done.stdout
+
+
+def test_a_daemon_that_cannot_be_asked_is_known_by_its_lock(world_v1: Node) -> None:
+    """From the host of a DaemonSet the port is not reached: the folder is. A folder of nobody confirms nothing."""
+    world_v1.write()
+    (world_v1.root / "elsewhere").mkdir()
+    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        where = ("--listen", f"127.0.0.1:{free_port()}", "--journal")
+        done = gpu_watchdog("stop", *where, world_v1.root / "elsewhere" / "journal.db", stub=world_v1.stub_file)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: File made; NOT CONFIRMED: ")
+        running.wait_passes(2)
+        assert running.metric("enforcing") == 1
+        done = gpu_watchdog("stop", *where, world_v1.journal, stub=world_v1.stub_file)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(
+            f"Stopped: a watchdog keeps its journal in {world_v1.journal.parent}, by the lock"
+        )
+        running.wait(lambda d: d.metric("enforcing") == 0)

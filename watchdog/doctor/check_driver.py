@@ -57,7 +57,7 @@ def _cards(facts: DriverFacts) -> Iterable[Finding]:
     names = sorted({gpu.name or "without a name" for gpu in reading.gpus})
     yield topic.GPUS.say("found", count=len(reading.gpus), names=", ".join(names) or "none that answers")
     yield from _up(facts)
-    yield from _of_gaps(facts, topic.MIG, (GapReason.MIG,))
+    yield from _of_gaps(facts, topic.MIG, (GapReason.MIG,), "fails" if facts.has_capability_devices else "no_device")
     if reading.parents and not any(gap.reason is GapReason.MIG for gap in reading.gaps):
         instances = [gpu for gpu in reading.gpus if gpu.parent is not None]
         if instances:
@@ -86,9 +86,11 @@ def _up(facts: DriverFacts) -> Iterable[Finding]:
         yield topic.UP.say("up")
 
 
-def _of_gaps(facts: DriverFacts, where: Topic, reasons: tuple[GapReason, ...]) -> Iterable[Finding]:
+def _of_gaps(
+    facts: DriverFacts, where: Topic, reasons: tuple[GapReason, ...], case: str = "fails"
+) -> Iterable[Finding]:
     for gap in _first_of_each([gap for gap in facts.reading.gaps if gap.reason in reasons]):
-        yield where.say("fails", gpu=gap.what, **_split(gap))
+        yield where.say(case, gpu=gap.what, **_split(gap))
 
 
 def _entries(facts: DriverFacts) -> Iterable[Finding]:

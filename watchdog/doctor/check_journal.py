@@ -43,6 +43,8 @@ def _disk(facts: JournalFacts) -> Finding:
     kind = facts.file_system
     is_remote = kind in _REMOTE or kind.startswith("fuse.")
     case = "remote" if is_remote else "fleeting" if kind in _FLEETING else "local" if kind else "unknown"
+    if facts.is_empty_dir:
+        case = "of_pod"
     return topic.DISK.say(case, folder=facts.path.parent, kind=kind)
 
 

@@ -7,6 +7,7 @@ from watchdog.core.policy import Policy
 from watchdog.doctor import (
     topics_api,
     topics_cluster,
+    topics_container,
     topics_driver,
     topics_journal,
     topics_policy,
@@ -16,6 +17,7 @@ from watchdog.doctor import (
 )
 from watchdog.doctor.check_api import check_api, check_node_name
 from watchdog.doctor.check_cluster import check_capacity, check_namespaces, check_node_object
+from watchdog.doctor.check_container import check_container
 from watchdog.doctor.check_driver import check_driver
 from watchdog.doctor.check_journal import check_journal, check_listen
 from watchdog.doctor.check_pods import check_pods
@@ -29,6 +31,7 @@ from watchdog.doctor.finding import Diagnosis, Finding, State, Topic
 TOPICS: Final[tuple[Topic, ...]] = (
     *topics_driver.TOPICS,
     *topics_system.TOPICS,
+    *topics_container.TOPICS,
     *topics_policy.TOPICS,
     *topics_api.CONNECTION,
     *topics_rights.TOPICS,
@@ -50,6 +53,7 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     yield from check_system(facts.system)
     known = policy or DEFAULTS
     yield from check_processes(facts.processes, known.safety, facts.system.descriptors)
+    yield from check_container(facts.container, facts.policy.path)
     yield from check_policy(facts.policy)
     yield from check_running(facts.policy, facts.listen)
     yield from check_api(facts.api)

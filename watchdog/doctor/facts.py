@@ -11,7 +11,9 @@ from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
 from watchdog.doctor.api_facts import ApiFacts
+from watchdog.doctor.container import ContainerFacts
 from watchdog.enforcement import Footing
+from watchdog.export.lock import LockState
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import Library
 
@@ -24,6 +26,7 @@ class DriverFacts:
 
     `maintenance` is why neither was asked for, where the node's GPUs are under maintenance. `windows` says by what it
     can be told that the driver is that of Windows (empty: it is not), `vgpus` are the UUIDs of virtual GPUs.
+    `has_capability_devices` says that some of MIG's are in /dev/nvidia-caps.
     """
 
     library: Library | None
@@ -32,6 +35,7 @@ class DriverFacts:
     maintenance: str | None = None
     windows: str = ""
     vgpus: tuple[str, ...] = ()
+    has_capability_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,6 @@ class ClusterFacts:
 
 
 JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged", "folder", "unreadable", "unknown"]
-LockState = Literal["free", "held", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ class JournalFacts:
     folder_exists: bool
     folder_problem: str = ""
     file_system: str = ""
+    is_empty_dir: bool = False
     free: int | None = None
     size: int = 0
     kind: JournalKind = "absent"
@@ -153,4 +157,5 @@ class Facts:
     cluster: ClusterFacts
     journal: JournalFacts
     listen: ListenFacts
+    container: ContainerFacts = field(default_factory=ContainerFacts)
     api: ApiFacts | None = None

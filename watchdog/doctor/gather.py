@@ -15,17 +15,19 @@ from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
 from watchdog.core.switches import maintenance_of
 from watchdog.doctor.api_facts import ApiFacts
+from watchdog.doctor.container import look_at_container
 from watchdog.doctor.endpoint import look_at_listen
 from watchdog.doctor.facts import DEFAULTS, ClusterFacts, DriverFacts, Facts, PolicyFacts, ProcessFacts, SystemFacts
 from watchdog.doctor.gather_api import ApiLook, Feeds
 from watchdog.doctor.journal_place import look_at_journal
+from watchdog.doctor.mounts import mount_lines
 from watchdog.glance import read_once
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_library import Library, look_at_library
 from watchdog.node.pidfd import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
-from watchdog.node.virtual import find_vgpus, windows_sign
+from watchdog.node.virtual import find_vgpus, has_capability_devices, windows_sign
 from watchdog.options import Options
 from watchdog.sources import namespace_source, node_source, pod_source
 from watchdog.start import open_processes
@@ -51,6 +53,7 @@ def gather(options: Options, patience_s: float) -> Facts:
         system=_system(now),
         processes=_processes(options, driver.reading, cluster, now),
         policy=policy,
+        container=look_at_container(options.policy, mount_lines()),
         cluster=cluster,
         api=api,
         journal=look_at_journal(options.journal),
@@ -94,6 +97,7 @@ def _driver(patience_s: float, maintenance: str | None) -> DriverFacts:
         maintenance=maintenance,
         windows=windows_sign(),
         vgpus=witness.vgpus,
+        has_capability_devices=has_capability_devices(),
     )
 
 

@@ -1,18 +1,15 @@
 """Looking at the journal's place without leaving anything there."""
 
 import contextlib
-import fcntl
 import os
 import tempfile
 from pathlib import Path
-from typing import Final
 
-from watchdog.doctor.facts import JournalFacts, LockState
+from watchdog.doctor.facts import JournalFacts
 from watchdog.doctor.journal_content import look_at_content
+from watchdog.doctor.mounts import mount_lines, mount_of
 from watchdog.enforcement import stop_file
-from watchdog.export.lock import NodeLock
-
-_MOUNTS: Final = Path("/proc/self/mountinfo")
+from watchdog.export.lock import NodeLock, look_at_lock
 
 
 def look_at_journal(path: Path) -> JournalFacts:
@@ -20,17 +17,18 @@ def look_at_journal(path: Path) -> JournalFacts:
     folder = path.parent
     place = nearest_folder(folder)
     exists = place == folder
-    file_system = file_system_of(place, mount_lines())
+    mount = mount_of(place, mount_lines())
     problem = write_problem(place) if exists else make_problem(place)
     kind, detail = look_at_content(path)
     lock = NodeLock(path)
-    state, lock_detail = _lock_state(lock.path)
+    state, lock_detail = look_at_lock(lock.path)
     stopped, stop_problem = _is_there(stop_file(path))
     return JournalFacts(
         path=path,
         folder_exists=exists,
         folder_problem=problem,
-        file_system=file_system,
+        file_system="" if mount is None else mount.kind,
+        is_empty_dir=mount is not None and mount.is_empty_dir,
         free=_free(place),
         size=_size(path),
         kind=kind,
@@ -88,33 +86,6 @@ def make_problem(above: Path) -> str:
     return ""
 
 
-def file_system_of(path: Path, mounts: list[str]) -> str:
-    """The kind of file system that a path is on, from the lines of /proc/self/mountinfo; empty where it is not told.
-
-    Of several mounts at one place the last lies on top.
-    """
-    found, length = "", -1
-    real = os.path.realpath(path)
-    for line in mounts:
-        before, separator, after = line.partition(" - ")
-        fields = before.split(" ")
-        if not separator or len(fields) < 5:
-            continue
-        point = fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-        inside = point in ("/", real) or real.startswith(f"{point}/")
-        if inside and len(point) >= length:
-            found, length = after.split(" ")[0], len(point)
-    return found
-
-
-def mount_lines() -> list[str]:
-    """The lines of this process's mountinfo; none where it can't be read."""
-    try:
-        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-
-
 def _free(folder: Path) -> int | None:
     try:
         status = os.statvfs(folder)
@@ -129,22 +100,3 @@ def _size(path: Path) -> int:
         with contextlib.suppress(OSError):
             size += path.with_name(path.name + suffix).lstat().st_size
     return size
-
-
-def _lock_state(path: Path) -> tuple[LockState, str]:
-    """Whether somebody holds the lock. Asked for as a reader and given back at once: a daemon tries again by itself."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return "free", ""
-    except OSError as error:
-        return "unreadable", error.strerror or str(error)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "held", ""
-    except OSError as error:
-        return "unreadable", error.strerror or str(error)
-    finally:
-        os.close(descriptor)
-    return "free", ""

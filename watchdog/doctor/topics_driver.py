@@ -87,6 +87,12 @@ MIG: Final = Topic(
             "{gpu} can't be read: {said}",
             "run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together; {remedy}",
         ),
+        "no_device": missing(
+            "{gpu} can't be read: {said}. There is no device in /dev/nvidia-caps, by which instances are looked at",
+            "in a container: NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together (driver.mig=true), with "
+            "NVIDIA's runtime in legacy mode or of version 1.20.1 on (1.18 to 1.20.0 in their default mode jit-cdi put "
+            "none there); otherwise a privileged container",
+        ),
     },
 )
 LISTS: Final = Topic(

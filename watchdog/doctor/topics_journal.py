@@ -35,6 +35,11 @@ DISK: Final = Topic(
         "remote": missing(
             "{folder} is on a file system of the network ({kind})", "put the journal on a local disk with --journal"
         ),
+        "of_pod": missing(
+            "{folder} is an emptyDir: it goes with the pod, and a new pod's brakes know of nothing that was done",
+            "mount a folder of the host there (hostPath; in the chart journal.type: hostPath, and no other place in "
+            "GPU_WATCHDOG_JOURNAL)",
+        ),
         "fleeting": warning(
             "{folder} is in memory or in the container's own layer ({kind}): the journal and the lock are gone with it",
             "mount a folder of the host there (hostPath)",

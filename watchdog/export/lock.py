@@ -3,6 +3,36 @@
 import fcntl
 import os
 from pathlib import Path
+from typing import Literal
+
+LockState = Literal["free", "held", "unreadable"]
+
+
+def lock_path(journal: Path) -> Path:
+    """The lock of whoever keeps this journal."""
+    return journal.with_name(journal.name + ".lock")
+
+
+def look_at_lock(path: Path) -> tuple[LockState, str]:
+    """Whether somebody holds the lock, and why that can't be told.
+
+    Asked for as a reader and given back at once: a daemon tries again by itself.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return "free", ""
+    except OSError as error:
+        return "unreadable", error.strerror or str(error)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held", ""
+    except OSError as error:
+        return "unreadable", error.strerror or str(error)
+    finally:
+        os.close(descriptor)
+    return "free", ""
 
 
 class NodeLock:
@@ -12,7 +42,7 @@ class NodeLock:
     """
 
     def __init__(self, journal: Path) -> None:
-        self.path = journal.with_name(journal.name + ".lock")
+        self.path = lock_path(journal)
         self.problem = ""
         self._descriptor: int | None = None
 

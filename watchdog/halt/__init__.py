@@ -8,9 +8,9 @@ from watchdog.called import called
 from watchdog.core.errors import WatchdogError
 from watchdog.export.phrases import inert
 from watchdog.halt.file import Stop, StopError
-from watchdog.halt.seen import Answer, confirm
+from watchdog.halt.seen import Seen, confirm
 
-_BY_API: Final = "kubectl annotate node NODE gpu-memory-watchdog/mode=observe"
+_BY_API: Final = "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
 
 
 class HaltError(WatchdogError):
@@ -23,13 +23,26 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
         is_new = stop.put(why)
     except StopError as error:
         raise HaltError(f"NOT STOPPED: {error}. The API does the same without this file: {_BY_API}") from error
-    if is_new:
-        click.echo(f"Stopped: {stop.path} is there now. While it is, nobody on this node is killed, evicted or warned.")
-    else:
-        click.echo(f"Stopped already: {stop.path} has been there{_said(stop.note())}. Nothing was changed.")
-    answer = confirm(url, stop.path, stopped=True)
-    click.echo(_TOLD.format(resume=f"{called()} resume{_option(stop)}"))
-    _conclude(answer)
+    answer = confirm(url, stop, stopped=True)
+    made = "File made" if is_new else f"File there already{_said(stop.note())}"
+    back = f"{called()} resume{_option(stop)}"
+    # Whether anybody is spared by it comes first: who stops it in a hurry reads no further.
+    match answer.seen:
+        case Seen.YES:
+            click.echo(f"Stopped: {answer.text}")
+            if not is_new:
+                click.echo(f"{made}: {stop.path}. Nothing was changed.")
+        case Seen.IDLE:
+            click.echo(f"{made}: {answer.text}")
+        case Seen.NO:
+            raise HaltError(f"{made}; NOT STOPPED: {answer.text} To take the file away: {back}")
+        case Seen.UNKNOWN:
+            raise HaltError(
+                f"{made}; NOT CONFIRMED: {stop.path} is there, a watchdog looks for `stop` beside its own journal "
+                f"alone, and {answer.text} The API does the same without this file: {_BY_API}. To take the file away: "
+                f"{back}"
+            )
+    click.echo(_TOLD.format(resume=back))
 
 
 def run_resume(stop: Stop, url: str) -> None:
@@ -44,7 +57,12 @@ def run_resume(stop: Stop, url: str) -> None:
         click.echo("All timers begin anew. A step whose `for` is 0s has none: it is due at the first reading.")
     else:
         click.echo(f"There was no {stop.path}: it is not this file that keeps a watchdog from enforcing.")
-    _conclude(confirm(url, stop.path, stopped=False))
+    answer = confirm(url, stop, stopped=False)
+    if answer.seen is Seen.NO:
+        raise HaltError(f"STILL STOPPED: {answer.text}")
+    if answer.seen is Seen.UNKNOWN and not was_there:
+        raise HaltError(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
+    click.echo(f"{answer.text[:1].upper()}{answer.text[1:]}")
 
 
 _TOLD = """
@@ -57,12 +75,6 @@ To see it: `/readyz` has the line `not enforcing: stop_file`, `top` says so at i
   and gpu_watchdog_enforcement_suspended{{reason="stop_file"}} is 1.
 To enforce again: {resume}
 """
-
-
-def _conclude(answer: Answer) -> None:
-    if not answer.is_well:
-        raise HaltError(answer.text)
-    click.echo(answer.text)
 
 
 def _said(note: str) -> str:

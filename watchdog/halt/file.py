@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.core.errors import WatchdogError
+from watchdog.export.lock import look_at_lock
 from watchdog.export.phrases import date_time, inert
 from watchdog.unreached import inside
 
 _LONGEST: Final = 1000  # characters of a reason
 _MOST_READ: Final = 4096  # bytes
+_NAME_JOURNAL: Final = "name the journal with --journal, as the watchdog has it"
 _REMEDIES: Final = {
     errno.EROFS: f"it is read-only: mount it writable, or run `{inside('stop')}`",
     errno.EACCES: "this account may not change it: run this as root",
     errno.EPERM: "this account may not change it, or the folder is immutable (`lsattr`): run this as root",
     errno.ENOSPC: "its disk is full: free some space",
     errno.EDQUOT: "the quota of its disk is used up: free some space",
-    errno.ENOTDIR: "a file stands where a folder should be: name the journal with --journal",
-    errno.ENAMETOOLONG: "the name is too long: name the journal with --journal",
+    errno.ENOTDIR: f"a file stands where a folder should be: {_NAME_JOURNAL}",
+    errno.ENAMETOOLONG: f"the name is too long: {_NAME_JOURNAL}",
 }
 
 
@@ -32,10 +34,14 @@ class StopError(WatchdogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A stop file. `is_default`: it is where a daemon looks that was given no journal of its own."""
+    """A stop file. `is_default`: it is where a daemon looks that was given no journal of its own.
+
+    `lock` is held by a daemon that looks for this very file; None: which daemon that would be is not known.
+    """
 
     path: Path
     is_default: bool
+    lock: Path | None = None
 
     def put(self, why: str) -> bool:
         """Make the file; False where something of that name was there already. StopError."""
@@ -72,6 +78,10 @@ class Stop:
         self._keep()
         return True
 
+    def is_looked_for(self) -> bool:
+        """Whether a daemon keeps the journal beside which this file lies, so that it looks for the file."""
+        return self.lock is not None and look_at_lock(self.lock)[0] == "held"
+
     def note(self) -> str:
         """When the file was made, by whom and why, as far as it says so; empty where it is not there."""
         try:
@@ -104,7 +114,7 @@ class Stop:
                 f"there is no folder {folder}, so no watchdog keeps its journal there: name that with --journal, or "
                 f"run `{inside('stop')}`"
             )
-        remedy = _REMEDIES.get(error.errno or 0, "name the file with --stop-file")
+        remedy = _REMEDIES.get(error.errno or 0, _NAME_JOURNAL)
         return f"{self.path}: {error.strerror or error}: {remedy}"
 
 

@@ -22,6 +22,15 @@ def windows_sign(root: Path = Path("/")) -> str:
     return "there is a /dev/dxg" if (root / "dev/dxg").exists() else ""
 
 
+def has_capability_devices(root: Path = Path("/")) -> bool:
+    """Whether any device of MIG's capabilities is there: the right to see all instances is that to open one of them.
+
+    They are `/dev/nvidia-caps/nvidia-capN` (MIG User Guide, "Device Nodes and Capabilities"), and a container has those
+    alone that its runtime puts there.
+    """
+    return any((root / "dev/nvidia-caps").glob("nvidia-cap*"))
+
+
 def is_vgpu(handle: object) -> bool:
     """Whether a card is a vGPU in a virtual machine, as far as the driver says; a whole one passed through is not."""
     try:

@@ -62,7 +62,7 @@ def _print_document(url: str) -> None:
 
 
 def _print_once(wish: Wish) -> None:
-    answer = ask_view(wish.url)
+    answer = ask_view(wish.url, "--once")
     if answer.view is None:
         raise click.ClickException(answer.problem)
     click.echo(once(answer.view, wish.choice, prepare(sys.stdout)), nl=False)

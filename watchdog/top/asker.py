@@ -24,12 +24,12 @@ class Answer:
     at_s: float
 
 
-def ask_view(url: str) -> Answer:
-    """Ask once, and wait for it: some seconds at the most."""
+def ask_view(url: str, *options: str) -> Answer:
+    """Ask once, and wait for it: some seconds at the most. `options` of `top` go into what is advised."""
     try:
         view, problem = read_view(ask_status(url)), ""
     except AskError as error:
-        view, problem = None, unreached(error, "top")
+        view, problem = None, unreached(error, "top", *options)
     except StatusError as error:
         view, problem = None, f"what answers is no gpu-watchdog of this kind: {error}"
     return Answer(view=view, problem=problem, at_s=time.monotonic())

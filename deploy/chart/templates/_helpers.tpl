@@ -10,8 +10,15 @@ app.kubernetes.io/name: gpu-memory-watchdog
 {{- define "watchdog.policy" -}}
 {{- $policy := fromToml (include "watchdog.policyText" .) -}}
 {{- with $policy.Error }}{{ fail (printf "policy: this is not TOML: %s" .) }}{{ end -}}
-{{- if and (eq ($policy.mode | default "observe") "enforce") (ne .Values.journal.type "hostPath") -}}
+{{- if eq ($policy.mode | default "observe") "enforce" -}}
+{{- if ne .Values.journal.type "hostPath" -}}
 {{- fail "journal.type: emptyDir dies with the pod, and the brakes of a policy with mode = \"enforce\" would forget; use hostPath" -}}
+{{- end -}}
+{{- range .Values.env -}}
+{{- if and (eq .name "GPU_WATCHDOG_JOURNAL") (not (hasPrefix "/var/lib/gpu-watchdog/" (clean (.value | default "")))) -}}
+{{- fail "env: GPU_WATCHDOG_JOURNAL is not below /var/lib/gpu-watchdog, where the journal's volume is: it would die with the pod, and the brakes of a policy with mode = \"enforce\" would forget" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{ toJson $policy }}
 {{- end }}
@@ -43,6 +50,23 @@ app.kubernetes.io/name: gpu-memory-watchdog
 {{- if regexMatch "^[a-z0-9-]+$" . }}{{ $spared = append $spared . }}{{ end -}}
 {{- end -}}
 {{- $spared | uniq | sortAlpha | join "', '" }}
+{{- end }}
+
+{{- /* The affinity, with excludeNodeLabels in each of its terms, of which any one suffices. */ -}}
+{{- define "watchdog.affinity" -}}
+{{- $affinity := deepCopy .Values.affinity -}}
+{{- with .Values.excludeNodeLabels -}}
+{{- $without := list -}}
+{{- range $key, $value := . }}{{ $without = append $without (dict "key" $key "operator" "NotIn" "values" (list $value)) }}{{ end -}}
+{{- $node := dig "nodeAffinity" (dict) $affinity -}}
+{{- $terms := list -}}
+{{- range dig "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list (dict)) $node -}}
+{{- $terms = append $terms (set . "matchExpressions" (concat (.matchExpressions | default list) $without)) -}}
+{{- end -}}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- $_ := set $affinity "nodeAffinity" $node -}}
+{{- end -}}
+{{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end }}
 
 {{- define "watchdog.image" -}}

@@ -19,8 +19,9 @@ OPEN = told(
     "Node n1: most owners are over their GPU memory at once, and force is held back",
     "On node n1 so many owners were to be killed or evicted at once that the breaker opened: more likely a mistake in "
     "the policy or a wrong reading than an offence of all of them. Nobody is acted on for now; after its hold one "
-    "owner is, each time the hold has passed. Whoever is really over keeps the memory. To have it stopped before that: "
-    "kubectl annotate node n1 gpu-memory-watchdog/mode=observe - who is over, by how much and by which declaration: "
+    "owner is, each time the hold has passed. Whoever is really over keeps the memory. If it looks like a mistake, or "
+    "can't be told before the hold is over, stop it; then it can wait until morning: kubectl annotate node n1 "
+    "gpu-memory-watchdog/mode=observe --overwrite - who is over, by how much and by which declaration: "
     f"{EXEC}gpu-watchdog scan - until when the hold lasts: {EXEC}gpu-watchdog top --once",
 )
 OBSERVED = told(
@@ -67,6 +68,19 @@ def breaker_open_while_observing(world: World) -> None:
     world.expect("GPUMemoryBreakerOpen", "waits")
     _crowd(world, daemon, 2.5, 4, enforcing=False)
     world.expect("GPUMemoryBreakerOpen", "fires", ({**NODE, "severity": "warning"}, OBSERVED))
+
+
+@scenario("GPUMemoryBreakerOpen")
+def breaker_open_on_trial(world: World) -> None:
+    """A rollout in stages: the daemon enforces, and the rule of these pods observes. Nobody is hit, nobody is told."""
+    trial = policy(
+        rule(step("100%", 0, "kill"), name="rest", mode="observe"), brakes=Brakes(breaker=Breaker(of_at_least=4))
+    )
+    daemon = world.daemon(under=trial, pods=PODS)
+    _crowd(world, daemon, 8, 4)
+    is_told = 'sum by (cluster, node) (gpu_watchdog_withheld_total{brake="breaker"}) == 4'
+    world.gives(f"{is_told} and on (cluster, node) gpu_watchdog_enforcing == 1", (NODE, 4))
+    world.expect("GPUMemoryBreakerOpen", "below")
 
 
 def _suspended(world: World, daemon: Daemon, minutes: float, *reasons: str, enforcing: bool = False) -> None:

@@ -33,7 +33,19 @@ _PROMQL: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    (\S.*)$", re.MULTILINE)
 _INLINE: Final = re.compile(r"`((?:kubectl|gpu-watchdog) [^`]+)`")
 _OURS: Final = re.compile(r"\bgpu-watchdog ((?:[a-z]+)(?: [^`|;&]+)?)")
-_VERBS: Final = {"get", "describe", "delete", "logs", "exec", "annotate", "cordon", "port-forward", "apply", "edit"}
+_VERBS: Final = {
+    "get",
+    "describe",
+    "delete",
+    "logs",
+    "exec",
+    "annotate",
+    "label",
+    "cordon",
+    "port-forward",
+    "apply",
+    "edit",
+}
 
 
 @pytest.mark.parametrize("name", TEXTS)

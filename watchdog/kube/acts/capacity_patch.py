@@ -90,9 +90,13 @@ def read_node(api: Api, name: str) -> tuple[Answer, Node | None]:
     return answer, next((node for node in nodes if node.name == name), None)
 
 
-def list_nodes(api: Api, *, portion: int = _PORTION) -> Iterator[Node]:
-    """Every node of the cluster, asked for so many at a time; ApiError where a refusal comes, or no list."""
-    query: dict[str, str | int] = {"limit": portion}
+def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iterator[Node]:
+    """Every node of the cluster whose labels a selector matches (empty: all), asked for so many at a time.
+
+    ApiError where a refusal comes, or no list; a selector that is none is refused by the server.
+    """
+    chosen: dict[str, str | int] = {"labelSelector": selector} if selector else {}
+    query = {**chosen, "limit": portion}
     while True:
         answer = api.call("GET", "/api/v1/nodes", query)
         if not answer.is_good:
@@ -104,7 +108,7 @@ def list_nodes(api: Api, *, portion: int = _PORTION) -> Iterator[Node]:
             raise ApiError(f"the nodes can't be read: {error}; report it with the server's version") from error
         if not more:
             return
-        query = {"limit": portion, "continue": more}
+        query = {**chosen, "limit": portion, "continue": more}
 
 
 def send(api: Api, change: Change) -> Answer:

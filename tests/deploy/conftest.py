@@ -1,0 +1,16 @@
+"""What the tests of the chart and of Kustomize need."""
+
+import pytest
+
+from tests.cluster.programs import NoProgramsError, helm, programs
+from tests.node.support import cannot_run
+
+
+@pytest.fixture(scope="session")
+def real_programs() -> None:
+    """The real helm and the real kubectl are there, or the test can't run."""
+    try:
+        programs()
+        helm()
+    except NoProgramsError as error:
+        cannot_run(str(error))

@@ -1,0 +1,101 @@
+"""What first-day.md, sharing.md and sizing.md show: a good scan, queries, which of two numbers counts, the lock."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.docs.shapes import read_node, read_pairs
+from tests.export.build import Story, climbing, trainer_node
+from tests.monitoring.rules.promtool import promtool
+from tests.worlds import Gi, Mi, assessed, container, pod, process, snapshot, use
+from watchdog.config.load import load_policy, parse_policy
+from watchdog.core.policy import Policy
+from watchdog.core.units import parse_quantity
+from watchdog.export.metrics import Metrics
+from watchdog.export.text import scan_text
+
+_ROOT: Final = Path(__file__).parents[2]
+_FIRST_DAY: Final = (_ROOT / "docs" / "first-day.md").read_text(encoding="utf-8")
+_SHARING: Final = (_ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
+_SECTION: Final = _SHARING.partition("## Time-slicing with a resource of bytes\n")[2].partition("\n## ")[0]
+(_POLICY,) = re.findall(r"^```toml\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
+_ROWS: Final = [
+    [cell.strip() for cell in line.strip("|").split("|")] for line in _SECTION.splitlines() if line[:3] == "| `"
+]
+
+
+def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
+    """Who compares with the page compares with what the program prints under the policy that ships."""
+    under = replace(load_policy(_ROOT / "config" / "policy.toml"), source="/etc/gpu-watchdog/policy.toml")
+    seen = trainer_node(4.0)
+    cards = tuple(replace(each, name="NVIDIA H100") for each in seen.gpus)
+    printed = scan_text(Story(under=under).see(replace(seen, gpus=cards)))
+    (sample,) = re.findall(r"^```text\n(.*?)^```$", _FIRST_DAY, re.MULTILINE | re.DOTALL)
+    assert sample == printed
+
+
+@pytest.mark.slow
+def test_prometheus_reads_the_questions(tmp_path: Path) -> None:
+    """Each query of the table is an expression, of metrics that the daemon has."""
+    metrics = Metrics()
+    metrics.update(climbing())
+    suffixes = {"counter": ("_total",), "info": ("_info",)}
+    names = {each.name + suffix for each in metrics.collect() for suffix in suffixes.get(each.type, ("",))}
+    table = _FIRST_DAY.partition("## Yes or no\n")[2]
+    queries = re.findall(r"`((?:count|sum|max|topk)\b[^`]*)`", table)
+    assert len(queries) >= 9
+    for query in queries:
+        assert set(re.findall(r"gpu_watchdog_[a-z_]+", query)) <= names, query
+    rules = [{"record": f"a:b:c{number}", "expr": query} for number, query in enumerate(queries)]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}), encoding="utf-8")
+    done = promtool("check", "rules", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _declared(row: list[str], under: Policy) -> int | None:
+    node, cards = read_node(row[1])
+    one = container(resources=read_pairs(row[0]))
+    uses = [use(1, Gi, card.index) for card in cards]
+    (got,) = assessed(snapshot(uses, [process(1)], cards), [pod("a", one)], under, node)
+    return got.declared
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row[0]}, {row[1]}")
+def test_which_number_counts_beside_replicas(row: list[str]) -> None:
+    """A pod that asks for a replica and for bytes is held to what the page says, on shared nodes and on others."""
+    assert _declared(row, parse_policy(_POLICY, "sharing.md")) == parse_quantity(row[2])
+
+
+def test_which_counts_with_the_tables_the_other_way_about() -> None:
+    """The order of the file decides, and where nothing is shared a share is no declaration."""
+    under = parse_policy(_POLICY, "sharing.md")
+    turned = replace(under, declarations=under.declarations[::-1])
+    assert [_declared(row, turned) for row in _ROWS[:3]] == [20 * Gi, 8 * Gi, 40 * Gi]
+    assert "first and the third row would be 20Gi and 40Gi, and the second still 8Gi" in " ".join(_SECTION.split())
+
+
+def test_the_policy_of_both_is_whole() -> None:
+    """It advertises what its first table reads, and has the brakes, the rule and the protection that it needs."""
+    under = parse_policy(_POLICY, "sharing.md")
+    assert under.capacity is not None
+    assert under.capacity.resource == under.declarations[0].key
+    assert under.brakes.breaker is not None
+    assert under.rules
+    assert under.allowance.per_context == 512 * Mi
+
+
+def test_the_share_of_the_driver_s_lock() -> None:
+    """docs/sizing.md's table is 3 lists of 4.5 ms for each card, over the interval."""
+    text = (_ROOT / "docs" / "sizing.md").read_text(encoding="utf-8").partition("## The driver's lock")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n## ")[0].splitlines() if line[:1] == "|"]
+    intervals = [float(re.findall(r"\d+", cell)[0]) for cell in rows[0][1:]]
+    assert len(rows) == 6
+    for cards, *shares in rows[2:]:
+        for interval_s, share in zip(intervals, shares, strict=True):
+            assert abs(float(share.rstrip("%")) - 3 * 0.45 * int(cards) / interval_s) <= 0.0501, (cards, interval_s)
+    assert "is not measured" in text

@@ -1,0 +1,35 @@
+"""A container that its pod's manifest gives too little, or holds too tight."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.doctor.build import GOOD, spoilt
+from watchdog.doctor.confinement import Confinement
+from watchdog.doctor.facts import Facts
+
+
+def _confined(**changes: object) -> Facts:
+    return spoilt("container", confinement=Confinement(**changes))  # type: ignore[arg-type]
+
+
+CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
+    "apparmor": (
+        ("free", GOOD),
+        ("default", _confined(profile="cri-containerd.apparmor.d", is_of_runtime=True)),
+        ("own", _confined(profile="gpu-guard")),
+    ),
+    "selinux": (
+        ("free", GOOD),
+        ("free", _confined(selinux_type="spc_t")),
+        ("container", _confined(selinux_type="container_t")),
+    ),
+    "policy_mount": (
+        ("outside", GOOD),
+        ("mounted", spoilt("container", in_pod=True, has_policy_mount=True)),
+        ("image", spoilt("container", in_pod=True)),
+    ),
+    "temporary_folder": (
+        ("there", GOOD),
+        ("lacking", spoilt("container", temporary_problem="No usable temporary directory found")),
+    ),
+}

@@ -1,0 +1,74 @@
+"""Mounts as the kubelet makes them, on the real kernel: `doctor` sees in mountinfo what is meant for a pod alone."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.support import ENDS_WITH_US, need_root
+from tests.rig.command import COMMAND
+
+pytestmark = pytest.mark.node
+
+
+def doctor(script: str, folder: Path, policy: str = "", **more: str) -> dict[str, dict[str, Any]]:
+    """What doctor found in a mount namespace of its own, after a script has mounted something; by name."""
+    journal = ("--journal", str(folder / "state" / "journal.db"))
+    given = ("--policy", policy or str(folder / "policy" / "policy.toml"), "--pods", str(folder / "pods.json"))
+    command = [str(COMMAND), "doctor", "--json", "--node", "n1", *journal, *given]
+    done = subprocess.run(
+        [*ENDS_WITH_US, "unshare", "--mount", "sh", "-c", f'{script}\nexec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **more},
+    )
+    assert done.stdout.startswith("{"), done.stderr
+    return {each["name"]: each for each in json.loads(done.stdout)["findings"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Places for the journal and the policy, and a volume of each kind."""
+    need_root()
+    for name in ("state", "policy", "pod/volumes/kubernetes.io~empty-dir/state", "pod/volumes/host/state"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "policy" / "policy.toml").write_text('mode = "enforce"\n', encoding="utf-8")
+    (tmp_path / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("volume", "is_of_pod"), [("kubernetes.io~empty-dir", True), ("host", False)])
+def test_a_journal_that_goes_with_its_pod(folder: Path, volume: str, *, is_of_pod: bool) -> None:
+    """An emptyDir in the journal's place stands in the way of enforcing, any other folder of that disk does not."""
+    mount = f"mount --bind {folder}/pod/volumes/{volume}/state {folder}/state"
+    found = doctor(mount, folder)["journal_disk"]
+    assert ("is an emptyDir" in found["what"]) is is_of_pod
+    if is_of_pod:
+        assert (found["state"], found["for"]) == ("missing", ["enforce"])
+
+
+def test_a_policy_that_nobody_mounted(folder: Path) -> None:
+    """A policy on the root file system of a pod is the image's own; below a mount, or in no pod, it is not."""
+    mount = f"mount --bind {folder}/policy {folder}/policy"
+    inside = {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}
+    assert doctor(mount, folder, **inside)["policy_mount"]["state"] == "ok"
+    assert doctor("true", folder)["policy_mount"]["state"] == "ok"
+    # A file of the root file system, wherever the tests' folder lies.
+    found = doctor("true", folder, "/etc/os-release", **inside)
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    if not any(line.split(" ")[4] in ("/etc", "/usr", "/usr/lib") for line in lines):
+        assert (found["policy_mount"]["state"], found["policy_mount"]["for"]) == ("missing", ["enforce"])
+
+
+def test_no_folder_for_temporary_files(folder: Path) -> None:
+    """Where /tmp, /var/tmp and the folder that it was started in can only be read, doctor says so."""
+    places = " ".join(each for each in ("/tmp", "/var/tmp", "/usr/tmp") if Path(each).is_dir())
+    readable = f"for each in {places}; do mount --bind $each $each && mount -o remount,bind,ro $each; done; cd /proc"
+    inside = {"TMPDIR": "", "TEMP": "", "TMP": ""}
+    assert doctor(readable, folder, **inside)["temporary_folder"]["state"] == "warning"
+    assert doctor("true", folder)["temporary_folder"]["state"] == "ok"

@@ -1,0 +1,27 @@
+"""`gpu-watchdog withdraw`, as far as it needs no cluster: what it refuses before it asks anybody."""
+
+import subprocess
+from pathlib import Path
+
+from tests.rig.command import COMMAND
+
+
+def withdraw(*given: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run([COMMAND, "withdraw", *given], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_selector_goes_with_all_nodes_alone() -> None:
+    """Whoever selects nodes must not be left in the belief that it was done on more than the one he is on."""
+    said = withdraw("--node", "n1", "--selector", "pool=a", "--resource", "example.com/vram")
+    assert said.returncode == 2
+    assert "--selector goes with --all-nodes; one node is named with --node" in said.stderr
+
+
+def test_a_policy_without_the_table_has_no_resource(tmp_path: Path) -> None:
+    """Nothing is guessed: without [capacity] the resource has to be named."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('mode = "observe"\n', encoding="utf-8")
+    said = withdraw("--policy", str(policy), "--all-nodes")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == f"{policy} has no [capacity] table: say what to take back with --resource\n"
