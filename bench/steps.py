@@ -14,19 +14,19 @@ from bench.table import show
 from bench.timing import compare
 from bench.watch import Watch, options_of
 from watchdog import clock
+from watchdog.commands.scan import look
 from watchdog.config.load import load_policy
 from watchdog.core.assess import Setting
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.steady import Assessor
+from watchdog.loop.reporter import Reporter
+from watchdog.loop.sources import node_source, pod_source
+from watchdog.loop.start import open_processes
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_thread import DriverThread
 from watchdog.options import Options
-from watchdog.reporter import Reporter
-from watchdog.scan import look
-from watchdog.sources import node_source, pod_source
-from watchdog.start import open_processes
 
 _MS = 1e3
 

@@ -8,12 +8,12 @@ if __name__ == "__main__":
     # structlog loads it where it finds it. It comes with a development tool, and no installation of the daemon has it.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
-from watchdog import cli
+from watchdog.cli import group as cli
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon import Daemon
+from watchdog.loop.start import open_processes
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
-from watchdog.start import open_processes
 
 
 def unpaced(options: Options) -> Daemon:

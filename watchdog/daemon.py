@@ -5,28 +5,28 @@ import signal
 from dataclasses import replace
 
 from watchdog import clock
-from watchdog.act import Deeds
-from watchdog.anew import begin_anew, has_begun_anew
+from watchdog.act.evictions import Evictions
+from watchdog.act.kills import Deeds
 from watchdog.bell import Bell
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.cycle import Cycle, Pass, View
-from watchdog.enforcement import Footing
-from watchdog.evictions import Evictions
-from watchdog.late import outdated, without_second_look
-from watchdog.leftovers import left_over
-from watchdog.looking import Look, Looker
+from watchdog.cycle.cycle import Cycle, Pass, View
+from watchdog.cycle.late import outdated, without_second_look
+from watchdog.cycle.leftovers import left_over
+from watchdog.loop.anew import begin_anew, has_begun_anew
+from watchdog.loop.enforcement import Footing
+from watchdog.loop.looking import Look, Looker
+from watchdog.loop.pass_report import report_of
+from watchdog.loop.permission import Permission
+from watchdog.loop.reporter import Reporter
+from watchdog.loop.sources import open_cluster
+from watchdog.loop.surroundings import Surroundings
 from watchdog.node.driver import Driver
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
-from watchdog.pass_report import report_of
-from watchdog.permission import Permission
-from watchdog.reporter import Reporter
-from watchdog.sources import open_cluster
-from watchdog.surroundings import Surroundings
 from watchdog.waiter import Waiter
 
 # The stop file, a changed policy and a lock that has come free are looked for this often, with little more than a stat.

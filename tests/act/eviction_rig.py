@@ -5,19 +5,19 @@ from dataclasses import dataclass, field, replace
 
 from tests.act.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.act import Deeds
+from watchdog.act.deed import Record
+from watchdog.act.evictions import Evictions, Evictor
+from watchdog.act.kills import Deeds
 from watchdog.core.assess import Setting
 from watchdog.core.eviction import Answer, Attempt, Reply
 from watchdog.core.ledger import AccountState, Trying
 from watchdog.core.model import Now, Pod, PodList, Process, Snapshot
+from watchdog.core.passes import Finish, Pass, View
 from watchdog.core.plan import Conditions, Outcome, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.cycle import Cycle
-from watchdog.deed import Record
-from watchdog.evictions import Evictions, Evictor
+from watchdog.cycle.cycle import Cycle
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
-from watchdog.passes import Finish, Pass, View
 
 EVICT_AT_ONCE = step("100%", 0, "evict", grace_s=10.0)
 

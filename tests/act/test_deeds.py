@@ -8,11 +8,11 @@ import pytest
 
 from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import at, step
-from watchdog.act import Deeds
+from watchdog.act.deed import reaction_s
+from watchdog.act.kills import Deeds
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.deed import reaction_s
 from watchdog.node.pidfd import Handle
 
 ALL_FREE = lambda _key: False  # noqa: E731

@@ -17,13 +17,13 @@ from tests.export.build import entry, killed, policy, quiet, trainer
 from tests.export.occurrences import occurrences
 from tests.node.support import wait_until
 from tests.worlds import at
-from watchdog.announcer import Announcer
 from watchdog.core.plan import Result
 from watchdog.core.tiding import Tiding
 from watchdog.kube.acts.events import EventWriter
 from watchdog.kube.api.client import Api
+from watchdog.loop.announcer import Announcer
+from watchdog.loop.reporter import Reporter
 from watchdog.options import Options
-from watchdog.reporter import Reporter
 
 
 @pytest.fixture

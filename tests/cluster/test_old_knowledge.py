@@ -13,11 +13,11 @@ from tests.node.support import wait_until
 from tests.worlds import policy, rule, step
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.cluster import Cluster
 from watchdog.core.model import Now
 from watchdog.core.policy import Match, Policy
+from watchdog.loop.cluster import Cluster
+from watchdog.loop.surroundings import Surroundings
 from watchdog.options import Options
-from watchdog.surroundings import Surroundings
 
 STALE_AFTER_S = 180.0
 NEEDS_ALL: Policy = replace(

@@ -8,7 +8,7 @@ import yaml
 from tests.deploy.kustomize import KUSTOMIZE, NAMESPACE
 from tests.deploy.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, ROOT, pieces
 from watchdog import __version__
-from watchdog.cli import main
+from watchdog.cli.group import main
 from watchdog.config.load import load_policy
 from watchdog.kube.access.manifests import render
 from watchdog.kube.access.rights import rights_of

@@ -16,12 +16,13 @@ from tests.config.test_policy_warnings import test_what_is_hardly_meant_is_warne
 from tests.export.build import NOTEBOOKS, policy, trainer
 from tests.kube.objects import Object, list_of
 from tests.worlds import NODE, at
-from watchdog.cli import main
+from watchdog.cli.group import main
 from watchdog.config.load import load_policy, parse_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Match
 from watchdog.core.rules import rule_of
+from watchdog.cycle.late import outdated
 from watchdog.export.journal_errors import explain_os
 from watchdog.export.listen import explain
 from watchdog.export.lock import NodeLock
@@ -29,7 +30,6 @@ from watchdog.kube.files.namespacefile import NamespaceFile
 from watchdog.kube.files.nodefile import NodeFile
 from watchdog.kube.files.podfile import PodFile
 from watchdog.kube.objects.pods import parse_pods
-from watchdog.late import outdated
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml_errors import NvmlCallError
 from watchdog.node.troubles import HIDDEN, NO_DESCRIPTOR, Troubles, describe_error

@@ -18,8 +18,8 @@ from tests.tools.message_text import EMPTY, has_piece, variants, write
 from tests.tools.messages import PAGE, ROOT, SECTIONS, TEMPLATE, gather, messages_page, section_of
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
-from watchdog.enforcement import REMEDIES
 from watchdog.export.news_item import Event
+from watchdog.loop.enforcement import REMEDIES
 
 # Told by the daemon itself and not by a pass; the tests of whole worlds see them.
 # Reading all of the program's texts takes some seconds.

@@ -14,7 +14,6 @@ from watchdog.core.model import Gap, GapReason, Place, PlaceKind, Pod, ProcessKe
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Declaration, JournalLimits, Protect, Window
 from watchdog.core.protect import protection
-from watchdog.enforcement import REMEDIES
 from watchdog.export.journal import Journal
 from watchdog.export.journal_read import history
 from watchdog.export.news import News
@@ -23,6 +22,7 @@ from watchdog.export.status import status_document
 from watchdog.export.status_read import Part
 from watchdog.export.why import account_paragraphs
 from watchdog.export.words import forecast, note
+from watchdog.loop.enforcement import REMEDIES
 
 _GAP: Final = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="nvmlInit: GPU is lost (code 15); reboot the node")
 _BOUNDS: Final = Brakes(

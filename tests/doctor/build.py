@@ -17,7 +17,7 @@ from watchdog.doctor.facts import (
     ProcessFacts,
     SystemFacts,
 )
-from watchdog.enforcement import Footing
+from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import Library
 

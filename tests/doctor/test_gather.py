@@ -20,7 +20,7 @@ from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal_file import JournalFile
 from watchdog.export.metrics import Metrics
-from watchdog.glance import read_once
+from watchdog.loop.glance import read_once
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import SONAME, find_library
 from watchdog.node.virtual import has_capability_devices

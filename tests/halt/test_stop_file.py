@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.node.support import need_root
 from tests.rig.command import COMMAND, free_port
-from watchdog.cli import main
+from watchdog.cli.group import main
 from watchdog.export.lock import NodeLock
 from watchdog.halt.file import Stop
 

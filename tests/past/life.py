@@ -13,10 +13,10 @@ from watchdog.core.plan import Conditions, CycleReport, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.steady import Assessor
 from watchdog.export.journal import Journal
+from watchdog.loop.sources import is_stale
 from watchdog.past.read import spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.replay import Replay, Replayed
-from watchdog.sources import is_stale
 
 Deed = tuple[float, str, str | None, str | None, str, int, str, str]
 LIMITS = JournalLimits()

@@ -11,7 +11,7 @@ from tests.past.life import holding, tenant
 from tests.past.runs import recently
 from tests.past.test_recommend import HOURS, lived, only, using
 from tests.worlds import Gi, Mi, container, gpu, owner, pod
-from watchdog.cli import main
+from watchdog.cli.group import main
 from watchdog.past.suggest import Stand
 
 POLICY = """

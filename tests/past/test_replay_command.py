@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
-from watchdog.cli import main
+from watchdog.cli.group import main
 from watchdog.past.story import Record, Story
 from watchdog.past.telling import UNCUT, story_text
 

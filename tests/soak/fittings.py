@@ -11,9 +11,9 @@ from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
 from watchdog.core.model import Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.deed_record import DeedRecord
-from watchdog.sources import NamedNode, NoNamespaces
-from watchdog.surroundings import Surroundings
+from watchdog.loop.deed_record import DeedRecord
+from watchdog.loop.sources import NamedNode, NoNamespaces
+from watchdog.loop.surroundings import Surroundings
 
 NODE: Final = Node(name="n1")
 OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)

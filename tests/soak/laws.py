@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 
 from tests.soak.driver import Told
 from tests.soak.violation import fail
-from watchdog.act import Deeds
+from watchdog.act.evictions import Evictions
+from watchdog.act.kills import Deeds
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
@@ -15,9 +16,8 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Mode
-from watchdog.cycle import Cycle, Pass
-from watchdog.deed_record import DeedRecord
-from watchdog.evictions import Evictions
+from watchdog.cycle.cycle import Cycle, Pass
+from watchdog.loop.deed_record import DeedRecord
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 

@@ -12,17 +12,17 @@ from tests.soak.kernel import Task
 from tests.soak.laws import conserves, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
 from tests.soak.table import SimulatedTable
-from watchdog.act import Deeds
+from watchdog.act.evictions import Evictions
+from watchdog.act.kills import Deeds
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.cycle import Cycle, Finish, Pass, View
-from watchdog.enforcement import Enforcement, Footing, judge, stop_file
-from watchdog.evictions import Evictions
+from watchdog.cycle.cycle import Cycle, Finish, Pass, View
+from watchdog.cycle.late import outdated, without_second_look
+from watchdog.cycle.leftovers import left_over
 from watchdog.export.journal import Journal, JournalError
-from watchdog.late import outdated, without_second_look
-from watchdog.leftovers import left_over
+from watchdog.loop.enforcement import Enforcement, Footing, judge, stop_file
 from watchdog.node.scan import Scanner
 
 _FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)

@@ -33,14 +33,14 @@ FAULTS: Final = (
     Fault(
         "a protection looked up after the act",
         "law 4",
-        (Edit("second_look.py", "assessment.rule is not entry.rule or assessment.protected is not None or", ""),),
+        (Edit("cycle/second_look.py", "assessment.rule is not entry.rule or assessment.protected is not None or", ""),),
     ),
     Fault(
         "observe and enforce differing",
         "law 7",
         (
             Edit(
-                "cycle.py",
+                "cycle/cycle.py",
                 "self.ledger, asked, view.conditions)",
                 "self.ledger, asked, replace(view.conditions, pods_stale=not view.enforcing))",
             ),
@@ -63,9 +63,9 @@ FAULTS: Final = (
         "a rule that observes and acts",
         "law 7",
         (
-            Edit("passes.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
+            Edit("core/passes.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
             Edit(
-                "second_look.py",
+                "cycle/second_look.py",
                 "assessment.protected is not None or assessment.observes",
                 "assessment.protected is not None",
             ),
@@ -74,12 +74,12 @@ FAULTS: Final = (
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
-        (Edit("act.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
+        (Edit("act/kills.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
     ),
     Fault(
         "a grace that goes on although its pod has gone from the list",
         "point 20",
-        (Edit("surroundings.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
+        (Edit("loop/surroundings.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
     ),
     Fault(
         "a half-open breaker that lets two through",
@@ -126,21 +126,23 @@ FAULTS: Final = (
     Fault(
         "a stale list acted on",
         "law 3",
-        (Edit("sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s"),),
+        (Edit("loop/sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s"),),
     ),
     Fault(
         "SIGKILL before the grace is over",
         "point 23",
         (
             Edit(
-                "deed.py", "start_s + self.entry.definition.grace_s\n", "start_s + self.entry.definition.grace_s / 2\n"
+                "act/deed.py",
+                "start_s + self.entry.definition.grace_s\n",
+                "start_s + self.entry.definition.grace_s / 2\n",
             ),
         ),
     ),
     Fault(
         "no second look",
         "law 4",
-        (Edit("cycle.py", "again = renew(entry, renewed.get(entry.account), now)", "again = entry"),),
+        (Edit("cycle/cycle.py", "again = renew(entry, renewed.get(entry.account), now)", "again = entry"),),
     ),
     Fault(
         "a recovery that resets nothing",
@@ -178,14 +180,14 @@ FAULTS: Final = (
     Fault(
         "memory taken for free while it is listed",
         "point 24",
-        (Edit("deed.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),),
+        (Edit("act/deed.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),),
     ),
     Fault(
         "one out of reach and the others are signalled",
         "point 23",
         (
             Edit(
-                "act.py",
+                "act/kills.py",
                 'raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error',
                 "continue",
             ),
@@ -215,7 +217,7 @@ FAULTS: Final = (
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
-        (Edit("act.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
+        (Edit("act/kills.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
     ),
     Fault(
         "unknown bytes that are lost",

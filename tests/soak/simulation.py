@@ -9,7 +9,7 @@ from tests.soak.around import KillNine
 from tests.soak.clock import whole
 from tests.soak.generation import generate, mutate
 from tests.soak.world import World
-from watchdog.enforcement import stop_file
+from watchdog.loop.enforcement import stop_file
 
 
 class Simulation(World):

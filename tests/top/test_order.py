@@ -83,6 +83,6 @@ def test_filter(choice: Choice, expected: list[str]) -> None:
 
 def test_the_command_offers_every_order() -> None:
     """What the option offers is what there is."""
-    from watchdog.cli import SORTS
+    from watchdog.cli.group import SORTS
 
     assert sorted(SORTS) == sorted(KEYS)

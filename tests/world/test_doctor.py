@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.commands.test_history import on_a_terminal
 from tests.rig import Node
 from tests.rig.command import COMMAND, free_port
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProcess, StubReturn, Variant, environment
-from tests.test_history_command import on_a_terminal
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
 from watchdog.export.lock import NodeLock

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from watchdog.act.deed import Record
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.deed import Record
 from watchdog.export.clauses import mark
 from watchdog.export.phrases import span
 from watchdog.sim.company import Party

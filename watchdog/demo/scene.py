@@ -8,7 +8,7 @@ from watchdog.core.model import Gpu, Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Step
 from watchdog.core.units import format_duration
-from watchdog.cycle import Pass
+from watchdog.cycle.cycle import Pass
 from watchdog.demo.chronicle import Blow, Chronicle, Occurrence
 from watchdog.export.clauses import signals
 from watchdog.export.phrases import elapsed_s, span

@@ -5,33 +5,33 @@ import json
 from pathlib import Path
 from typing import Final
 
-from watchdog.act import Deeds
+from watchdog.act.evictions import Evictions
+from watchdog.act.kills import Deeds
 from watchdog.config.load import parse_policy
 from watchdog.core.assess import Setting
 from watchdog.core.model import Node, Now
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.switches import Switches
-from watchdog.cycle import Cycle, Finish, Pass, View
+from watchdog.cycle.cycle import Cycle, Finish, Pass, View
 from watchdog.demo.chronicle import Chronicle
 from watchdog.demo.pace import StoryClock
 from watchdog.demo.scene import Moment, Scene
-from watchdog.enforcement import REMEDIES, Footing, judge
-from watchdog.evictions import Evictions
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
 from watchdog.kube.files.podfile import PodFile
+from watchdog.loop.enforcement import REMEDIES, Footing, judge
+from watchdog.loop.pace import Pace
+from watchdog.loop.sources import is_stale
 from watchdog.node.pidfd import pidfd_supported
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
-from watchdog.pace import Pace
 from watchdog.sim.company import Company
 from watchdog.sim.driver import SimDriver
 from watchdog.sim.procfs import SimProcfs
 from watchdog.sim.story import CARD, NODE, POLICY, RELEASE_S, TENANTS
 from watchdog.sim.tenant import pod_list
-from watchdog.sources import is_stale
 
 # An interval says how seldom a daemon may look; this one looks more often, so that the screen moves.
 _LOOK_EVERY_S: Final = 0.25

@@ -12,8 +12,8 @@ from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.container import ContainerFacts
-from watchdog.enforcement import Footing
 from watchdog.export.lock import LockState
+from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_library import Library
 

@@ -21,7 +21,9 @@ from watchdog.doctor.facts import DEFAULTS, ClusterFacts, DriverFacts, Facts, Po
 from watchdog.doctor.gather_api import ApiLook, Feeds
 from watchdog.doctor.journal_place import look_at_journal
 from watchdog.doctor.mounts import mount_lines
-from watchdog.glance import read_once
+from watchdog.loop.glance import read_once
+from watchdog.loop.sources import namespace_source, node_source, pod_source
+from watchdog.loop.start import open_processes
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_library import Library, look_at_library
@@ -29,8 +31,6 @@ from watchdog.node.pidfd import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
 from watchdog.node.virtual import find_vgpus, has_capability_devices, windows_sign
 from watchdog.options import Options
-from watchdog.sources import namespace_source, node_source, pod_source
-from watchdog.start import open_processes
 
 _API_PATIENCE_S: Final = 20.0
 

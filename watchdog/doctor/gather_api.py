@@ -20,8 +20,8 @@ from watchdog.kube.api.unreachable import is_certificate
 from watchdog.kube.follow.namespacefeed import NamespaceFeed
 from watchdog.kube.follow.nodefeed import NodeFeed
 from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.loop.sources import uses_api
 from watchdog.options import Options
-from watchdog.sources import uses_api
 
 
 class Feeds:

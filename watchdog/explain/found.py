@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Final
 
-from watchdog.enforcement import remedy_on
 from watchdog.explain.blind import hanging, unseen, without_told
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
@@ -14,6 +13,7 @@ from watchdog.export.status_read import Part
 from watchdog.export.why import account_paragraphs
 from watchdog.export.why_deed import deed_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
+from watchdog.loop.enforcement import remedy_on
 
 LATELY: Final = "7 days"
 LATELY_S: Final = 7 * 86400.0

@@ -1,0 +1,153 @@
+"""The command `history`: on a terminal, in a pipe, and where there is nothing to tell."""
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import termios
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.rig.command import COMMAND
+from tests.worlds import at
+from watchdog import clock
+from watchdog.cli.group import main
+from watchdog.commands.history import timeline
+from watchdog.core.policy import JournalLimits
+from watchdog.export.journal import Journal
+from watchdog.export.journal_read import HistoryRow, history
+
+LONG = "Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed (1Gi declared by veriff.com/gpu-memory)."
+WIDE = """\
+Friday 2027-01-15, times in UTC
+08:00:00  warned   Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed
+                   (1Gi declared by veriff.com/gpu-memory).
+08:00:02  stopped  it has stopped
+
+Saturday 2027-01-16, times in UTC
+08:00:00  started  it has begun
+"""
+NARROW = """\
+Friday 2027-01-15, times in UTC
+08:00:00  warned
+          Pod ns/hog uses 9Gi of GPU memory, 709% of the
+          1.3Gi allowed (1Gi declared by
+          veriff.com/gpu-memory).
+"""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    made = Journal.open(path, JournalLimits(), "n1")
+    made.note("started", "gpu-watchdog has begun", clock.now())
+    made.note("warning", f"\x1b[2J{LONG}", clock.now())
+    made.close()
+    return path
+
+
+def row(event: str, sentence: str, second: float) -> HistoryRow:
+    """An occurrence so many seconds after the test began."""
+    values: dict[str, Any] = dict.fromkeys(HistoryRow.__slots__)
+    moment = {"wall_s": at(second).wall_s, "boottime_s": second, "boot_id": "b", "node": "n1"}
+    return HistoryRow(**{**values, **moment, "event": event, "sentence": sentence})
+
+
+ROWS = (row("warned", LONG, 0), row("stopped", "it has stopped", 2), row("started", "it has begun", 86400))
+
+
+def test_a_timeline() -> None:
+    """A heading a day, the time, the event, and the sentence beside it, in lines that fit."""
+    assert timeline(ROWS, 80) == WIDE
+
+
+def test_a_narrow_timeline() -> None:
+    """Where there is no room beside the event the sentence stands below it."""
+    assert timeline(ROWS[:1], 60) == NARROW
+
+
+@pytest.mark.parametrize("width", [1, 20, 79, 80, 200])
+def test_lines_fit_and_nothing_is_lost(width: int) -> None:
+    """At any width every word is there, and from 60 columns on no line is longer than the terminal."""
+    lines = timeline(ROWS, width).splitlines()
+    assert LONG.split() == [word for word in " ".join(lines).split() if word in LONG.split()]
+    assert width < 60 or max(map(len, lines)) <= width
+
+
+def test_a_timeline_in_colour() -> None:
+    """Force and what is withheld stand out; the colour takes no room, and a sentence can bring none of its own."""
+    plain = timeline(ROWS, 100)
+    coloured = timeline((*ROWS[:1], replace(ROWS[1], sentence="\x1b[31mred")), 100, colour=True)
+    assert "\x1b[33mwarned\x1b[0m   Pod" in coloured
+    assert "\x1b[31mred" not in coloured
+    assert "\x1b" not in plain
+
+
+def on_a_terminal(*arguments: object, columns: int = 90, cwd: Path | None = None, **more: str) -> str:
+    """Run the command on a terminal of so many columns; what it writes there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    environment = {**kept, "TERM": "xterm", **more}
+    subprocess.run([COMMAND, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment, cwd=cwd, check=False)
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # EIO: the other end is closed
+        pass
+    os.close(ours)
+    return written.decode().replace("\r\n", "\n")
+
+
+def teston_a_terminal(journal: Path) -> None:
+    """Wrapped at the terminal's width, in colour unless NO_COLOR asks for none, and inert."""
+    text = on_a_terminal("history", "--journal", journal)
+    assert ", times in UTC\x1b[0m\n" in text
+    assert "\\x1b[2JPod ns/hog" in text
+    text = on_a_terminal("history", "--journal", journal, columns=84, NO_COLOR="1")
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 84
+
+
+def test_in_a_pipe_it_is_a_line_each(journal: Path) -> None:
+    """What other programs read: the moment, the event and the whole sentence on one line, and no colour."""
+    done = CliRunner().invoke(main, ["history", "--journal", str(journal)])
+    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
+        "started: gpu-watchdog has begun",
+        f"warning: \\x1b[2J{LONG}",
+    ]
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_as_json(journal: Path) -> None:
+    """The columns of the journal and the moment, as they are."""
+    done = CliRunner().invoke(main, ["history", "--json", "--journal", str(journal)])
+    rows = history(journal, None, 0)
+    assert [set(each) for each in json.loads(done.stdout)] == [{"at", *HistoryRow.__slots__}] * 2
+    assert [each["sentence"] for each in json.loads(done.stdout)] == [each.sentence for each in rows]
+
+
+def test_where_there_is_nothing(journal: Path, tmp_path: Path) -> None:
+    """Nothing in that time is said, with how far it looked; a missing or foreign journal is exit 1 with the remedy."""
+    done = CliRunner().invoke(main, ["history", "--journal", str(journal), "--pod", "a/b", "--since", "90m"])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert (
+        done.stderr
+        == "Nothing was decided or done about pod a/b in the last 90m; a longer --since looks further back.\n"
+    )
+    done = CliRunner().invoke(main, ["history", "--pod", "a/b", "--journal", str(tmp_path / "nowhere.db")])
+    assert (done.exit_code, f"there is no journal {tmp_path / 'nowhere.db'}" in done.stderr) == (1, True)
+    assert "this does not tell whether a watchdog runs on the node" in done.stderr
+    assert "exec POD -- gpu-watchdog history --pod a/b\n" in done.stderr
+    text = tmp_path / "policy.toml"
+    text.write_text('mode = "observe"\n', encoding="utf-8")
+    done = CliRunner().invoke(main, ["history", "--journal", str(text)])
+    assert (done.exit_code, "see that --journal names the journal" in done.stderr) == (1, True)

@@ -1,0 +1,137 @@
+"""What suspends enforcement, and what an earlier life leaves behind."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.export.build import entry
+from tests.worlds import at, policy
+from watchdog.core.findings import AccountKey
+from watchdog.core.model import ProcessKey
+from watchdog.core.policy import Policy, Safety
+from watchdog.core.switches import Switches
+from watchdog.cycle.leftovers import Leftover, Leftovers
+from watchdog.loop.enforcement import REMEDIES, Footing, judge, remedies, stop_file
+from watchdog.loop.reporter import Reporter
+from watchdog.options import Options
+
+FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)
+ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
+
+
+@pytest.mark.parametrize(
+    ("under", "footing", "has", "suspended"),
+    [
+        (policy(), FIRM, (True, True), ()),
+        (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
+        (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
+        (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
+        (policy(), FIRM, (False, True), ("lock",)),
+        (policy(), FIRM, (False, False), ("lock",)),
+        (policy(), FIRM, (True, False), ("journal",)),
+        (policy(safety=ALLOWED), Footing(in_host_pid_namespace=False, pidfd_missing="EPERM"), (True, True), ()),
+        (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing="x"), (False, False), ()),
+    ],
+)
+def test_enforcing_is_refused_with_its_reasons(
+    tmp_path: Path, under: Policy, footing: Footing, has: tuple[bool, bool], suspended: tuple[str, ...]
+) -> None:
+    """Point 37: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
+    found = judge(under, footing, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
+    assert found.suspended == suspended
+    assert found.enforcing is (under.mode == "enforce" and not suspended)
+    assert set(found.suspended) <= set(REMEDIES)
+
+
+def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> None:
+    """Point 33: a file `stop` beside the journal can only lower."""
+    journal = tmp_path / "journal.db"
+    stop_file(journal).touch()
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
+    stop_file(journal).unlink()
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).enforcing
+
+
+def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
+    """A dangling link of that name, or a place that can't be looked at, is no reason to go on killing."""
+    journal = tmp_path / "journal.db"
+    stop_file(journal).symlink_to(tmp_path / "nowhere")
+    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
+    too_long = tmp_path / ("x" * 300) / "journal.db"
+    assert judge(policy(), FIRM, too_long, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert judge(policy(), FIRM, tmp_path / "no" / "journal.db", Switches(), has_lock=True, has_journal=True).enforcing
+
+
+@pytest.mark.parametrize(
+    ("found", "suspended"),
+    [
+        (Switches(observes=True), ("node_annotation",)),
+        (Switches(unseen=True), ("node_unknown",)),
+        (Switches(ignored="enforce"), ()),
+        (Switches(maintenance="the node's label x is y"), ()),
+    ],
+)
+def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches, suspended: tuple[str, ...]) -> None:
+    """Point 33: it can only lower; what withholds force otherwise is a brake, and no reason of this kind."""
+    journal = tmp_path / "journal.db"
+    assert judge(policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended == suspended
+    observing = judge(policy(mode="observe"), FIRM, journal, found, has_lock=True, has_journal=True)
+    assert (observing.enforcing, observing.suspended) == (False, ())
+
+
+def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
+    """A daemon whose lock file was taken away lets go of the journal, and reads it anew once it has the lock again."""
+    options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
+    first, second = Reporter(options, policy(), at(0)), Reporter(options, policy(), at(0))
+    assert first.tend(at(0)) is not None
+    (tmp_path / "journal.db.lock").unlink()
+    assert second.tend(at(1)) is not None
+    assert first.tend(at(2)) is None
+    assert not first.has_journal
+    deed = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3))
+    second.stop((), at(4))
+    inherited = first.tend(at(5))
+    assert inherited is not None
+    assert [each.deed for each in inherited.unfinished] == [deed]
+    assert len(inherited.brakes.begun[()]) == 1
+    first.stop((), at(6))
+    for each in (first, second):
+        each._server.close()
+
+
+def _leftover(pid: int = 7) -> Leftover:
+    victim = ProcessKey(pid=pid, start_ticks=70)
+    account = AccountKey(uid="a")
+    return Leftover(deed=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+
+
+def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
+    """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
+    left = _leftover()
+    waiting = Leftovers((left,))
+    assert waiting.see(lambda _: True, at(1)) == ()
+    assert waiting.is_waiting(left.account)
+    assert waiting.see(lambda _: True, at(30)) == (left,)
+    assert not waiting.is_waiting(left.account)
+    assert waiting.see(lambda _: True, at(31)) == ()
+    assert Leftovers((left,)).see(lambda _: False, at(1)) == (left,)
+
+
+def test_two_deeds_of_one_account_are_both_waited_for() -> None:
+    """Point 31: the account is free when the last of its deeds is over."""
+    first, second = _leftover(7), _leftover(8)
+    both = Leftovers((first, second))
+    assert both.see(lambda key: key.pid == 8, at(1)) == (first,)
+    assert both.is_waiting(first.account)
+    assert both.see(lambda _: False, at(2)) == (second,)
+    assert not both.is_waiting(first.account)
+
+
+def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
+    """Whoever is to remove a file must know which, and ask first who put it there."""
+    told = remedies(tmp_path / "journal.db", "gpu-7")
+    stop = f"the file {tmp_path / 'stop'} says so: `gpu-watchdog resume` removes it, when you know who"
+    assert told["stop_file"].startswith(stop)
+    assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
+    assert told.keys() == REMEDIES.keys()

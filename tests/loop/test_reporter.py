@@ -1,0 +1,62 @@
+"""What the reporter says of a policy that is refused, and what it lacks without the lock."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.worlds import at, policy
+from watchdog.config.problems import PolicyError, Problem
+from watchdog.export.journal_read import history
+from watchdog.export.log_form import configure
+from watchdog.loop.reporter import Reporter
+from watchdog.options import Options
+
+MISTAKES = PolicyError(
+    (Problem(source="p.toml", what="must be a duration"), Problem(source="p.toml", what="is missing"))
+)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[tuple[Reporter, Reporter]]:
+    """Two reporters with their journal in one folder, before they have tried for the lock."""
+    options = Options(node="n1", listen="127.0.0.1:0", journal=tmp_path / "journal.db")
+    two = Reporter(options, policy(), at(0)), Reporter(options, policy(), at(0))
+    yield two
+    for each in two:
+        each.stop((), at(9))
+        each._server.close()
+    structlog.reset_defaults()
+
+
+def test_the_mistakes_of_a_refused_policy_are_one_line(
+    made: tuple[Reporter, Reporter], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each mistake can be read, in the log and in the journal, without an escaped line break between them."""
+    configure()
+    made[0].tend(at(0))
+    made[0].policy_refused(MISTAKES, at(1))
+    made[0].stop((), at(2))
+    says = "the last good policy goes on: p.toml: must be a duration; p.toml: is missing"
+    assert json.loads(capsys.readouterr().err.splitlines()[0])["message"].endswith(says)
+    assert [row.sentence.endswith(says) for row in history(tmp_path / "journal.db", None, 0.0)] == [False, True, False]
+
+
+def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Reporter, Reporter]) -> None:
+    """Point 32: it does not open the journal, so no step of its plan is held back because that can't be written."""
+    first, second = made
+    first.tend(at(0))
+    second.tend(at(0))
+    assert (second.has_lock, second.has_journal, second.is_writable) == (False, False, True)
+    first.stop((), at(1))
+    second.tend(at(1))
+    assert (second.has_lock, second.has_journal, second.is_writable) == (True, True, True)
+
+
+def test_without_a_journal_nothing_can_be_written_down(made: tuple[Reporter, Reporter], tmp_path: Path) -> None:
+    """Point 31: with the lock and without a journal the brake `journal` holds."""
+    (tmp_path / "journal.db").mkdir()
+    made[0].tend(at(0))
+    assert (made[0].has_lock, made[0].has_journal, made[0].is_writable) == (True, False, False)

@@ -1,0 +1,122 @@
+"""What the daemon knows besides the GPUs: from files, or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.worlds import NODE, Gi, container, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.clock import now
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.model import Gap, GapReason, PodList
+from watchdog.core.policy import Match
+from watchdog.loop.sources import missing_sources, namespace_source, node_source, uses_api, with_rule_gaps
+from watchdog.options import Options
+
+FILE = Path("/nowhere/objects.json")
+BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
+BY_NAMESPACE = rule(step(), name="by team", match=Match(namespace_labels={"team": "ml"}))
+ALSO = rule(name="also", match=Match(namespaces=("a",), namespace_labels={"stage": "*"}))
+
+
+def test_what_is_not_named_is_not_known() -> None:
+    """Without a file the node is known by its name alone, and no namespace is: neither counts as one without labels."""
+    options = Options(node="n1")
+    node, gaps = node_source(options).read(now())
+    assert (node.name, node.known, gaps) == ("n1", False, ())
+    assert namespace_source(options).read(now()) == ({}, ())
+
+
+def test_what_is_named_is_read(tmp_path: Path) -> None:
+    """`--namespaces` names the file of the namespaces."""
+    path = tmp_path / "namespaces.json"
+    path.write_text(json.dumps({"kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "ml"}}}))
+    assert namespace_source(Options(node="n1", namespaces=path)).read(now()) == ({"a": {"team": "ml"}}, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "rules", "expected"),
+    [
+        ({}, (rule(step()),), []),
+        ({}, (BY_NODE,), ["there is no way to the labels of nodes (rules by node): give --kubeconfig"]),
+        ({}, (BY_NAMESPACE, ALSO), ["there is no way to the labels of namespaces (rules by team, also): give --k"]),
+        ({}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes", "there is no way to the labels of n"]),
+        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes"]),
+        ({"namespaces": FILE, "node_object": FILE}, (BY_NODE, BY_NAMESPACE), []),
+    ],
+)
+def test_a_source_that_a_rule_needs_is_missed(
+    options: dict[str, Path], rules: tuple[object, ...], expected: list[str]
+) -> None:
+    """A policy whose rules can never be judged is warned of at the start, by the rules' names; no rule is, no word."""
+    warnings = missing_sources(Options(node="n1", **options), policy(*rules))  # type: ignore[arg-type]
+    assert len(warnings) == len(expected)
+    for warning, words in zip(warnings, expected, strict=True):
+        assert warning.startswith(words)
+        assert "has no rule and is left alone" in warning
+        option = "--node-object" if "of nodes" in warning else "--namespaces"
+        assert f"give --kubeconfig FILE, or {option} FILE with --pods; " in warning
+
+
+def test_evictions_without_an_api_are_warned_of() -> None:
+    """Whoever gives --pods with a policy that evicts is told at the start that each of these will fail."""
+    evicts = policy(rule(step(do="evict")))
+    (warning,) = missing_sources(Options(node="n1", pods=FILE), evicts)
+    assert "each eviction fails with the reason `no API`" in warning
+    assert missing_sources(Options(node="n1", pods=FILE), replace(evicts, mode="observe")) == ()
+    assert missing_sources(Options(node="n1", kubeconfig=FILE), evicts) == ()
+
+
+def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
+    """Two pods of one namespace whose labels are not known make one gap, after those that were there already."""
+    tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
+    seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "b/main")])
+    under = policy(BY_NAMESPACE)
+    earlier = Gap(reason=GapReason.PODS, what="x", why="y")
+    listed = PodList(pods=tuple(tenants), gaps=(earlier,))
+    doubtful = assess(attribute(seen, tenants), seen, tenants, Setting(policy=under, node=NODE))
+    found = with_rule_gaps(listed, doubtful).gaps
+    assert [(gap.reason, gap.what) for gap in found] == [
+        (GapReason.PODS, "x"),
+        (GapReason.NAMESPACES, "labels of namespace ns"),
+    ]
+    known = Setting(policy=under, node=NODE, namespaces={"ns": {}})
+    assert with_rule_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
+    assert not planned(seen, tenants, under).entries
+
+
+def test_what_the_api_takes_is_not_loaded_without_it() -> None:
+    """A daemon with --pods pays nothing for the client of the API: 20 MiB on every node."""
+    code = (
+        "import sys; import watchdog.commands.run; from watchdog.loop.sources import open_cluster; "
+        "from watchdog.bell import Bell; from watchdog.options import Options; from pathlib import Path; "
+        "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
+        "print(sorted({'kubernetes', 'urllib3', 'tenacity', 'yaml'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "192.0.2.1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({}, {}, False),
+        ({}, {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}, True),
+        ({"kubeconfig": Path("k")}, {}, True),
+        ({"kubeconfig": Path("k"), "pods": Path("p")}, {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}, False),
+    ],
+)
+def test_when_the_api_is_asked(
+    options: dict[str, Path], environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of pods means no call at all; otherwise a kubeconfig, or a pod to run in, is the way to the API."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert uses_api(Options(node="n1", **options)) is expected  # type: ignore[arg-type]

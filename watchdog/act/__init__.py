@@ -1,0 +1,1 @@
+"""Acting: the only step that changes anything."""

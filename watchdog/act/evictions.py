@@ -1,0 +1,215 @@
+"""The evictions under way: begun by the pass, tried on other threads, and no pass or other deed waits for an answer."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from watchdog.act.deed import Record
+from watchdog.act.eviction import Eviction, Mandate
+from watchdog.core.brakes import Brake
+from watchdog.core.errors import RecordError
+from watchdog.core.eviction import Attempt, Reply
+from watchdog.core.findings import AccountKey, Assessment, Attribution
+from watchdog.core.ladder import Reading, rungs
+from watchdog.core.ledger import Trying, UnderWay
+from watchdog.core.model import Now, Pod, ProcessKey
+from watchdog.core.objection import objection_to_evicting
+from watchdog.core.passes import View
+from watchdog.core.plan import Outcome, PlanEntry, Result
+
+
+class Evictor(Protocol):
+    """Makes tries somewhere else; whoever waits for replies is woken."""
+
+    def begin(self, attempt: Attempt) -> None:
+        """Hand in a try; returns at once."""
+
+    def take(self) -> tuple[Reply, ...]:
+        """The replies that have come since it was last asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """An eviction that the API server has accepted: what is to be told of it, and the deed for the brakes."""
+
+    outcome: Outcome
+    under_way: UnderWay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What has come of evictions: those that were accepted, and what else is to be told, in their order."""
+
+    accepted: tuple[Accepted, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+
+class Evictions:
+    """All evictions from their first try to the memory seen free; without an evictor each fails at once."""
+
+    def __init__(self, evictor: Evictor | None, record: Record, clock: Callable[[], Now]) -> None:
+        self._evictor = evictor
+        self._record = record
+        self._clock = clock
+        self._all: dict[int, Eviction] = {}
+        self._tickets = 0
+        self._accepted: list[Accepted] = []
+        self._outcomes: list[Outcome] = []
+
+    def __len__(self) -> int:
+        """How many have been accepted, whose memory is waited for."""
+        return sum(each.accepted is not None for each in self._all.values())
+
+    @property
+    def are_possible(self) -> bool:
+        """Whether there is an API."""
+        return self._evictor is not None
+
+    @property
+    def trying(self) -> dict[AccountKey, Trying]:
+        """Those that have not come about, by the account that they are about."""
+        return {each.entry.account: each.trying for each in self._all.values() if each.trying is not None}
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time at which one of them is given up; infinity where none is tried."""
+        return min((each.next_wake_s for each in self._all.values()), default=float("inf"))
+
+    def begin(self, entry: PlanEntry, attribution: Attribution, view: View) -> Outcome | Brake | None:
+        """Begin an eviction that has just been looked at again; None: it is being tried.
+
+        Otherwise how it ended where it could not begin, or the brake that holds it.
+        """
+        now = self._clock()
+        keys = _keys_of(entry.account.uid, attribution)
+        if self._evictor is None:
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
+        try:
+            number = self._record.intend(entry, sorted(keys), now)
+        except RecordError:
+            return Brake.JOURNAL
+        self._tickets += 1
+        timeout_s = view.setting.policy.release_timeout_s
+        mandate = Mandate(number=number, ticket=self._tickets, began=now, release_timeout_s=timeout_s)
+        eviction = self._all[self._tickets] = Eviction(mandate, entry, self._record)
+        self._evictor.begin(eviction.ask(entry, keys, self._objection(view)))
+        return None
+
+    def try_again(self, entry: PlanEntry, attribution: Attribution, view: View) -> None:
+        """Try the eviction of this account again; the pod and its use have just been looked at again."""
+        for eviction in self._tried(entry.account):
+            if self._evictor is not None and not eviction.is_awaited:
+                keys = _keys_of(entry.account.uid, attribution)
+                self._evictor.begin(eviction.ask(entry, keys, self._objection(view)))
+
+    def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
+        """Try no more to evict by this account; what was accepted goes on."""
+        for eviction in self._tried(account):
+            self._tell(eviction, eviction.give_up(result, reason, now))
+
+    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
+        """Take the replies that have come; a try that something speaks against by now is called back, if that can be.
+
+        What speaks against one that waits for its next try is for the next pass to say, which comes before it.
+        """
+        for reply in self._evictor.take() if self._evictor is not None else ():
+            eviction = self._all.get(reply.ticket)
+            if eviction is not None:
+                self._take(eviction, reply, now)
+        for eviction in list(self._all.values()):
+            if eviction.is_awaited and objection(eviction.entry) is not None:
+                reason = "force was not permitted on it any more while the API server was asked"
+                self._tell(eviction, eviction.give_up(Result.INTERRUPTED, reason, now))
+            elif now.boottime_s >= eviction.until_s:
+                reason = "given up: it could not be tried again in time"
+                self._tell(eviction, eviction.give_up(Result.FAILED, reason, now))
+
+    def see(
+        self,
+        still_listed: Callable[[ProcessKey], bool],
+        attribution: Attribution,
+        assessments: Iterable[Assessment],
+        view: View,
+        now: Now,
+    ) -> None:
+        """Take note of a pass: whose memory is free, and which eviction is not to be tried again, and why."""
+        if not self._all:
+            return
+        by_account = {assessment.account: assessment for assessment in assessments}
+        for eviction in list(self._all.values()):
+            if eviction.accepted is not None:
+                keys = _keys_of(eviction.entry.account.uid, attribution)
+                self._tell(eviction, eviction.see(still_listed, keys, now))
+            elif not view.conditions.pods_stale and (deleted := _deletion(eviction.entry, view)):
+                self._tell(eviction, eviction.find_deleted(deleted, now))
+            else:
+                ended = _end(eviction.entry, by_account.get(eviction.entry.account), view, now)
+                self._tell(eviction, None if ended is None else eviction.give_up(*ended, now))
+
+    def interrupt(self, now: Now) -> None:
+        """Stop all of them where they are."""
+        for eviction in list(self._all.values()):
+            self._tell(eviction, eviction.stop(now))
+
+    def take(self) -> Progress:
+        """What has come of them since it was last asked."""
+        progress = Progress(accepted=tuple(self._accepted), outcomes=tuple(self._outcomes))
+        self._accepted, self._outcomes = [], []
+        return progress
+
+    def _tried(self, account: AccountKey) -> list[Eviction]:
+        return [each for each in self._all.values() if each.trying is not None and each.entry.account == account]
+
+    def _take(self, eviction: Eviction, reply: Reply, now: Now) -> None:
+        self._tell(eviction, eviction.answer(reply, now))
+
+    def _tell(self, eviction: Eviction, outcome: Outcome | None) -> None:
+        if outcome is None:
+            return
+        if eviction.is_over or outcome.result is not Result.DONE:
+            self._outcomes.append(outcome)
+        else:
+            self._accepted.append(Accepted(outcome=outcome, under_way=eviction.under_way))
+        if eviction.is_over:
+            del self._all[eviction.mandate.ticket]
+
+    def _objection(self, view: View) -> Callable[[Pod], str | None]:
+        return lambda pod: objection_to_evicting(pod, view.setting, self._clock())
+
+
+def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
+    """Every GPU process of a pod, whichever of its containers it is in."""
+    return frozenset(use.key for use in attribution.attributed if use.uid == uid)
+
+
+def _deletion(entry: PlanEntry, view: View) -> str:
+    """That the pod list has the pod no more, or as one that is being deleted; empty: it lives on."""
+    pod = next((pod for pod in view.pods.pods if pod.uid == entry.account.uid), None)
+    if pod is None:
+        return "the pod is gone"
+    return "the pod is being deleted" if pod.deletion_deadline_s is not None else ""
+
+
+def _end(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) -> tuple[Result, str] | None:
+    """Why an eviction is not to be tried again; None: it is, or that can't be said by this pass."""
+    objection = _objection_now(assessment, view, now)
+    if objection is not None:
+        return Result.INTERRUPTED, objection
+    if assessment is None or view.conditions.pods_stale:
+        return None
+    signature = entry.definition.signature
+    reading = next((each.reading for each in rungs(assessment, stale=False) if each.step.signature == signature), None)
+    if reading is not Reading.BELOW:
+        return None
+    has_room = entry.card is not None and entry.card not in assessment.short
+    return Result.GONE, "its card had room again" if has_room else "its use was at or below the mark again"
+
+
+def _objection_now(assessment: Assessment | None, view: View, now: Now) -> str | None:
+    if not view.enforcing:
+        return "enforcement was withdrawn before it came about"
+    if view.conditions.maintenance:
+        return "the GPUs came under maintenance before it came about"
+    if assessment is None or view.conditions.pods_stale:
+        return None
+    return objection_to_evicting(assessment.pod, view.setting, now)

@@ -1,0 +1,185 @@
+"""The act: the only step that changes anything. Looks at identity once more, writes the intention down, then signals.
+
+Observe mode ends here and nowhere else.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from watchdog.act.deed import Deed, Record, Warrant, reaction_s
+from watchdog.core.brakes import Brake
+from watchdog.core.errors import RecordError
+from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.model import Now, Pod, ProcessKey
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.node.pidfd import Handle
+
+_MOST_DESCRIBED = 20
+
+
+class Processes(Protocol):
+    """Finds processes to act on."""
+
+    def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
+        """Every living process of these containers (IDs) of a pod, each held, and whether these are all for sure.
+
+        Never PID 1, this daemon or the MPS server.
+        """
+
+    def describe(self, pid: int) -> str:
+        """What a process is, for people: its name and user."""
+
+
+class Deeds:
+    """The kills under way, at most one an account, each going on by itself."""
+
+    def __init__(self, processes: Processes, record: Record, clock: Callable[[], Now]) -> None:
+        self._processes = processes
+        self._clock = clock
+        self._record = record
+        self._under_way: dict[AccountKey, Deed] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time at which one of them wants to go on; infinity where none does."""
+        return min((deed.next_wake_s for deed in self._under_way.values()), default=float("inf"))
+
+    def begin(self, entry: PlanEntry, release_timeout_s: float) -> Outcome | Brake:
+        """Begin a kill that has just been looked at again.
+
+        Gives what is known right after the first signal (`done` stands for: begun), how it ended where it could not
+        begin, or the brake that holds it.
+        """
+        handles = _of_scope(self._members(entry)[0], entry)
+        now = self._clock()
+        try:
+            ready = _test(handles)
+            if not ready:
+                return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+            victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
+            number = self._record.intend(entry, sorted(handle.key for handle in ready), now)
+        except PermissionError as error:
+            _close(handles)
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; nobody was signalled")
+        except RecordError:
+            _close(handles)
+            return Brake.JOURNAL
+        warrant = Warrant(
+            entry=entry,
+            number=number,
+            first_signal=self._clock(),
+            release_timeout_s=release_timeout_s,
+            members=lambda: self._members(entry),
+        )
+        deed = Deed(warrant, ready, self._record)
+        self._under_way[entry.account] = deed
+        return self._begun(deed, victims)
+
+    def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
+        return self._processes.members(entry.assessment.pod, _container_ids(entry))
+
+    def _begun(self, deed: Deed, victims: tuple[str, ...]) -> Outcome:
+        now = deed.warrant.first_signal
+        failed = deed.advance(now)
+        if failed is not None:
+            del self._under_way[deed.entry.account]
+            return failed
+        return Outcome(
+            entry=deed.entry,
+            result=Result.DONE,
+            at=now,
+            signalled=deed.victims,
+            victims=victims,
+            deed=deed.warrant.number,
+            reaction_s=reaction_s(deed.entry, now),
+        )
+
+    def hasten(self, entry: PlanEntry, now: Now) -> None:
+        """End the grace of this account's deed: a stronger step has come due on the same victim."""
+        deed = self._under_way.get(entry.account)
+        if deed is not None:
+            deed.hasten(now)
+
+    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> tuple[Outcome, ...]:
+        """Let each go on. One that is still in its grace and that something speaks against gets no further signal."""
+        outcomes: list[Outcome] = []
+        for key, deed in list(self._under_way.items()):
+            if deed.is_in_grace and (reason := objection(deed.entry)) is not None:
+                outcomes.append(deed.stop(Result.INTERRUPTED, reason, now))
+                del self._under_way[key]
+            elif deed.next_wake_s <= now.boottime_s:
+                outcome = deed.advance(now)
+                if outcome is not None:
+                    outcomes.append(outcome)
+                    del self._under_way[key]
+        return tuple(outcomes)
+
+    def see(
+        self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
+    ) -> tuple[Outcome, ...]:
+        """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed."""
+        by_account = {assessment.account: assessment for assessment in assessments}
+        outcomes: list[Outcome] = []
+        for key, deed in list(self._under_way.items()):
+            outcome = deed.see(still_listed, now)
+            if outcome is None and deed.is_in_grace and deed.entry.definition.scope == "process":
+                assessment = by_account.get(key)
+                # Only a whole number says that it is enough; the other scopes are completed whatever is used.
+                if assessment is not None and assessment.used is not None and assessment.used <= deed.entry.height:
+                    outcome = deed.stop(Result.DONE, "use fell to the mark after SIGTERM", now)
+            if outcome is not None:
+                outcomes.append(outcome)
+                del self._under_way[key]
+        return tuple(outcomes)
+
+    def note_released(self, deed: int, now: Now) -> None:
+        """Close an earlier daemon's deed in the record: its memory is free, or it has been waited for long enough."""
+        self._record.released(deed, now, None, "the watchdog had ended before its memory was seen free")
+
+    def note_breaker(self, opened: Now | None) -> None:
+        """Write down that the breaker has opened, or closed (None): a daemon that starts again must know."""
+        self._record.breaker(opened)
+
+    def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
+        """Stop all of them where they are: no further signal."""
+        under_way = self._under_way.values()
+        outcomes = tuple(deed.stop(Result.INTERRUPTED, reason, now, is_final=False) for deed in under_way)
+        self._under_way.clear()
+        return outcomes
+
+
+def _container_ids(entry: PlanEntry) -> frozenset[str]:
+    """The container IDs to act on: the victim's, or with scope `pod` those of all containers, never the sandbox's."""
+    whole_pod = entry.definition.scope == "pod"
+    chosen = (c for c in entry.assessment.pod.containers if whole_pod or c.name == entry.victim)
+    return frozenset[str]().union(*(container.ids for container in chosen))
+
+
+def _of_scope(held: list[Handle], entry: PlanEntry) -> list[Handle]:
+    if entry.definition.scope != "process":
+        return held
+    _close(handle for handle in held if handle.key not in entry.targets)
+    return [handle for handle in held if handle.key in entry.targets]
+
+
+def _test(handles: list[Handle]) -> list[Handle]:
+    """Send signal 0 to all before anything else; those that have ended are let go, PermissionError goes up."""
+    ready = []
+    for handle in handles:
+        try:
+            handle.signal(0)
+        except ProcessLookupError:
+            handle.close()
+        except PermissionError as error:
+            raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error
+        else:
+            ready.append(handle)
+    return ready
+
+
+def _close(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.close()

@@ -1,0 +1,1 @@
+"""The subcommands that need no folder of their own."""

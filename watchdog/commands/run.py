@@ -1,0 +1,29 @@
+"""`gpu-watchdog run`: opens what the daemon stands on, and runs it."""
+
+import sys
+
+from watchdog.commands.candidate import refusal
+from watchdog.config.problems import PolicyError
+from watchdog.config.watch import PolicyFile
+from watchdog.daemon import Daemon
+from watchdog.export.listen import ListenError
+from watchdog.loop.start import open_processes
+from watchdog.node.nvml import NvmlDriver
+from watchdog.options import Options
+
+
+def run_daemon(options: Options) -> int:
+    """Run the daemon on this node's GPUs; the exit code."""
+    policy_file = PolicyFile(options.policy)
+    try:
+        policy = policy_file.load()
+    except PolicyError as error:
+        sys.stderr.write(f"{refusal(error, options.policy)}\n")
+        return 1
+    footing, scanner = open_processes(options)
+    try:
+        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
+    except ListenError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return daemon.run()

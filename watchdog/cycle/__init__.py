@@ -1,0 +1,1 @@
+"""One pass, from the scan to the act."""

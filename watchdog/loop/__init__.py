@@ -1,0 +1,1 @@
+"""What the daemon's loop is made of."""

@@ -1,0 +1,108 @@
+"""The cluster as this node's daemon uses it: what is followed, evicted, written and advertised by the API."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from watchdog.bell import Bell
+from watchdog.core.model import Node, Snapshot
+from watchdog.core.needs import Needs, needs
+from watchdog.core.policy import Policy
+from watchdog.kube.acts.capacity import CapacityKeeper
+from watchdog.kube.acts.events import EventWriter
+from watchdog.kube.acts.evictor import ApiEvictor
+from watchdog.kube.api.client import Api
+from watchdog.kube.api.clocks import ClockNotes
+from watchdog.kube.api.note import Note
+from watchdog.kube.follow.namespacefeed import NamespaceFeed
+from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.loop.announcer import Announcer
+from watchdog.options import Options
+
+
+class _Feed(Protocol):
+    """One kind of object that is followed."""
+
+    def start(self) -> None:
+        """Begin to follow, on a thread of its own."""
+
+    def stop(self) -> None:
+        """Stop following, at once."""
+
+    def forget(self) -> None:
+        """Stop following, and know nothing any more."""
+
+    def fetch(self) -> None:
+        """List once, in this thread."""
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its thread has ended although nobody stopped it."""
+
+
+class Cluster:
+    """The feeds of this node, and those who act by the API. Nothing is asked of it before it is needed."""
+
+    def __init__(self, options: Options, bell: Bell) -> None:
+        self.api = Api(options.kubeconfig)
+        self.pods = PodFeed(self.api, options.node, bell)
+        self.node = NodeFeed(self.api, options.node, bell)
+        self.namespaces = NamespaceFeed(self.api, bell)
+        self.evictor = ApiEvictor(self.api, bell)
+        self.announcer = Announcer(EventWriter(self.api, options.node))
+        self._clocks = ClockNotes()
+        self._keeper = CapacityKeeper(self.api)
+        self._kinds: tuple[tuple[_Feed, Callable[[Needs], bool]], ...] = (
+            (self.pods, lambda _: True),
+            (self.node, lambda _: options.node_object is None),
+            (self.namespaces, lambda need: need.namespaces and options.namespaces is None),
+        )
+        self._followed: list[_Feed] = []
+
+    def follow(self, policy: Policy) -> None:
+        """Follow what this policy needs from now on, and nothing else."""
+        need = needs(policy)
+        for feed, is_needed in self._kinds:
+            if is_needed(need) and feed not in self._followed:
+                feed.start()
+                self._followed.append(feed)
+            elif not is_needed(need) and feed in self._followed:
+                feed.forget()
+                self._followed.remove(feed)
+
+    @property
+    def defect(self) -> str | None:
+        """Why only a new process can help, in a sentence; None: nothing of the kind."""
+        died = any(feed.has_died for feed in self._followed)
+        return (
+            "a thread that follows the API has ended, which is a defect; report what the log has of it"
+            if died
+            else None
+        )
+
+    def fetch(self, policy: Policy) -> None:
+        """List once what this policy needs; what does not come is a gap where it is read."""
+        need = needs(policy)
+        for feed, is_needed in self._kinds:
+            if is_needed(need):
+                feed.fetch()
+
+    def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
+        """Have the node advertise what the policy says; the daemon that does not hold the node's lock leaves it."""
+        if has_lock:
+            self._keeper.keep(node, snapshot, policy)
+        else:
+            self._keeper.rest()
+
+    def take_notes(self) -> tuple[Note, ...]:
+        """What there is to say of the capacity and of the clocks since the last time, in sentences."""
+        return (*self._keeper.take_notes(), *self._clocks.take(self.api.clock_offset_s))
+
+    def close(self, timeout_s: float) -> None:
+        """Write in so many seconds the Events that are still to be written, stop following, let the connections go."""
+        self._keeper.stop()
+        self.announcer.close(timeout_s)
+        for feed in self._followed:
+            feed.stop()
+        self._followed.clear()
+        self.api.close()

@@ -1,0 +1,163 @@
+"""Looking at the GPUs: when the driver is asked, how long its answer may take, and that it is let go for maintenance.
+
+Any open client of the driver holds up a reset of a GPU, a change of its MIG mode and the unloading of the driver.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.model import Now
+from watchdog.core.switches import Switches
+from watchdog.loop.pace import Pace
+from watchdog.node.devices import open_devices
+from watchdog.node.driver import Driver, DriverReading, let_go
+from watchdog.node.nvml_thread import DriverThread
+
+# A second look that took longer says what was, not what is; the next pass decides anew.
+_SECOND_LOOK_S: Final = 2.0
+# What is under way in the driver has so long to end once maintenance is asked for: with the half second until that is
+# seen, and a new process after it, the devices are closed within five.
+_LET_GO_WITHIN_S: Final = 3.0
+# A daemon that begins in the middle of a maintenance should not open the driver: it first hears of its node.
+_NODE_PATIENCE_S: Final = 5.0
+_UNSEEN: Final = "the node was under maintenance, and its object has not been read again since"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A reading that has come: when it was asked for, how long it took, and of which GPUs it is (None: of all)."""
+
+    reading: DriverReading
+    asked: Now
+    took_s: float
+    only: frozenset[str] | None
+
+
+class Looker:
+    """Asks the driver for one thing at a time, and never waits for it.
+
+    Under maintenance one more reading is taken, so that it can be said whom it spares; then the driver is let go, and
+    until it is over every look is one at nothing. `begun_anew` says that an earlier process let the driver go so.
+    """
+
+    def __init__(self, driver: Driver, interval_s: float, now: Now, *, begun_anew: bool = False) -> None:
+        self.pace = Pace(interval_s)
+        self.maintenance: str | None = None
+        self._thread = DriverThread(driver)
+        self._asked = now
+        self._asked_for: frozenset[str] | None = None
+        self._patience_s = _SECOND_LOOK_S
+        self._last: DriverReading | None = None
+        self._ready: Look | None = None
+        self._begun_anew = begun_anew
+        self._wait_until_s = now.boottime_s + _NODE_PATIENCE_S
+        self._waits = False
+        self._since_s = now.boottime_s
+        self._is_told = False
+        self._is_open = False
+        self._is_going = False
+        self._kept: tuple[str, ...] = ()
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the driver has done something."""
+        return self._thread.fileno()
+
+    def heed(self, found: Switches, now: Now) -> None:
+        """Take note of what the node's own object asks for, or that it is not known yet."""
+        reason = found.maintenance
+        self._waits = False
+        if not found.unseen:
+            self._begun_anew = False
+        elif self._begun_anew or self.maintenance is not None:
+            reason = self.maintenance or _UNSEEN
+        else:
+            self._waits = not self._is_open and now.boottime_s < self._wait_until_s
+        if (reason is None) != (self.maintenance is None):
+            self._since_s = now.boottime_s
+            self._is_told = False
+            self._kept = ()
+            self.pace.hurry(now)
+        self.maintenance = reason
+
+    def take(self, now: Now) -> Look | None:
+        """The reading that has come, or None."""
+        reading = self._thread.take()
+        if self._is_going and not self._thread.busy:
+            self._has_gone()
+        if reading is None:
+            ready, self._ready = self._ready, None
+            return ready
+        if self._asked_for is None:
+            self._last = reading
+        self._is_told = self.maintenance is not None
+        took_s = now.boottime_s - self._asked.boottime_s
+        return Look(reading=reading, asked=self._asked, took_s=took_s, only=self._asked_for)
+
+    def go_on(self, now: Now) -> None:
+        """Ask the driver for what is next, if it is free: a reading, or to be let go."""
+        if self._thread.busy or self._waits:
+            return
+        if self.maintenance is not None and self._is_open and self._is_told:
+            self._is_going = True
+            self._thread.let_go()
+            return
+        is_last = self.maintenance is not None and self._is_open
+        if now.boottime_s < self.pace.next_look_s and not is_last:
+            return
+        self.pace.begin(now)
+        if self.maintenance is None or is_last:
+            self._ask(None, now)
+        else:
+            self._ready = Look(reading=let_go(self.maintenance, self._last), asked=now, took_s=0.0, only=None)
+
+    def ask_again(self, only: frozenset[str], first: Look, now: Now) -> None:
+        """Ask once more for some GPUs; how long that may take goes by the first answer."""
+        self._patience_s = max(_SECOND_LOOK_S, 2 * first.took_s)
+        self._ask(only, now)
+
+    def is_too_late(self, second: Look, longest_s: float) -> bool:
+        """Whether a second look took too long to act on."""
+        return second.took_s > min(self._patience_s, longest_s)
+
+    def wake_s(self, now: Now) -> float:
+        """Boot time at which `go_on` or `take` has something to do; infinity where only the driver can say."""
+        if self._ready is not None:
+            return now.boottime_s
+        if self._thread.busy:
+            return float("inf")
+        if self._waits:
+            return self._wait_until_s
+        return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_look_s
+
+    def silence(self, longest_s: float, now: Now) -> tuple[str, ...]:
+        """Say that the driver has not answered for longer than that; nothing: it has."""
+        silent_s = now.boottime_s - self._asked.boottime_s if self._thread.busy else 0.0
+        return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
+
+    def why_anew(self, now: Now) -> str | None:
+        """Why only a new process can let the driver go, or None: this one can, or has, or need not."""
+        if self.maintenance is None:
+            return None
+        if self._kept:
+            return f"{self.maintenance}, and NVML has kept open after its end: {', '.join(self._kept)}"
+        waited_s = now.boottime_s - self._since_s
+        if self._is_open and waited_s > _LET_GO_WITHIN_S:
+            return f"{self.maintenance}, and a call into NVML has not come back for {waited_s:.0f} s"
+        return None
+
+    def close(self, timeout_s: float) -> bool:
+        """Have the driver closed; whether that came about in this time."""
+        return self._thread.close(timeout_s)
+
+    def _ask(self, only: frozenset[str] | None, now: Now) -> None:
+        self._asked, self._asked_for = now, only
+        self._is_open = True
+        self._thread.request(only)
+
+    def _has_gone(self) -> None:
+        self._is_going = False
+        try:
+            self._kept = open_devices()
+        except OSError as error:
+            self._kept = (f"what, can't be seen ({error.strerror})",)
+        self._is_open = bool(self._kept)

@@ -1,0 +1,188 @@
+"""What the daemon knows besides the GPUs: the pods of its node, the node's own object and the labels of namespaces."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from watchdog.bell import Bell
+from watchdog.core.findings import Assessment
+from watchdog.core.model import Gap, Node, Now, PodList
+from watchdog.core.needs import needs as needs_of
+from watchdog.core.policy import Policy
+from watchdog.core.rules import Namespaces
+from watchdog.kube.files.namespacefile import NamespaceFile
+from watchdog.kube.files.nodefile import NodeFile
+from watchdog.kube.files.podfile import PodFile
+from watchdog.options import Options
+
+if TYPE_CHECKING:
+    from watchdog.loop.cluster import Cluster
+
+_IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"  # the kubelet sets it in every container
+NO_PODS: Final = (
+    "there is no source of pods, so every process of a pod counts as unknown_pod; "
+    "give --kubeconfig FILE, run in a pod of the cluster, or give --pods FILE"
+)
+_NO_EVICTION: Final = (
+    "the policy evicts, and there is no API to ask: each eviction fails with the reason `no API`; give --kubeconfig "
+    "FILE or run in a pod of the cluster, without --pods, or use `kill`"
+)
+_NO_CAPACITY: Final = (
+    "[capacity] needs the Kubernetes API, which is not asked, so nothing is advertised on the node; "
+    "give --kubeconfig FILE or run in a pod of the cluster, without --pods"
+)
+
+
+class PodSource(Protocol):
+    """Where the pods of this node come from."""
+
+    def read(self, now: Now) -> PodList:
+        """The pods as they are known now."""
+
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
+
+
+class NodeSource(Protocol):
+    """Where the node's own object comes from."""
+
+    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
+        """The node as it is known now, and what could not be learned of it."""
+
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
+
+
+class NamespaceSource(Protocol):
+    """Where the labels of namespaces come from."""
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """The labels by namespace as they are known now, and what could not be learned of them."""
+
+    def has_changed(self) -> bool:
+        """Whether `read` would find something new."""
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
+
+
+class NoPods:
+    """Stands where no source of pods was named: every process of a pod is then `unknown_pod`."""
+
+    def read(self, now: Now) -> PodList:
+        """No pods, and no moment at which that was known to be true."""
+        return PodList()
+
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
+
+
+class NamedNode:
+    """Stands where no source of the node's object was named: its name is known, its labels are not."""
+
+    def __init__(self, name: str) -> None:
+        self._node = Node(name=name, known=False)
+
+    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
+        """The node without labels."""
+        return self._node, ()
+
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: it is not known at all."""
+        return False
+
+
+class NoNamespaces:
+    """Stands where no source of namespaces was named: none is known."""
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """No namespaces."""
+        return {}, ()
+
+    def has_changed(self) -> bool:
+        """Never."""
+        return False
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Never: it is not known at all."""
+        return False
+
+
+def uses_api(options: Options) -> bool:
+    """Whether the Kubernetes API is asked: where no file of pods is named, and there is a way to it."""
+    return options.pods is None and (options.kubeconfig is not None or _IN_CLUSTER in os.environ)
+
+
+def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
+    """The cluster behind the API, where it is asked; otherwise its client is not even loaded (20 MiB)."""
+    if not uses_api(options):
+        return None
+    from watchdog.loop.cluster import Cluster
+
+    return Cluster(options, bell)
+
+
+def pod_source(options: Options, cluster: "Cluster | None" = None) -> PodSource:
+    """The source of pods that the options name."""
+    if options.pods is not None:
+        return PodFile(options.pods, options.node)
+    return NoPods() if cluster is None else cluster.pods
+
+
+def node_source(options: Options, cluster: "Cluster | None" = None) -> NodeSource:
+    """The source of the node's object that the options name."""
+    if options.node_object is not None:
+        return NodeFile(options.node_object, options.node)
+    return NamedNode(options.node) if cluster is None else cluster.node
+
+
+def namespace_source(options: Options, cluster: "Cluster | None" = None) -> NamespaceSource:
+    """The source of namespaces that the options name."""
+    if options.namespaces is not None:
+        return NamespaceFile(options.namespaces)
+    return NoNamespaces() if cluster is None else cluster.namespaces
+
+
+def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
+    """Warnings of what the rules of a policy need and nothing gives, each in a sentence."""
+    if uses_api(options):
+        return ()
+    by_node = [rule.name for rule in policy.rules if rule.match.node_labels]
+    by_namespace = [rule.name for rule in policy.rules if rule.match.namespace_labels]
+    needs = (
+        ("nodes", "--node-object", options.node_object, by_node),
+        ("namespaces", "--namespaces", options.namespaces, by_namespace),
+    )
+    unmatched = (
+        f"there is no way to the labels of {what} (rules {', '.join(names)}): give --kubeconfig FILE, or {option} FILE "
+        "with --pods; a pod that one of these rules may be for has no rule and is left alone"
+        for what, option, file, names in needs
+        if names and file is None
+    )
+    evicts = needs_of(policy).evict
+    return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
+
+
+def with_rule_gaps(pods: PodList, assessments: Iterable[Assessment]) -> PodList:
+    """The pod list with what was missing to name the rules of its pods, each thing once."""
+    gaps = dict.fromkeys(each.rule_gap for each in assessments if each.rule_gap is not None)
+    return replace(pods, gaps=(*pods.gaps, *gaps)) if gaps else pods
+
+
+def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
+    """Whether a pod list is too old to act on, or has never been there."""
+    synced = pods.synced
+    if synced is None:
+        return True
+    if synced.boot_id == now.boot_id:
+        return now.boottime_s - synced.boottime_s > policy.stale_after_s
+    return True
