@@ -158,7 +158,8 @@ def test_enforce_kills_the_hog_and_nobody_else(enforcing: Installed, tenants: st
     for each in told():
         assert (each["type"], each["action"]) == ("Warning", "Kill")
         assert each["regarding"]["uid"] == found["metadata"]["uid"]
-        assert each["note"].startswith(f"Pod {tenants}/hog uses 2Gi of GPU memory, 200% of the 1Gi allowed")
+        used = "uses 2Gi of GPU memory, 200% of the 1Gi allowed"
+        assert each["note"].startswith(f"Container main of pod {tenants}/hog {used}")
         assert "Killing 1 process of container main: SIGTERM, then SIGKILL after 1s." in each["note"]
     done = {"action": "kill", "rule": "tenants", "result": "done"}
     wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the deed is counted")

@@ -46,6 +46,7 @@ class Task:
     other: dict[str, int] | None = None
     dies_s: float | None = None
     died_s: float = 0.0
+    lied: bool = False  # its cgroup's text has once told something else; who read it then may not read it again
 
     @property
     def lives(self) -> bool:

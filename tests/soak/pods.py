@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from tests.soak import processes
 from tests.soak.cluster import Box, Gi, Kind, Mi, Tenant
-from tests.soak.kernel import true_claim
 from tests.soak.truth import WATCHDOG
 from tests.soak.world import World
 
@@ -97,7 +96,7 @@ def delete(world: World) -> None:
         world.cluster.remove(tenant.uid)
         for task in world.kernel.living():
             # Nothing gives its lies away any more (docs/safety.md), and the daemon may have read them already.
-            if task.pod == tenant.uid and task.claim != true_claim(task.pod, task.container):
+            if task.pod == tenant.uid and task.lied:
                 world.kernel.die(task)
         world.say(f"pod went by force: {tenant.uid}")
         return

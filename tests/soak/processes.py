@@ -128,7 +128,7 @@ def lie(world: World) -> None:
     if others and is_seen and task.pod in world.cluster.tenants:
         # A known container under another pod's name: the list gives it away.
         lies.append(Place(kind=PlaceKind.POD, pod=world.dice.choice(others), container=task.container))
-    task.claim = world.dice.choice(lies)
+    task.claim, task.lied = world.dice.choice(lies), True
     world.say(f"lie: {task.key.pid} {task.claim.kind}")
 
 
