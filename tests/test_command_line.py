@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,15 @@ def test_a_policy_comes_on_standard_input() -> None:
     assert (done.exit_code, done.stderr.startswith("standard input:1: not TOML: ")) == (1, True)
     done = CliRunner().invoke(main, ["check", "-"], input="#" * 2**21)
     assert (done.exit_code, "is larger than 1 MiB" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("check", "-"), ("rights", "--policy", "-")])
+def test_a_standard_input_that_is_closed(command: tuple[str, ...]) -> None:
+    """As cron and some agents hand it over: a sentence and no traceback."""
+    script = f'exec "$0" {" ".join(command)} <&-'
+    done = subprocess.run(["sh", "-c", script, COMMAND], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "standard input: it is closed; name a file" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
 
 
 def test_the_daemon_reads_no_policy_from_standard_input(tmp_path: Path) -> None:

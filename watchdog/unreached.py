@@ -8,6 +8,8 @@ from watchdog.export.journal_errors import JournalError, NoJournalError
 from watchdog.export.phrases import inert
 
 _NAMESPACE: Final = "kubectl -n gpu-memory-watchdog"
+# Where it is installed can't be asked for here: a pod knows its own namespace alone, and a host none.
+_OWN: Final = "`-n`: the namespace that it was installed in"
 # From here on `/healthz` says that the loop hangs; the liveness probe ends the daemon some time later.
 _HANGS: Final = (
     "so nothing is known yet of any pod there, and nobody is killed or evicted: it has begun just now, so ask again in "
@@ -16,11 +18,11 @@ _HANGS: Final = (
 )
 _ELSEWHERE: Final = (
     "this does not tell whether a watchdog runs on the node: one of a DaemonSet is reached in its pod alone. "
-    "Find that pod, and ask there:"
+    f"Find that pod, and ask there ({_OWN}):"
 )
 _KEPT: Final = (
     "this does not tell whether a watchdog runs on the node: one of a DaemonSet may keep it where only its pod has it. "
-    "Find that pod, and ask there:"
+    f"Find that pod, and ask there ({_OWN}):"
 )
 _OTHERWISE: Final = (
     f"or bring its port here: `{_NAMESPACE} port-forward POD 9837`. Outside of Kubernetes `gpu-watchdog run` starts "
@@ -32,6 +34,11 @@ def inside(*arguments: str, terminal: bool = False) -> str:
     """The command line that runs a command of gpu-watchdog in the watchdog's pod of a node."""
     how = "exec -it" if terminal else "exec"
     return f"{_NAMESPACE} {how} POD -- gpu-watchdog {shlex.join(inert(each) for each in arguments)}"
+
+
+def to_run_inside(*arguments: str) -> str:
+    """The same command line within a sentence, with what stands for the reader's own in it."""
+    return f"`{inside(*arguments)}` ({_OWN})"
 
 
 def help_lines(error: AskError, *arguments: str, terminal: bool = False) -> tuple[str, ...]:

@@ -91,10 +91,19 @@ class Clinic:
         return Said(code=done.returncode, stderr=done.stderr, findings=findings, lasted_s=time.monotonic() - began)
 
     def ask_in_pod(self, port: int, account: Path) -> Said:
-        """Run it as in a pod: `account` is what the kubelet mounts of the service account, `port` the API server's."""
+        """Run it as in a pod: `account` is what the kubelet mounts of the service account, `port` the API server's.
+
+        The policy's folder is a mount there, as the ConfigMap is.
+        """
         place = "/run/secrets/kubernetes.io"
-        script = f'mount -t tmpfs tmpfs /run && mkdir -p {place} && cp -r "$0" {place}/serviceaccount && exec "$@"'
-        prefix = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(account))
+        steps = (
+            "mount -t tmpfs tmpfs /run",
+            f'mkdir -p {place} && cp -r "$0" {place}/serviceaccount',
+            'mount --bind "$1" "$1" && shift',
+            'exec "$@"',
+        )
+        shell = ("sh", "-c", " && ".join(steps), str(account), str(self.policy.parent))
+        prefix = ("unshare", "--mount", "--propagation", "private", *shell)
         return self.ask(prefix=prefix, KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(port))
 
 

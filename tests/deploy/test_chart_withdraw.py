@@ -23,7 +23,7 @@ _POOLS: Final = {
                     "matchExpressions": [
                         {"key": "gpu", "operator": "Exists"},
                         {"key": "virtual", "operator": "DoesNotExist"},
-                        {"key": "cards", "operator": "Gt", "values": ["1"]},
+                        {"key": "cards", "operator": "NotIn", "values": ["0"]},
                     ]
                 },
             ]
@@ -40,8 +40,8 @@ def _programs() -> None:
         cannot_run(str(error))
 
 
-def hook(*flags: str) -> list[dict[str, Any]]:
-    """Every object of the hook."""
+def rendered(*flags: str) -> list[dict[str, Any]]:
+    """Every object of the chart, with a policy that has [capacity]."""
     said = subprocess.run(
         [str(helm()), "template", "r", str(chart.CHART), "--set-file=policy=/dev/stdin", *flags],
         input=_POLICY,
@@ -49,7 +49,18 @@ def hook(*flags: str) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
     ).stdout
-    return [each for each in yaml.safe_load_all(said) if each["metadata"]["name"].endswith("-withdraw")]
+    return list(yaml.safe_load_all(said))
+
+
+def hook(*flags: str) -> list[dict[str, Any]]:
+    """Every object of the hook."""
+    return [each for each in rendered(*flags) if each["metadata"]["name"].endswith("-withdraw")]
+
+
+def terms(*each: object) -> str:
+    """The flag for an affinity with these node terms."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": each}}
+    return f"--set-json=affinity={json.dumps({'nodeAffinity': required})}"
 
 
 def job(*flags: str) -> dict[str, Any]:
@@ -78,7 +89,7 @@ def selectors(*flags: str) -> list[str]:
             [f"--set-json=affinity={json.dumps(_POOLS)}", "--set=excludeNodeLabels.own=1"],
             [
                 "nvidia.com/gpu.present=true,pool in (a,b),own notin (1)",
-                "nvidia.com/gpu.present=true,gpu,!virtual,own notin (1)",
+                "nvidia.com/gpu.present=true,gpu,!virtual,cards notin (0),own notin (1)",
             ],
         ),
     ],
@@ -88,6 +99,61 @@ def test_it_works_on_the_nodes_of_the_release(flags: list[str], expected: list[s
     """Another release's nodes keep theirs: the selectors say what nodeSelector and affinity say."""
     strings = [each.replace("--set=excludeNodeLabels.own", "--set-string=excludeNodeLabels.own") for each in flags]
     assert selectors(*strings) == expected
+
+
+_POOL: Final = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
+_MANY: Final = {"matchExpressions": [{"key": "cards", "operator": "Gt", "values": ["3"]}]}
+_NAMED: Final = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-a"]}]}
+
+
+@pytest.mark.parametrize("flag", ["--set-json=nodeSelector=null", "--set=nodeSelector.pool=a"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((_POOL, _MANY), "Gt of the label cards can't be said by labels"),
+        (({"matchExpressions": [*_POOL["matchExpressions"], *_MANY["matchExpressions"]]},), "Gt of the label cards"),
+        ((_NAMED,), "matchFields can't be said by labels"),
+        ((_POOL | _NAMED,), "matchFields can't be said by labels"),
+        (({},), "its node terms are all empty, and an empty term matches no node"),
+    ],
+)
+def test_nodes_that_labels_cannot_say_are_refused(given: tuple[object, ...], said: str, flag: str) -> None:
+    """It would take the entry from other releases' nodes: refused at once, with the remedy, which then helps."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        hook(terms(*given), flag)
+    assert said in caught.value.stderr
+    assert hook(terms(*given), flag, "--set=withdraw.onUninstall=false") == []
+    assert hook(terms(*given), flag, "--set=rbac.create=false") == []
+
+
+def test_an_empty_term_selects_no_node() -> None:
+    """Kubernetes takes it so: it adds no node to those of the other terms, nor does a label to exclude."""
+    flags = (terms(_POOL, {}, None), "--set-json=nodeSelector=null")
+    assert selectors(*flags) == ["pool in (a)"]
+    assert selectors(*flags, "--set=excludeNodeLabels.own=yes") == ["pool in (a),own notin (yes)"]
+
+
+@pytest.mark.parametrize("exclude", [{}, {"own": "yes"}])
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        None,
+        {"nodeAffinity": None},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}},
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}},
+    ],
+)
+def test_null_is_as_good_as_nothing(affinity: object, exclude: dict[str, str]) -> None:
+    """A values file unsets by null what another one set: at any level of the affinity it is as if nothing was there."""
+    flags = (f"--set-json=affinity={json.dumps(affinity)}", f"--set-json=excludeNodeLabels={json.dumps(exclude)}")
+    assert selectors(*flags) == ["nvidia.com/gpu.present=true" + ",own notin (yes)" * len(exclude)]
+    (found,) = [each for each in rendered(*flags) if each["kind"] == "DaemonSet"]
+    if exclude:
+        required = found["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        expression = {"key": "own", "operator": "NotIn", "values": ["yes"]}
+        assert required["requiredDuringSchedulingIgnoredDuringExecution"] == {
+            "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+        }
 
 
 def test_it_runs_where_no_node_with_gpus_is() -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
+from tests.docs.rollout_policy import PAGE, SHIPPED, TABLES, staged_policy, stages
 from tests.export.build import climbing
 from tests.monitoring.rules.promtool import promtool
 from tests.worlds import Gi, assessed, container, pod, snapshot, use
@@ -20,9 +21,6 @@ from watchdog.kube.access.rights import Piece, rights_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"
 _QUERIES: Final = re.compile(r"^ *```promql\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_TABLES: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINES: Final = re.MULTILINE | re.DOTALL
-SHIPPED: Final = _DOCS.parent / "config" / "policy.toml"
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
 # They tell nobody to run a shell in the pod: the image has none.
@@ -30,7 +28,7 @@ _SHELLS: Final = re.compile(r"gpu-memory-watchdog exec [^\n]*-- *(?:sh|bash|touc
 
 
 def _policy(page: str) -> Policy:
-    (text, *_) = _TABLES.findall((_DOCS / page).read_text(encoding="utf-8"))
+    (text, *_) = TABLES.findall((_DOCS / page).read_text(encoding="utf-8"))
     return parse_policy(text, page)
 
 
@@ -66,16 +64,13 @@ def test_the_stages_differ_in_nothing_but_acting() -> None:
 
 def test_the_stages_leave_what_is_declared_and_protected() -> None:
     """What the page has one replace takes no declaration, protection or contact away from the policy that ships."""
-    page = (_DOCS / "rollout.md").read_text(encoding="utf-8")
-    (stages, *_) = _TABLES.findall(page)
-    assert not re.findall(r"^\[+(?:declaration|allowance|protect|events|journal|safety|capacity)", stages, re.MULTILINE)
+    of_others = r"^\[+(?:declaration|allowance|protect|events|journal|safety|capacity)"
+    assert not re.findall(of_others, stages(), re.MULTILINE)
     shipped = SHIPPED.read_text(encoding="utf-8")
-    kept = re.sub(r"^\[\[rule.*?(?=^\[protect)|^\[brakes\].*?(?=^# \[pressure)|^mode .*?$", "", shipped, flags=_LINES)
-    (mode, rest) = stages.split("\n", 1)
-    before, after = parse_policy(shipped, "shipped"), parse_policy(f"{mode}\n{kept}\n{rest}", "rollout.md")
+    before, after = parse_policy(shipped, "shipped"), parse_policy(staged_policy(), "rollout.md")
     assert (after.declarations, after.protect, after.contact) == (before.declarations, before.protect, before.contact)
     assert (after.mode, [each.name for each in after.rules]) == ("enforce", ["not-yet", "staged", "rest"])
-    found = "".join(re.findall(r"\*\*Replace only.*?\n\n", page, re.DOTALL))
+    found = "".join(re.findall(r"\*\*Replace only.*?\n\n", PAGE.read_text(encoding="utf-8"), re.DOTALL))
     assert all(f"`{each}`" in found for each in ("[[declaration]]", "[protect]", "contact", "[[rule]]", "[brakes]"))
 
 
@@ -83,7 +78,7 @@ def test_the_stages_leave_what_is_declared_and_protected() -> None:
 def test_a_share_on_gke(label: str) -> None:
     """GKE's labels are read by the table of docs/sharing.md, where without it a share would count as a whole card."""
     text = (_DOCS / "sharing.md").read_text(encoding="utf-8").partition("## GKE")[2]
-    under = parse_policy(_TABLES.findall(text)[0] + '\n[[rule]]\nname = "all"\nmatch = {}\n', "sharing.md")
+    under = parse_policy(TABLES.findall(text)[0] + '\n[[rule]]\nname = "all"\nmatch = {}\n', "sharing.md")
     labels = {
         "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
         "cloud.google.com/gke-max-shared-clients-per-gpu": label,

@@ -1,11 +1,17 @@
 """A container that its pod's manifest gives too little, or holds too tight."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tests.doctor.build import GOOD, spoilt
+from tests.worlds import policy
 from watchdog.doctor.confinement import Confinement
 from watchdog.doctor.facts import Facts
+
+
+def _of_image(**changes: object) -> Facts:
+    return replace(spoilt("policy", **changes), container=replace(GOOD.container, in_pod=True))
 
 
 def _confined(**changes: object) -> Facts:
@@ -26,7 +32,9 @@ CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
     "policy_mount": (
         ("outside", GOOD),
         ("mounted", spoilt("container", in_pod=True, has_policy_mount=True)),
-        ("image", spoilt("container", in_pod=True)),
+        ("image", _of_image(policy=policy(mode="observe"))),
+        ("image", _of_image(policy=None)),
+        ("baked", _of_image(policy=policy(mode="enforce"))),
     ),
     "temporary_folder": (
         ("there", GOOD),

@@ -1,5 +1,6 @@
 """What AppArmor and SELinux write about a process, and what it means for signals."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -32,6 +33,30 @@ _DEFAULT: Final = Confinement(profile="cri-containerd.apparmor.d", is_of_runtime
 def test_what_holds_a_process(text: str, expected: Confinement) -> None:
     """Profiles that deny nothing are none; of those on top of each other each counts; SELinux has no profile."""
     assert confinement_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "main", "enabled", "expected"),
+    [
+        (None, "kernel\0", None, Confinement()),  # SELinux with no policy loaded
+        (None, "kernel\0", "N\n", Confinement()),
+        ("", "_", "N\n", Confinement()),  # Smack
+        (None, "gpu-guard\n", "Y\n", Confinement(profile="gpu-guard")),
+        (None, "cri-containerd.apparmor.d (enforce)\n", None, _DEFAULT),  # /sys is not mounted
+        ("cri-containerd.apparmor.d (enforce)\n", "_", "Y\n", _DEFAULT),
+        (None, "system_u:system_r:container_t:s0\0", "N\n", Confinement(selinux_type="container_t")),
+        (None, None, None, Confinement()),
+    ],
+)
+def test_a_bare_name_is_a_profile_only_where_apparmor_is_on(
+    tmp_path: Path, own: str | None, main: str | None, enabled: str | None, expected: Confinement
+) -> None:
+    """Other modules write names of their own in the file that they share; none of them is taken for a profile."""
+    (tmp_path / "apparmor").mkdir()
+    for name, text in (("apparmor/current", own), ("current", main), ("enabled", enabled)):
+        if text is not None:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    assert look_at_confinement(tmp_path, tmp_path / "enabled") == expected
 
 
 def test_this_process_can_be_looked_at() -> None:

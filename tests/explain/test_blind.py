@@ -7,10 +7,14 @@ import pytest
 
 from tests.explain.site import Site, write
 from tests.export.build import Story, quiet, trainer_node
+from tests.export.test_page import busy
 from tests.worlds import at, gpu, snapshot
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.explain import UnexplainedError, explain_pod
+from watchdog.explain.blind import unseen
+from watchdog.export.status import status_document
+from watchdog.export.status_read import Part
 
 NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"
 LOST = "nvmlDeviceGetHandleByUUID: GPU is lost (code 15); it fell off the bus: drain and reboot the node"
@@ -96,6 +100,14 @@ def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
     assert "not answered" not in site.text()
     site.board.publish(Story().see(no_driver(9)))
     assert "NVML has not answered since 08:00:09 UTC" in site.text()
+
+
+def test_what_has_begun_needs_no_driver() -> None:
+    """A kill in its grace goes on while NVML does not answer: nobody is told that it does not."""
+    status = status_document(replace(busy(31, 65), snapshot=no_driver(31)))
+    text = " ".join(unseen(Part(status)))
+    assert "Until it answers again nobody new is killed or evicted. What has begun may go on all the same" in text
+    assert "it had begun for a/trainer." in text
 
 
 def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:

@@ -68,7 +68,7 @@ def test_while_the_loop_hangs_nothing_is_promised(board: Board, clock: Clock, ur
     first, second, *rest = said(url)
     assert first.startswith("The watchdog of this node hangs: no pass has ended since 08:00:")
     assert second.startswith("All that follows is as of 08:00:")
-    assert "until a pass ends again nobody is killed or evicted" in second
+    assert "until a pass ends again nobody new is killed or evicted" in second
     assert not [sentence for sentence in rest if any(promise in sentence for promise in PROMISES)]
     assert any("is put off until a pass ends again" in sentence for sentence in rest)
     assert any(sentence.startswith("Pod a/trainer uses 12.4Gi") for sentence in rest)
@@ -80,6 +80,9 @@ def test_a_sigkill_that_nobody_sends_is_not_announced(board: Board, clock: Clock
     board.publish(busy(31, 65))
     assert "gets SIGKILL at 08:00:35 UTC" in " ".join(said(url))
     clock.second = 600
+    going_on = "nobody new is killed or evicted. What has begun may go on all the same, as far as SIGKILL"
+    assert going_on in " ".join(said(url))
+    assert "it had begun for a/trainer." in " ".join(said(url))
     assert "what is left of them was to get SIGKILL at 08:00:35 UTC" in " ".join(said(url))
 
 

@@ -85,6 +85,12 @@ def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: fl
     assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
+def test_where_it_looks_for_the_stop_file(board: Board) -> None:
+    """The path of a daemon; of what is no daemon, none."""
+    assert health_row(board.standing())["stop_file"] is None
+    assert health_row(Board(Metrics(), 1.0, stop_file="/j/stop").standing())["stop_file"] == "/j/stop"
+
+
 def test_since_when_it_is_blind(board: Board) -> None:
     """The first blind pass counts, not the latest; once it sees again the next time begins anew."""
     blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]

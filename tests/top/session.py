@@ -19,6 +19,8 @@ from tests.top.screen import Screen
 
 _LONGEST_S: Final = 60.0
 _FRAME_S: Final = 0.05
+# Unbuffered, Python has nothing left to flush at its end, and hides what a terminal that went away leaves there.
+_NOT_INHERITED: Final = {"NO_COLOR", "COLUMNS", "LINES", "COLORTERM", "PYTHONUNBUFFERED"}
 
 
 class Session:
@@ -107,9 +109,7 @@ def session(
     *arguments: str | Path, columns: int = 100, rows: int = 30, command: Sequence[str | Path] = (), **environment: str
 ) -> Iterator[Session]:
     """`gpu-watchdog top` with these arguments on a terminal, or another command."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES", "COLORTERM")
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     own = {**kept, "TERM": "xterm-256color", "PYTHONDONTWRITEBYTECODE": "1", **environment}
     made = Session(command or (COMMAND, "top", *arguments), columns, rows, own)
     try:

@@ -1,7 +1,6 @@
 """The stages of docs/rollout.md on a real node: a label begins one and ends it, whatever the policy's mode."""
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.docs.rollout_policy import staged_policy
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.record import deeds
 from tests.stub import GIB
@@ -16,7 +16,6 @@ from tests.world.test_kill import run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-_PAGE: Final = Path(__file__).parents[2] / "docs" / "rollout.md"
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
 # The page waits longer, and lets one deed through in ten minutes, also of those that are only observed.
@@ -29,10 +28,8 @@ _FASTER: Final = {
 
 
 def _policy(world: Node) -> Path:
-    """The policy that the page prints, with its waits shortened."""
-    found = re.search(r"^```toml\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    text = found[1]
+    """The policy that the page makes, with its waits shortened."""
+    text = staged_policy()
     for slow, fast in _FASTER.items():
         assert slow in text
         text = text.replace(slow, fast)

@@ -68,9 +68,7 @@ def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> Non
     with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
         done = call(world_v1, running, "stop", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
         assert done.returncode == 1
-        said = (
-            "Error: File made; NOT STOPPED: the watchdog of node n1 goes on ENFORCING: it keeps its journal elsewhere"
-        )
+        said = "Error: File made; NOT STOPPED: the watchdog of node n1 goes on ENFORCING: it looks for "
         assert (done.stdout, done.stderr.startswith(said)) == ("", True)
         assert running.metric("enforcing") == 1
         (world_v1.journal.parent / "stop").touch()
@@ -88,10 +86,10 @@ def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
         assert done.stdout.startswith(
             "File made: the watchdog of node n1 only observes in any case: its policy says so."
         )
-        assert f"It looks for {world_v1.journal.parent / 'stop'}." in done.stdout
+        assert f"A watchdog looks for {world_v1.journal.parent / 'stop'}, by the lock" in done.stdout
         other = world_v1.root / "stop"
         done = call(world_v1, running, "stop", "--stop-file", str(other))
-        assert (done.returncode, f"Whether it looks for {other} can't be told then." in done.stdout) == (0, True)
+        assert (done.returncode, f"Whether it looks for {other} can't be told then." in done.stderr) == (1, True)
         done = call(world_v1, running, "resume")
         assert done.returncode == 0
         assert "The watchdog of node n1 only observes: its policy says so." in done.stdout

@@ -31,8 +31,8 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
     """Turn enforcement off on this node, at once: nobody is killed or evicted until `resume`.
 
     Makes the file `stop` beside the journal, as the daemon has it, and needs neither a policy nor a daemon. May be
-    repeated. The daemon goes on measuring. Exit code 0: it has stopped. Exit code 1: the file could not be made, or the
-    daemon does not see it, or whether it does can't be told (NOT CONFIRMED).
+    repeated. The daemon goes on measuring. Exit code 0: it has stopped, or only observes and looks for this file. Exit
+    code 1: the file could not be made, or the daemon does not see it, or whether it does can't be told (NOT CONFIRMED).
     """
     from watchdog.halt import HaltError, run_stop
 
@@ -66,9 +66,9 @@ def _stop(path: Path | None, journal: Path) -> "Stop":
     from watchdog.halt.file import Stop
     from watchdog.loop.enforcement import stop_file
 
-    beside = stop_file(journal).absolute()
-    found = (path or beside).absolute()
-    lock = lock_path(journal) if found == beside else None
+    found = (path or stop_file(journal)).absolute()
+    kept = found.with_name(journal.name)  # the journal of whoever looks for this very file
+    lock = lock_path(kept) if stop_file(kept) == found else None
     return Stop(path=found, is_default=found == stop_file(DEFAULT_JOURNAL), lock=lock)
 
 

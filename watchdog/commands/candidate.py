@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from watchdog.config.load import load_policy, read_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.problems import PolicyError, Problem
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
 
@@ -19,6 +19,8 @@ def load_candidate(path: Path) -> Policy:
     """Read the policy of a command; PolicyError with all of its mistakes, or why it can't be read."""
     if path != STDIN:
         return load_policy(path)
+    if sys.stdin is None:  # as Python has it where it was closed: `<&-`
+        raise PolicyError([Problem(source=_SOURCE, what="it is closed; name a file, or give the policy with `< FILE`")])
     if sys.stdin.isatty():
         click.echo("Reading the policy from this terminal; Ctrl-D ends it.", err=True)
     return read_policy(sys.stdin.buffer, _SOURCE)

@@ -53,7 +53,7 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     yield from check_system(facts.system)
     known = policy or DEFAULTS
     yield from check_processes(facts.processes, known.safety, facts.system.descriptors)
-    yield from check_container(facts.container, facts.policy.path)
+    yield from check_container(facts.container, facts.policy)
     yield from check_policy(facts.policy)
     yield from check_running(facts.policy, facts.listen)
     yield from check_api(facts.api)

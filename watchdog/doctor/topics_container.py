@@ -39,8 +39,9 @@ SELINUX: Final = Topic(
 )
 POLICY_MOUNT: Final = Topic(
     name="policy_mount",
-    means="In a pod the policy comes from outside of the image. The image has one at the same place, by which a daemon "
-    "only observes where the ConfigMap's mount is forgotten.",
+    means="In a pod the policy comes from outside of the image. The image has one at the same place. As it ships, a "
+    "daemon only observes by it where the ConfigMap's mount is forgotten; who puts one that enforces into an image of "
+    "their own means it.",
     purposes=ENFORCING,
     cases={
         "outside": ok("this is no container of a pod"),
@@ -48,6 +49,10 @@ POLICY_MOUNT: Final = Topic(
         "image": missing(
             "the policy's folder {folder} is not mounted: the policy is the image's own",
             "mount the ConfigMap with the policy there, the folder as a whole; or name the right file with --policy",
+        ),
+        "baked": warning(
+            "the policy's folder {folder} is not mounted: the daemon enforces by the image's own policy",
+            "if that is not meant, mount the ConfigMap with the policy there, the folder as a whole",
         ),
     },
 )

@@ -20,7 +20,7 @@ from watchdog.export.journal_errors import JournalError
 from watchdog.export.journal_read import HistoryRow, history
 from watchdog.export.phrases import clock_time, inert
 from watchdog.export.status_read import Part, StatusError
-from watchdog.unreached import help_lines, inside
+from watchdog.unreached import help_lines, to_run_inside
 
 _WIDTH: Final = 100
 _NARROWEST: Final = 40
@@ -55,7 +55,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
     if from_afar and not rows and not journal.exists():
         no_journal = "it stands in the journal of the daemon's own node, and none is kept here"
         if status is not None:
-            no_journal = f"it stands in the journal of the daemon's own node: `{inside('explain', pod)}`"
+            no_journal = f"it stands in the journal of the daemon's own node: {to_run_inside('explain', pod)}"
     try:
         found = by_daemon(pod, status, rows) if status is not None else None
         if found is not None:

@@ -8,6 +8,7 @@ from watchdog.export.status_read import Part, hangs_since
 
 _LONGEST: Final = 600
 _MOST_CARDS: Final = 3
+_MOST_PODS: Final = 3
 _NVML: Final = "NVML"  # what the gap is about that leaves nothing known
 
 
@@ -18,7 +19,8 @@ def hanging(status: Part) -> Iterator[str]:
         return
     yield f"The watchdog of this node hangs: no pass has ended since {clock_time(since, at)}."
     yield (
-        f"All that follows is as of {clock_time(at, at)}, and until a pass ends again nobody is killed or evicted. "
+        f"All that follows is as of {clock_time(at, at)}, and until a pass ends again nobody new is killed or evicted. "
+        f"{_begun(status)} "
         "Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
     )
 
@@ -54,7 +56,22 @@ def _no_driver(status: Part) -> Iterator[str]:
     yield f"NVML {_silent_since(blind, status)}: nothing is known of the GPUs of this node and of who uses them."
     if why:
         yield f"What it said: {why}."
-    yield "Until it answers again nobody is killed or evicted."
+    yield f"Until it answers again nobody new is killed or evicted. {_begun(status)}"
+
+
+def _begun(status: Part) -> str:
+    """That what has begun needs no pass to go on, and of which pods that is known."""
+    pods = {
+        f"{inert(each.text('namespace') or '')}/{inert(each.text('pod') or '')}"
+        for each in (
+            *(account for account in status.parts("accounts") if account.part("under_way") is not None),
+            *(entry for entry in status.parts("plan") if entry.part("trying") is not None),
+        )
+    }
+    first = sorted(pods)[:_MOST_PODS]
+    more = f" and {count(len(pods) - len(first), 'more pod', 'more pods')}" if len(pods) > len(first) else ""
+    known = f"; it had begun for {', '.join(first)}{more}" if first else ""
+    return f"What has begun may go on all the same, as far as SIGKILL or an eviction that is tried again{known}."
 
 
 def _no_cards(status: Part) -> Iterator[str]:

@@ -42,7 +42,7 @@ class _Finished:
 class Board:
     """What the outside may see of the daemon. Everything on it is replaced whole and never changed in place.
 
-    `remedies` gives the sentence for a reason of suspension.
+    `remedies` gives the sentence for a reason of suspension, `stop_file` is the path at which the daemon looks for it.
     """
 
     def __init__(
@@ -51,9 +51,11 @@ class Board:
         interval_s: float,
         now: Callable[[], Now] = clock.now,
         remedies: Mapping[str, str] | None = None,
+        stop_file: str = "",
     ) -> None:
         self.metrics = metrics
         self._remedies: Mapping[str, str] = remedies or {}
+        self._stop_file = stop_file
         self._now = now
         self._interval_s = interval_s
         self._started = now()
@@ -158,6 +160,7 @@ class Board:
             blind_since_s=self._blind_since.wall_s if self._blind_since is not None else None,
             hangs_since_s=None if self.health().ok else now.wall_s - (now.boottime_s - ended_s),
             gaps_since=self._gaps_since,
+            stop_file=self._stop_file,
         )
 
     @property

@@ -48,6 +48,7 @@ class Health:
     the mistakes of a policy file that was refused, empty: it was taken. `api` is `ok`, or what is missing of what the
     API server tells; None: it is not asked. `blind_since` is when NVML last began not to answer.
     `gaps_since` is since when what a gap names is missing.
+    `stop_file` is the path at which the daemon looks for it; empty: not told.
     `hangs_since` is when the last pass ended, or the daemon began, while the loop does not turn; None: it turns.
     """
 
@@ -66,6 +67,7 @@ class Health:
     blind_since_s: float | None = None
     hangs_since_s: float | None = None
     gaps_since: Mapping[str, float] = field(default_factory=dict)
+    stop_file: str = ""
 
     @property
     def turns(self) -> bool:
@@ -99,6 +101,7 @@ def health_row(health: Health) -> dict[str, Any]:
         "api": inert(health.api, _LONGEST) if health.api is not None else None,
         "blind_since": rfc3339(health.blind_since_s) if health.blind_since_s is not None else None,
         "hangs_since": rfc3339(health.hangs_since_s) if health.hangs_since_s is not None else None,
+        "stop_file": health.stop_file or None,
     }
 
 

@@ -38,12 +38,14 @@ def look_at_lock(path: Path) -> tuple[LockState, str]:
 class NodeLock:
     """An advisory lock (flock(2)) on `JOURNAL.lock`, held until the process ends, however it ends.
 
-    `problem` says in a sentence why the last try failed, with the remedy; empty while the lock is held.
+    `problem` says in a sentence why the last try failed, with the remedy; empty while the lock is held. `refusals` are
+    the tries in a row at which somebody else had it: at a single one that may be who only looks (`look_at_lock`).
     """
 
     def __init__(self, journal: Path) -> None:
         self.path = lock_path(journal)
         self.problem = ""
+        self.refusals = 0
         self._descriptor: int | None = None
 
     @property
@@ -60,6 +62,7 @@ class NodeLock:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            self.refusals = 0
             self.problem = f"can't open the lock {self.path}: {error.strerror}; make its folder writable"
             return False
         try:
@@ -69,11 +72,12 @@ class NodeLock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
+            self.refusals = self.refusals + 1 if isinstance(error, BlockingIOError) else 0
             self.problem = self._explain(error)
             os.close(descriptor)
             return False
         self._descriptor = descriptor
-        self.problem = ""
+        self.problem, self.refusals = "", 0
         return True
 
     def retry(self) -> bool:

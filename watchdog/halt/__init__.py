@@ -10,7 +10,10 @@ from watchdog.export.phrases import inert
 from watchdog.halt.file import Stop, StopError
 from watchdog.halt.seen import Seen, confirm
 
-_BY_API: Final = "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
+_BY_API: Final = (
+    "Where the watchdog follows the API, this does the same without the file: "
+    "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
+)
 
 
 class HaltError(WatchdogError):
@@ -22,7 +25,7 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
     try:
         is_new = stop.put(why)
     except StopError as error:
-        raise HaltError(f"NOT STOPPED: {error}. The API does the same without this file: {_BY_API}") from error
+        raise HaltError(f"NOT STOPPED: {error}. {_BY_API}") from error
     answer = confirm(url, stop, stopped=True)
     made = "File made" if is_new else f"File there already{_said(stop.note())}"
     back = f"{called()} resume{_option(stop)}"
@@ -34,13 +37,14 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
                 click.echo(f"{made}: {stop.path}. Nothing was changed.")
         case Seen.IDLE:
             click.echo(f"{made}: {answer.text}")
+            click.echo(_TOLD_IDLE.format(resume=back))
+            return
         case Seen.NO:
             raise HaltError(f"{made}; NOT STOPPED: {answer.text} To take the file away: {back}")
         case Seen.UNKNOWN:
             raise HaltError(
                 f"{made}; NOT CONFIRMED: {stop.path} is there, a watchdog looks for `stop` beside its own journal "
-                f"alone, and {answer.text} The API does the same without this file: {_BY_API}. To take the file away: "
-                f"{back}"
+                f"alone, and {answer.text} {_BY_API}. To take the file away: {back}"
             )
     click.echo(_TOLD.format(resume=back))
 
@@ -74,6 +78,13 @@ How long: until it is taken back, over restarts; for this node alone.
 To see it: `/readyz` has the line `not enforcing: stop_file`, `top` says so at its head,
   and gpu_watchdog_enforcement_suspended{{reason="stop_file"}} is 1.
 To enforce again: {resume}
+"""
+_TOLD_IDLE = """
+What it changes: nothing now. If the policy is changed to enforce, nothing is enforced
+  while the file is there, over restarts; for this node alone.
+To see it: until then only by the file. `/readyz`, `top` and the metrics show it once
+  the policy says enforce.
+To take it away: {resume}
 """
 
 

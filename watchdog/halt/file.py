@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from watchdog import clock
 from watchdog.core.errors import WatchdogError
 from watchdog.export.lock import look_at_lock
 from watchdog.export.phrases import date_time, inert
-from watchdog.unreached import inside
+from watchdog.unreached import to_run_inside
 
 _LONGEST: Final = 1000  # characters of a reason
 _MOST_READ: Final = 4096  # bytes
 _NAME_JOURNAL: Final = "name the journal with --journal, as the watchdog has it"
 _REMEDIES: Final = {
-    errno.EROFS: f"it is read-only: mount it writable, or run `{inside('stop')}`",
     errno.EACCES: "this account may not change it: run this as root",
     errno.EPERM: "this account may not change it, or the folder is immutable (`lsattr`): run this as root",
     errno.ENOSPC: "its disk is full: free some space",
@@ -52,7 +52,7 @@ class Stop:
         except OSError as error:
             if os.path.lexists(self.path):
                 return False
-            raise StopError(self._explain(error)) from error
+            raise StopError(self._explain(error, "stop")) from error
         try:
             # A full disk takes the name, and not the text; the name is enough.
             with contextlib.suppress(OSError):
@@ -65,6 +65,9 @@ class Stop:
 
     def take_away(self) -> bool:
         """Remove the file; False where there was none. StopError."""
+        # Looked for first: on a read-only disk, removing what is not there fails as removing what is there does.
+        if self._is_absent():
+            return False
         try:
             self.path.unlink()
         except FileNotFoundError:
@@ -72,15 +75,20 @@ class Stop:
         except IsADirectoryError as error:
             raise StopError(f"{self.path} is a folder, and counts too: remove it (`rmdir`)") from error
         except OSError as error:
-            if error.errno == errno.ENOTDIR:
-                return False
-            raise StopError(self._explain(error)) from error
+            raise StopError(self._explain(error, "resume")) from error
         self._keep()
         return True
 
     def is_looked_for(self) -> bool:
         """Whether a daemon keeps the journal beside which this file lies, so that it looks for the file."""
         return self.lock is not None and look_at_lock(self.lock)[0] == "held"
+
+    def changed_s(self) -> float:
+        """When the file was made, or last changed (Unix time); now, where that can't be seen."""
+        try:
+            return self.path.lstat().st_ctime
+        except OSError:
+            return clock.now().wall_s
 
     def note(self) -> str:
         """When the file was made, by whom and why, as far as it says so; empty where it is not there."""
@@ -107,13 +115,25 @@ class Stop:
             finally:
                 os.close(descriptor)
 
-    def _explain(self, error: OSError) -> str:
+    def _is_absent(self) -> bool:
+        """Whether there is nothing of this name; where that can't be seen, it is not said."""
+        try:
+            self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _explain(self, error: OSError, command: str) -> str:
         folder = self.path.parent
         if error.errno == errno.ENOENT and not folder.exists():
             return (
                 f"there is no folder {folder}, so no watchdog keeps its journal there: name that with --journal, or "
-                f"run `{inside('stop')}`"
+                f"run {to_run_inside(command)}"
             )
+        if error.errno == errno.EROFS:
+            return f"{self.path}: {error.strerror}: it is read-only: mount it writable, or run {to_run_inside(command)}"
         remedy = _REMEDIES.get(error.errno or 0, _NAME_JOURNAL)
         return f"{self.path}: {error.strerror or error}: {remedy}"
 

@@ -1,18 +1,18 @@
 """Whether the daemon of this node has seen that the stop file came or went: asked of it, for some seconds."""
 
+import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from typing import Final
 
 from watchdog import clock
 from watchdog.ask import AskError, NoPassError, ask_status
 from watchdog.export.phrases import clock_time, inert
-from watchdog.export.status_read import Part, StatusError
+from watchdog.export.status_read import Part, StatusError, hangs_since
 from watchdog.halt.file import Stop
 from watchdog.loop.enforcement import remedy_on
-from watchdog.unreached import inside
+from watchdog.unreached import to_run_inside
 
 # It looks for the file twice a second, and a pass that says so takes its time on a busy node.
 _PATIENCE_S: Final = 6.0
@@ -24,8 +24,8 @@ _REASON: Final = "stop_file"
 class Seen(Enum):
     """What is known of a daemon and the file that came or went.
 
-    YES: it has seen that. IDLE: nothing would be enforced without the file either, so it shows nothing of it. NO: it
-    goes on as if nothing had changed. UNKNOWN: it could not be asked, or has not said.
+    YES: it has seen that, or looks for this very file. IDLE: nothing would be enforced without the file either, so it
+    shows nothing of it. NO: it goes on as if nothing had changed. UNKNOWN: it could not be asked, or has not said.
     """
 
     YES = auto()
@@ -45,70 +45,93 @@ class Answer:
 def confirm(url: str, stop: Stop, *, stopped: bool) -> Answer:
     """Wait until the daemon at this address shows that the file came or went, as long as that can be told.
 
-    One that can't be asked, from the host of a DaemonSet say, is known by the lock that it holds beside the file.
+    Of one that can't be asked, from the host of a DaemonSet say, the lock that it holds beside the file tells that it
+    looks for a file that came; of one that went it tells nothing, since something else may keep it from enforcing.
     """
-    answer = _asked(url, stop.path, stopped=stopped)
-    if answer.seen is Seen.UNKNOWN and stop.is_looked_for():
-        text = (
-            f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file twice a "
-            f"second. It could not be asked; what it says of it: `{inside('top', '--once')}`."
-        )
-        return Answer(seen=Seen.YES, text=text)
-    if answer.seen is Seen.IDLE and stopped:
-        untold = f"Whether it looks for {stop.path} can't be told then."
-        looks = f"It looks for {stop.path}." if stop.is_looked_for() else untold
-        return replace(answer, text=f"{answer.text} {looks}")
-    return answer
-
-
-def _asked(url: str, path: Path, *, stopped: bool) -> Answer:
-    changed_s = clock.now().wall_s
+    command = "stop" if stopped else "resume"
+    changed_s = stop.changed_s() if stopped else clock.now().wall_s
     deadline_s = time.monotonic() + _PATIENCE_S
     while True:
         try:
             status = Part(ask_status(url, 1.0))
-            answer = _stopped(status, path, changed_s) if stopped else _resumed(status, path, changed_s)
+            answer = _stopped(status, stop, changed_s) if stopped else _resumed(status, stop, changed_s)
         except AskError as error:
-            return Answer(seen=Seen.UNKNOWN, text=_unheard(error, "stop" if stopped else "resume"))
+            held = stopped and stop.is_looked_for()
+            return _by_lock(error, stop) if held else Answer(seen=Seen.UNKNOWN, text=_unheard(error, command))
         except StatusError as error:
             return Answer(seen=Seen.UNKNOWN, text=f"what answers at {inert(url)} is no gpu-watchdog: {error}.")
         if answer is not None:
             return answer
         if time.monotonic() > deadline_s:
-            return _undecided(status, changed_s)
+            return _undecided(status, stop, stopped=stopped)
         time.sleep(_PAUSE_S)
 
 
-def _stopped(status: Part, path: Path, changed_s: float) -> Answer | None:
+def _by_lock(error: AskError, stop: Stop) -> Answer:
+    known = f"{error}." if isinstance(error, NoPassError) else "It could not be asked."
+    return Answer(
+        seen=Seen.YES,
+        text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file twice a "
+        f"second. {known} What it says of it: {to_run_inside('top', '--once')}.",
+    )
+
+
+def _stopped(status: Part, stop: Stop, changed_s: float) -> Answer | None:
     node = _node(status)
+    if hangs_since(status) is not None:
+        return None
     if _REASON in status.texts("suspended"):
-        return Answer(seen=Seen.YES, text=f"the watchdog of {node} has seen {path}: nothing is enforced there.")
+        return _by_reason(status, stop) if (status.moment("at") or 0.0) > changed_s else None
     if not _is_sure(status, changed_s):
         return None
     if status.flag("enforcing"):
-        return Answer(seen=Seen.NO, text=_deaf(node, path, "goes on ENFORCING"))
+        return Answer(seen=Seen.NO, text=_deaf(status, stop, "goes on ENFORCING", "stop"))
     if status.text("mode") == "observe":
+        return _idle(stop, f"the watchdog of {node} only observes in any case: its policy says so.")
+    return Answer(seen=Seen.NO, text=_deaf(status, stop, "does not see it", "stop"))
+
+
+def _by_reason(status: Part, stop: Stop) -> Answer:
+    """What a daemon shows that is stopped by a file: by this one, if this one is what it looks for."""
+    node, theirs, held = _node(status), _stop_file(status), stop.is_looked_for()
+    if held and (theirs is None or _is_same(theirs, stop)):
+        return Answer(seen=Seen.YES, text=f"the watchdog of {node} has seen {stop.path}: nothing is enforced there.")
+    own = inert(theirs) if theirs is not None else "a file of its own"
+    if held:
         return Answer(
-            seen=Seen.IDLE,
-            text=f"the watchdog of {node} only observes in any case: its policy says so.",
+            seen=Seen.YES,
+            text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file "
+            f"twice a second. The one of {node}, which was asked, is stopped by {own}: nothing is enforced there.",
         )
-    return Answer(seen=Seen.NO, text=_deaf(node, path, "does not see it"))
+    return Answer(
+        seen=Seen.UNKNOWN,
+        text=f"the watchdog of {node} is stopped by {own}, and whether that is this very file can't be told: no lock "
+        "that a watchdog holds beside its journal is seen here. Name its journal with --journal, or run "
+        f"{to_run_inside('stop')}.",
+    )
 
 
-def _resumed(status: Part, path: Path, changed_s: float) -> Answer | None:
+def _resumed(status: Part, stop: Stop, changed_s: float) -> Answer | None:
     node, suspended = _node(status), status.texts("suspended")
-    if _REASON in suspended:
-        if not _is_sure(status, changed_s):
-            return None
-        return Answer(seen=Seen.NO, text=_deaf(node, path, "sees another one"))
+    if hangs_since(status) is not None:
+        return None
     if status.flag("enforcing"):
         return Answer(seen=Seen.YES, text=f"the watchdog of {node} enforces.")
     if not _is_sure(status, changed_s):
         return None
+    if _REASON in suspended:
+        return Answer(seen=Seen.NO, text=_deaf(status, stop, "sees another one", "resume"))
     if suspended:
         why = "; ".join(remedy_on(reason, status.text("node") or "") or inert(reason) for reason in suspended)
         return Answer(seen=Seen.IDLE, text=f"the watchdog of {node} does not enforce all the same: {why}.")
     return Answer(seen=Seen.IDLE, text=f"the watchdog of {node} only observes: its policy says so.")
+
+
+def _idle(stop: Stop, text: str) -> Answer:
+    """That nothing is enforced anyway; whether the file holds once that changes is known by the lock alone."""
+    if stop.is_looked_for():
+        return Answer(seen=Seen.IDLE, text=f"{text} A watchdog looks for {stop.path}, by the lock beside it.")
+    return Answer(seen=Seen.UNKNOWN, text=f"{text} Whether it looks for {stop.path} can't be told then.")
 
 
 def _is_sure(status: Part, changed_s: float) -> bool:
@@ -116,21 +139,50 @@ def _is_sure(status: Part, changed_s: float) -> bool:
     return (status.moment("at") or 0.0) > changed_s + _SURE_S
 
 
-def _undecided(status: Part, changed_s: float) -> Answer:
-    last = status.moment("at")
-    then = f" was at {clock_time(last, changed_s)}" if last is not None else " is not known"
+def _undecided(status: Part, stop: Stop, *, stopped: bool) -> Answer:
+    node, last, now_s = _node(status), status.moment("at"), clock.now().wall_s
+    since = hangs_since(status)
+    if since is not None:
+        return Answer(
+            seen=Seen.UNKNOWN,
+            text=f"the watchdog of {node} hangs: no pass has ended since {clock_time(since, now_s)}, so what it does "
+            "is not known. Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log).",
+        )
+    then = f"was at {clock_time(last, now_s)}" if last is not None else "is not known"
+    if status.text("mode") == "observe":
+        text = f"the watchdog of {node} only observed by its last pass, which {then}."
+        return _idle(stop, text) if stopped else Answer(seen=Seen.IDLE, text=text)
     return Answer(
         seen=Seen.UNKNOWN,
-        text=f"the last pass of the watchdog of {_node(status)}{then}, before this, so it has shown nothing of it yet; "
+        text=f"the last pass of the watchdog of {node} {then}, before this, so it has shown nothing of it yet; "
         "/readyz and `top` show it after its next pass.",
     )
 
 
-def _deaf(node: str, path: Path, what: str) -> str:
-    return (
-        f"the watchdog of {node} {what}: it keeps its journal elsewhere than in {path.parent}. Name that with "
-        f"--journal, or run `{inside('stop')}`."
+def _deaf(status: Part, stop: Stop, what: str, command: str) -> str:
+    theirs = _stop_file(status)
+    told = f"the watchdog of {_node(status)} {what}"
+    if theirs is not None and _is_same(theirs, stop):
+        return (
+            f"{told}: the file {inert(theirs)} that it looks for is in another container or on another node, or it was "
+            f"changed again meanwhile. Run {to_run_inside(command)}."
+        )
+    where = (
+        f"it looks for {inert(theirs)}" if theirs is not None else f"it keeps its journal outside {stop.path.parent}"
     )
+    return f"{told}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
+
+
+def _stop_file(status: Part) -> str | None:
+    """The file that the daemon looks for, as it names it; None: a version that does not tell."""
+    health = status.part("health")
+    return health.text("stop_file") if health is not None else None
+
+
+def _is_same(theirs: str, stop: Stop) -> bool:
+    """Whether a path of the daemon's names this file here; its own root may be another one."""
+    folder, name = os.path.split(theirs)
+    return name == stop.path.name and os.path.realpath(folder) == os.path.realpath(stop.path.parent)
 
 
 def _unheard(error: AskError, command: str) -> str:
@@ -138,7 +190,7 @@ def _unheard(error: AskError, command: str) -> str:
         return f"{error}: it looks for the file `stop` beside its own journal before its first deed."
     return (
         f"whether a watchdog looks for it can't be told from here: {error}. In a DaemonSet the port is the pod's: "
-        f"`{inside(command)}` asks there."
+        f"ask there with {to_run_inside(command)}."
     )
 
 

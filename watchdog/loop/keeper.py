@@ -47,6 +47,7 @@ class Keeper:
         self.lock = NodeLock(path)
         self.limits = limits
         self.problem = ""
+        self._said = ""
         self._path = path
         self._node = node
         self._remedies = remedies
@@ -86,14 +87,17 @@ class Keeper:
         else:
             self._keep(self.record.journal, now)
             problem = self.record.journal.problem
+        # `stop`, `resume` and `doctor` look at the lock by having it for a moment: that alone is nobody else's daemon.
+        is_said = problem if self.lock.refusals != 1 else ""
         # A disk that is full now and then would have it said every second or so.
-        if problem and problem != self.problem and self._repeats.admit(problem, now.boottime_s) is not None:
-            self._ears.loud(problem)
-        self.problem = problem
+        if is_said and is_said != self._said and self._repeats.admit(is_said, now.boottime_s) is not None:
+            self._ears.loud(is_said)
+        self.problem, self._said = problem, is_said
         return inheritance
 
     def _open(self, now: Now) -> Inheritance:
         journal = Journal.open(self._path, self.limits, self._node, self._remedies)
+        self._noticed = 0
         try:
             inheritance = Inheritance(unfinished=journal.unfinished(), brakes=journal.brakes(now))
             for deed in inheritance.unfinished:

@@ -13,7 +13,7 @@ from watchdog.export.log_form import configure
 from watchdog.export.logs import Log
 from watchdog.export.metrics import Metrics
 from watchdog.export.news_item import Event
-from watchdog.loop.enforcement import remedies
+from watchdog.loop.enforcement import remedies, stop_file
 from watchdog.loop.keeper import Ears, Inheritance, Keeper
 from watchdog.loop.sources import NO_PODS, missing_sources, uses_api
 from watchdog.loop.unready import unready
@@ -35,7 +35,8 @@ class Reporter:
         self._metrics = Metrics(announcer.counts if announcer is not None else None, clock.now)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
-        self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies)
+        looks_for = str(stop_file(options.journal).absolute())
+        self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=looks_for)
         self._server = HttpServer(options.listen, self._board)
         self._log = Log(self._remedies)
         ears = Ears(loud=self._log.loud, recall=self._metrics.recall)

@@ -64,13 +64,23 @@ class Terminal:
         if not self._is_taken:
             return
         self._is_taken = False
-        with contextlib.suppress(OSError, ValueError):
+        try:
             self._console.show_cursor(show=True)
             self._console.set_alt_screen(enable=False)
+            self._out.flush()
+        except (OSError, ValueError):
+            self._let_go()
         if self.keys is not None and self._before is not None:
             with contextlib.suppress(termios.error):
                 # What was typed and not read yet was meant for the picture, not for the shell.
                 termios.tcsetattr(self.keys, termios.TCSAFLUSH, self._before)
+
+    def _let_go(self) -> None:
+        """Send what is still held back nowhere: at its end Python would flush it, fail, and exit with 120."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._out.fileno())
+            os.close(nowhere)
 
     def size(self) -> tuple[int, int]:
         """Columns and rows; 80 by 24 where the terminal does not say."""

@@ -52,22 +52,39 @@ app.kubernetes.io/name: gpu-memory-watchdog
 {{- $spared | uniq | sortAlpha | join "', '" }}
 {{- end }}
 
-{{- /* The affinity, with excludeNodeLabels in each of its terms, of which any one suffices. */ -}}
+{{- /* The affinity, with excludeNodeLabels in each of its terms, of which any one suffices. null is as good as
+       nothing at every level. An empty term matches no node (nodeaffinity in k8s.io/component-helpers), and is left as it is. */ -}}
 {{- define "watchdog.affinity" -}}
-{{- $affinity := deepCopy .Values.affinity -}}
+{{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- with .Values.excludeNodeLabels -}}
 {{- $without := list -}}
 {{- range $key, $value := . }}{{ $without = append $without (dict "key" $key "operator" "NotIn" "values" (list $value)) }}{{ end -}}
-{{- $node := dig "nodeAffinity" (dict) $affinity -}}
+{{- $node := $affinity.nodeAffinity | default dict -}}
+{{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
 {{- $terms := list -}}
-{{- range dig "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list (dict)) $node -}}
-{{- $terms = append $terms (set . "matchExpressions" (concat (.matchExpressions | default list) $without)) -}}
+{{- range $required.nodeSelectorTerms -}}
+{{- $term := . | default dict -}}
+{{- if or $term.matchExpressions $term.matchFields -}}
+{{- $term = set $term "matchExpressions" (concat ($term.matchExpressions | default list) $without) -}}
 {{- end -}}
+{{- $terms = append $terms $term -}}
+{{- end -}}
+{{- $terms = $terms | default (list (dict "matchExpressions" $without)) -}}
 {{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
 {{- $_ := set $affinity "nodeAffinity" $node -}}
 {{- end -}}
 {{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end }}
+
+{{- /* The terms that the release's nodes must match, any of them: a JSON list, empty where none is given. */ -}}
+{{- define "watchdog.terms" -}}
+{{- $affinity := include "watchdog.affinity" . | fromYaml -}}
+{{- $node := $affinity.nodeAffinity | default dict -}}
+{{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
+{{- $terms := list -}}
+{{- range $required.nodeSelectorTerms }}{{ $terms = append $terms (. | default dict) }}{{ end -}}
+{{ toJson $terms }}
+{{- end -}}
 
 {{- define "watchdog.image" -}}
 {{- with .Values.image -}}

@@ -107,7 +107,7 @@ BLOCKED = told(
     "that since 1970-01-01 00:05:10 +0000 UTC: mostly a PodDisruptionBudget that allows no disruption at the moment. "
     "It "
     "is tried again for 10 minutes, and the pod keeps the memory meanwhile. The budgets: kubectl -n a get "
-    f"pdb - how often it was tried: {EXEC}gpu-watchdog explain a/trainer",
+    f"pdb; how often it was tried: {EXEC}gpu-watchdog explain a/trainer",
 )
 
 

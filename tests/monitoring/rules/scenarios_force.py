@@ -21,8 +21,8 @@ OPEN = told(
     "the policy or a wrong reading than an offence of all of them. Nobody is acted on for now; after its hold one "
     "owner is, each time the hold has passed. Whoever is really over keeps the memory. If it looks like a mistake, or "
     "can't be told before the hold is over, stop it; then it can wait until morning: kubectl annotate node n1 "
-    "gpu-memory-watchdog/mode=observe --overwrite - who is over, by how much and by which declaration: "
-    f"{EXEC}gpu-watchdog scan - until when the hold lasts: {EXEC}gpu-watchdog top --once",
+    "gpu-memory-watchdog/mode=observe --overwrite; who is over, by how much and by which declaration: "
+    f"{EXEC}gpu-watchdog scan; until when the hold lasts: {EXEC}gpu-watchdog top --once",
 )
 OBSERVED = told(
     "GPUMemoryBreakerOpen",

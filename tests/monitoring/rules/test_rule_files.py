@@ -55,6 +55,12 @@ def test_every_alert_says_what_it_needs(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", _rules())
+def test_commands_can_be_pasted(rule: Rule) -> None:
+    """A dash after a command would be pasted with it, as an argument; a semicolon ends a command for shells too."""
+    assert not re.search(r"\s-(\s|$)", rule["annotations"]["description"])
+
+
+@pytest.mark.parametrize("rule", _rules())
 def test_alerts_stay_the_same_when_a_daemon_follows_another(rule: Rule) -> None:
     """No rule keeps a label by which the daemon's process is told, and all keep the cluster and the node."""
     kept = {label for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for label in group.split(", ")}
