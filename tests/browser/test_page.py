@@ -16,7 +16,7 @@ FIRST = {
     "quiet": r"Enforcing\. Nobody is over\.",
     "over": r"Enforcing\. 1 pod over its limit: jupyter/alice-notebook-0; kill in \d+m( \d+s)?\.",
     "killed": r"Enforcing\. jupyter/alice-notebook-0 was killed [\dms. ]+ ago\. Nobody is over\.",
-    "blind": r"Blind: NVML does not answer since \d\d:\d\d:\d\d UTC; nothing is enforced\.",
+    "blind": r"Blind: NVML does not answer since \d\d:\d\d:\d\d UTC; nobody new is acted on\.",
 }
 
 

@@ -41,7 +41,7 @@ def _troubles(status: Part) -> Iterator[str]:
     hangs = hangs_since(status)
     if hangs is not None and at is not None:
         then, shown = clock_time(hangs, at), clock_time(at, at)
-        yield f"The watchdog hangs, no pass has ended since {then}: all is as of {shown}, nothing is enforced"
+        yield f"The watchdog hangs, no pass has ended since {then}: all is as of {shown}, nobody new is acted on"
     for reason in status.texts("suspended"):
         yield f"Told to enforce, and only observing: {remedy_on(reason, node) or inert(reason)}"
     maintenance = status.text("maintenance")

@@ -39,7 +39,7 @@ def headline(sight: Sight, all_standings: Sequence[Standing]) -> Headline:
     if report is None:
         return _beginning(sight)
     if not sight.health.turns:
-        state = f"Hanging: the last pass ended {span(sight.health.last_pass_ago_s or 0.0)} ago; nothing is enforced."
+        state = f"Hanging: the last pass ended {span(sight.health.last_pass_ago_s or 0.0)} ago; nobody new is acted on."
         return Headline(level=Level.BAD, state=state, rest="What stands below is as old as that.", remedy=_HANGS)
     if report.maintenance is not None:
         state = "Under maintenance: NVML is let go, and nothing is enforced."
@@ -62,7 +62,7 @@ def _blind(report: CycleReport, sight: Sight) -> Headline:
     since = f" since {clock_time(since_s, sight.now_s)}" if since_s is not None else ""
     gap = next((gap.why for gap in report.snapshot.gaps if gap.gpu is None), "")
     why, _, remedy = gap.partition("; ")
-    state = f"Blind: NVML does not answer{since}; nothing is enforced."
+    state = f"Blind: NVML does not answer{since}; nobody new is acted on."
     rest = f"What it says: {inert(why, 600).rstrip('.')}." if why else ""
     return Headline(level=Level.BAD, state=state, rest=rest, remedy=inert(remedy, 600) or _HANGS)
 
