@@ -28,11 +28,12 @@ _TUNABLES: Final = (
 # Where containerd, runc, the kubelet and CNI keep their things by default, and leave them behind.
 _PRIVATE: Final = ("/run", "/var/lib", "/var/log")
 
+# A second node that went leaves its address in the network of the first: hence `replace`.
 # What follows `cat` runs when the tests were killed and could close nothing themselves.
 _SCRIPT: Final = """
 set -e
 ip link set lo up
-for address in {addresses}; do ip address add "$address/32" dev lo; done
+for address in {addresses}; do ip address replace "$address/32" dev lo; done
 for folder in {private}; do mount -t tmpfs -o mode=0755 gpu-watchdog-test "$folder"; done
 for tunable in {tunables}; do
   copy=/run/tunables/$tunable

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final, Self
 
 from tests.cluster.containerd import Containerd
@@ -25,12 +26,12 @@ class SecondNode:
 
     def __init__(self, cluster: Cluster, programs: Path) -> None:
         self.cluster = cluster
-        self.folder = cluster.folder / SECOND
+        # Each has its own: what the one before left of its state is not this node's.
+        self.folder = Path(mkdtemp(prefix=f"{SECOND}-", dir=cluster.folder))
         self._programs = programs
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self.folder.mkdir()
         try:
             self._start()
         except BaseException:
