@@ -8,16 +8,15 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, helm, programs
+from tests.cluster.programs import helm, programs
 from tests.deploy import chart, kustomize
 from tests.deploy.rights import POLICY, ROOT
 from tests.deploy.test_refused import refused
-from tests.node.support import cannot_run
 from watchdog import __version__
 from watchdog.config.load import load_policy
 from watchdog.kube.access.manifests import ServiceAccount, render
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _HEAD: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ngrace = "5s"\n'
 _BY_LABELS: Final = '[[rule]]\nname = "a"\nmatch = { namespace_labels = { team = "ml" } }\n'
@@ -33,15 +32,6 @@ POLICIES: Final = {
     ),
     "all": f'mode = "enforce"\n{_BY_LABELS}{_HEAD}do = "evict"\n[capacity]\nresource = "example.com/vram"\n',
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    try:
-        programs()
-        helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
 
 
 def rights(objects: Mapping[str, kustomize.Object]) -> dict[str, Any]:

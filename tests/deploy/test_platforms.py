@@ -11,12 +11,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, helm, programs
+from tests.cluster.programs import programs
 from tests.deploy import kustomize
 from tests.deploy.rights import ROOT
-from tests.node.support import cannot_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _INSTALL: Final = ROOT / "docs" / "install"
 _YAML: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -97,15 +96,6 @@ _EXPECTED: Final = {
         runtime="nvidia", selector=_PRESENT, sources=((f"{_GITHUB}/NVIDIA/k8s-device-plugin/pull/1304", "2025-07-04"),)
     ),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    try:
-        programs()
-        helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
 
 
 def _template(platform: str) -> dict[str, Any]:

@@ -12,13 +12,12 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, helm, programs
+from tests.cluster.programs import programs
 from tests.deploy import kustomize
 from tests.deploy.printed import Block, Objects, all_blocks, blocks, daemonset, rendered
 from tests.deploy.rights import ROOT
-from tests.node.support import cannot_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _DOCS: Final = ROOT / "docs"
 _INSTALL: Final = _DOCS / "install"
@@ -36,15 +35,6 @@ _ALL_ON: Final = (
     "--set=networkPolicy.create=true,openshift.scc=true,resourceQuota.create=true",
     "--set=prometheus.podMonitor.create=true,prometheus.rules.create=true,grafana.dashboard.create=true",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    try:
-        programs()
-        helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
 
 
 def _kubectl(*arguments: object, cwd: Path = ROOT) -> str:

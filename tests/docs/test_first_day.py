@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
+from tests.docs.queries import check_queries
 from tests.docs.shapes import read_node, read_pairs
-from tests.export.build import Story, climbing, trainer_node
-from tests.monitoring.rules.promtool import promtool
+from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, Mi, assessed, container, pod, process, snapshot, use
 from watchdog.config.load import load_policy, parse_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import parse_quantity
-from watchdog.export.metrics import Metrics
 from watchdog.export.text import scan_text
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -41,20 +39,10 @@ def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
 @pytest.mark.slow
 def test_prometheus_reads_the_questions(tmp_path: Path) -> None:
     """Each query of the table is an expression, of metrics that the daemon has."""
-    metrics = Metrics()
-    metrics.update(climbing())
-    suffixes = {"counter": ("_total",), "info": ("_info",)}
-    names = {each.name + suffix for each in metrics.collect() for suffix in suffixes.get(each.type, ("",))}
     table = _FIRST_DAY.partition("## Yes or no\n")[2]
     queries = re.findall(r"`((?:count|sum|max|topk)\b[^`]*)`", table)
     assert len(queries) >= 9
-    for query in queries:
-        assert set(re.findall(r"gpu_watchdog_[a-z_]+", query)) <= names, query
-    rules = [{"record": f"a:b:c{number}", "expr": query} for number, query in enumerate(queries)]
-    file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}), encoding="utf-8")
-    done = promtool("check", "rules", file)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_queries(queries, tmp_path)
 
 
 def _declared(row: list[str], under: Policy) -> int | None:

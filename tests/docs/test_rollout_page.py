@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
+from tests.docs.queries import check_queries
 from tests.docs.rollout_policy import PAGE, SHIPPED, TABLES, staged_policy, stages
-from tests.export.build import climbing
-from tests.monitoring.rules.promtool import promtool
 from tests.worlds import Gi, assessed, container, pod, snapshot, use
 from watchdog.config.load import parse_policy
 from watchdog.core.model import Node
 from watchdog.core.policy import Policy
 from watchdog.core.rules import rule_of
-from watchdog.export.metrics import Metrics
 from watchdog.kube.access.rights import Piece, rights_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -92,21 +89,11 @@ def test_a_share_on_gke(label: str) -> None:
 @pytest.mark.slow
 def test_prometheus_reads_the_queries(tmp_path: Path) -> None:
     """Each line of promql on these pages is an expression, of metrics that the daemon has."""
-    metrics = Metrics()
-    metrics.update(climbing())
-    suffixes = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
-    names = {each.name + suffix for each in metrics.collect() for suffix in suffixes.get(each.type, ("",))}
     pages = ("rollout.md", "upgrade.md")
     blocks = [block for page in pages for block in _QUERIES.findall((_DOCS / page).read_text(encoding="utf-8"))]
     lines = [line for block in blocks for line in textwrap.dedent(block).splitlines() if line]
     assert len(lines) >= 10
-    for line in lines:
-        assert set(re.findall(r"gpu_watchdog_[a-z_]+", line)) <= names, line
-    rules = [{"record": f"a:b:c{number}", "expr": line} for number, line in enumerate(lines)]
-    file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}), encoding="utf-8")
-    done = promtool("check", "rules", file)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_queries(lines, tmp_path)
 
 
 @pytest.mark.parametrize("page", sorted(path for path in _DOCS.rglob("*.md") if "templates" not in path.parts))
