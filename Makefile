@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# How many processes `make test` shares the tests between.
+WORKERS ?= auto
+# Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
+# to one worker as a whole; everywhere else each test goes to whichever worker is free.
+SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo check quick test release tools programs soak bench gpu fmt docs pictures lock clean
@@ -47,7 +52,12 @@ quick: check ## formatting, lint, types, import contract and the fast tests: und
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
 test: setup-dev tools programs check ## every check and every test; needs root, cgroups, a C compiler and Go for all of them
-	HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10
+	@status=0; \
+	for part in "--dist worksteal $(SHARING:%=--ignore=%)" "--maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)"; do \
+	  echo "pytest -n $(WORKERS) $$part"; \
+	  HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10 -n $(WORKERS) $$part || status=$$?; \
+	  [ $$status -le 1 ] || break; \
+	done; exit $$status
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }

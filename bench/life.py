@@ -15,7 +15,7 @@ import pynvml
 from bench.node import POLICY, BenchNode
 from bench.table import show
 from bench.watch import Watch
-from tests.rig.command import Daemon, daemon, free_port
+from tests.rig.command import Daemon, daemon
 from tests.stub import LISTS, environment, preload
 from watchdog.node.nvml import NvmlDriver
 
@@ -54,10 +54,9 @@ def _memory(node: BenchNode, gpus: int) -> Iterator[Sequence[object]]:
 
 @contextlib.contextmanager
 def _unpaced(node: BenchNode) -> Iterator[Daemon]:
-    port = free_port()
     state = node.root / "unpaced"
     state.mkdir()
-    arguments = (node.procfs, node.pods_file, POLICY, state / "journal.db", f"127.0.0.1:{port}")
+    arguments = (node.procfs, node.pods_file, POLICY, state / "journal.db", "127.0.0.1:0")
     with (state / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.unpaced", *map(str, arguments)],
@@ -67,7 +66,7 @@ def _unpaced(node: BenchNode) -> Iterator[Daemon]:
             stderr=log,
         )
     try:
-        running = Daemon(process, state / "log", port)
+        running = Daemon(process, state / "log")
         running.wait(Daemon.is_up)
         yield running
     finally:

@@ -19,7 +19,8 @@ from typing import Final
 from bench.life import cpu_s, memory_mib
 from bench.node import POLICY, BenchNode, sleepers
 from bench.table import milliseconds, show
-from tests.rig.command import daemon, free_port
+from tests.ports import free_port
+from tests.rig.command import daemon
 from tests.stub import environment, preload
 from watchdog.node.pidfd import raise_descriptor_limit
 

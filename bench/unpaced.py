@@ -8,6 +8,7 @@ if __name__ == "__main__":
     # structlog loads it where it finds it. It comes with a development tool, and no installation of the daemon has it.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
+from watchdog import clock
 from watchdog.cli import group as cli
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon import Daemon
@@ -19,15 +20,22 @@ from watchdog.options import Options
 def unpaced(options: Options) -> Daemon:
     """A daemon that begins each pass as soon as the last one has ended."""
     policy_file = PolicyFile(options.policy)
-    policy = replace(policy_file.load(), interval_s=0.0)
+    policy = replace(policy_file.begin(clock.now()), interval_s=0.0)
     footing, scanner = open_processes(options)
     return Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
 
 
 def main(procfs: str, pods: str, policy: str, journal: str, listen: str) -> int:
     """Run until a signal comes."""
-    paths = {"procfs": Path(procfs), "pods": Path(pods), "policy": Path(policy), "journal": Path(journal)}
-    return unpaced(Options(node="bench", listen=listen, **paths)).run()
+    options = Options(
+        node="bench",
+        listen=listen,
+        procfs=Path(procfs),
+        pods=Path(pods),
+        policy=Path(policy),
+        journal=Path(journal),
+    )
+    return unpaced(options).run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,21 @@ settings.register_profile("full", max_examples=150, deadline=None, suppress_heal
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+# What takes longest starts first, and the image is there when a cluster needs it; then come the rest.
+_FIRST = ("tests/release", "tests/image", "tests/cluster")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: one worker gets a file as a whole; all of tests/release, which shares two releases."""
+    if not getattr(config.option, "loadgroup", False):  # a worker's own option: its `dist` says no
+        return
+    for item in items:
+        folder, _, _ = (path := item.nodeid.partition("::")[0]).rpartition("/")
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "tests/release" else path))
+    items.sort(key=lambda item: [not item.nodeid.startswith(first) for first in _FIRST])
+
+
 # Around all others, so that it is the last thing said before the line with the counts.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:

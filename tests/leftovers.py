@@ -20,6 +20,7 @@ import pytest
 # of a run that could not remove it.
 _CLAIM: Final = "in-use"
 _NOTES: Final = "cgroups-made"
+_SHARED: Final = "shared"
 _VARIABLE: Final = "GPU_WATCHDOG_TESTS_FOLDER"
 # Whatever runs below a cgroup of this name is a pod of the tests' own node.
 OF_A_NODE: Final = "gpu-watchdog-"
@@ -59,6 +60,13 @@ def claimed(folder: Path) -> Iterator[None]:
             if before is not None:
                 os.environ[_VARIABLE] = before
             claim.unlink()
+            if not any(_is_held(each) for each in top.glob(f"{_CLAIM}-*")):
+                shutil.rmtree(top / _SHARED, ignore_errors=True)
+
+
+def shared_folder() -> Path:
+    """Where the workers of this run keep what they share; the last of them removes it."""
+    return Path(os.environ[_VARIABLE], _SHARED)
 
 
 def note_cgroup(made: Path) -> None:

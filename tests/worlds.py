@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from watchdog.core.assess import Setting, assess
+from watchdog.core.assess import Setting, assess, hidden_pods
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.findings import Assessment
@@ -82,9 +82,9 @@ def process(pid: int, where: str | None = "a/main", **more: object) -> Process:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def use(pid: int, used: int | None, number: int = 0) -> Use:
+def use(pid: int, used: int | None, number: int = 0, *, mps: bool | None = False) -> Use:
     """What a process uses on card `number`."""
-    return Use(gpu=f"GPU-{number}", pid=pid, used=used)
+    return Use(gpu=f"GPU-{number}", pid=pid, used=used, mps=mps)
 
 
 def snapshot(
@@ -132,11 +132,17 @@ def policy(*rules: Rule, **more: object) -> Policy:
 
 
 def assessed(
-    seen: Snapshot, pods: Iterable[Pod], under: Policy, node: Node = NODE, own: Place | None = None
+    seen: Snapshot,
+    pods: Iterable[Pod],
+    under: Policy,
+    node: Node = NODE,
+    own: Place | None = None,
+    overdue: Iterable[str] = (),
 ) -> tuple[Assessment, ...]:
-    """Attribute and assess in one go."""
+    """Attribute and assess in one go; `overdue` are containers (`uid/name`) that the list should have by now."""
     pods = tuple(pods)
-    return assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=node, own=own))
+    late = frozenset((each.split("/")[0], container_id(each)) for each in overdue)
+    return assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=node, own=own, overdue=late))
 
 
 def planned(
@@ -145,10 +151,12 @@ def planned(
     under: Policy,
     ledger: Ledger | None = None,
     conditions: Conditions | None = None,
+    overdue: Iterable[str] = (),
 ) -> Plan:
     """From a snapshot to its plan."""
-    known = ledger if ledger is not None else Ledger()
-    return decide(assessed(seen, pods, under), under, known, seen.at, conditions or Conditions())
+    known, pods = ledger if ledger is not None else Ledger(), tuple(pods)
+    given = replace(conditions or Conditions(), hidden=hidden_pods(seen, pods))
+    return decide(assessed(seen, pods, under, overdue=overdue), under, known, seen.at, given)
 
 
 def owner(kind: str = "ReplicaSet", name: str = "web") -> Owner:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +17,7 @@ from watchdog.export.phrases import inert
 
 STATUS_PATH: Final = "/api/status"
 _PATIENCE_S: Final = 5.0
+_MOST_DIGITS: Final = 400
 _LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes gives less than one MiB
 
 
@@ -70,12 +72,17 @@ def ask_status(url: str, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
     address = status_url(url)
     body = _get(address, patience_s)
     try:
-        found = json.loads(body)
+        found = json.loads(body, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no JSON") from error
     if not isinstance(found, dict) or not {"node", "at", "accounts", "plan"} <= found.keys():
         raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no status of one")
     return found
+
+
+def _whole(digits: str) -> int | float:
+    """A number of any length: Python takes a few thousand digits, and no reader of the status takes so many."""
+    return int(digits) if len(digits) < _MOST_DIGITS else math.inf
 
 
 def _get(address: str, patience_s: float) -> bytes:

@@ -14,11 +14,13 @@ from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.cycle.cycle import Cycle, Pass, View
-from watchdog.cycle.late import outdated, without_second_look
+from watchdog.cycle.late import outdated, without_last_look
 from watchdog.cycle.leftovers import left_over
+from watchdog.cycle.second_look import LastLook
 from watchdog.loop.anew import begin_anew, has_begun_anew
 from watchdog.loop.enforcement import Footing
 from watchdog.loop.looking import Look, Looker
+from watchdog.loop.open_pass import FRESH_S, Next, OpenPass
 from watchdog.loop.pass_report import report_of
 from watchdog.loop.permission import Permission
 from watchdog.loop.reporter import Reporter
@@ -64,8 +66,8 @@ class Daemon:
         self._reporter = Reporter(options, self._policy, now, announcer)
         deeds = Deeds(scanner, self._reporter.record, clock.now)
         self._cycle = Cycle(scanner, deeds, Evictions(evictor, self._reporter.record, clock.now))
-        self._permission = Permission(options, footing, self._surroundings, self._reporter)
-        self._opened: Pass | None = None
+        self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._reporter)
+        self._opened: OpenPass | None = None
         self._next_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
@@ -77,6 +79,7 @@ class Daemon:
         waiter = Waiter()
         waiter.watch(self._looker.fileno())
         waiter.watch(self._bell.fileno())
+        waiter.watch(self._reporter.bell.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
@@ -113,10 +116,13 @@ class Daemon:
             self._next_beat_s = -math.inf
         if now.boottime_s >= self._next_beat_s:
             self._beat(now)
-        self._cycle.advance(now, self._objection)
+        self._reporter.bell.silence()  # something is on disk: what waits for it finds that below
+        self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
         look = self._looker.take(now)
         if look is not None:
             self._take(look, now)
+        elif self._opened is not None:
+            self._go_on(self._opened, now)
         else:
             self._looker.go_on(now)
         why = self._looker.why_anew(now)
@@ -127,9 +133,7 @@ class Daemon:
     def _beat(self, now: Now) -> None:
         """What is looked for between passes: a new policy, new pods, the lock, the switches, a driver that hangs."""
         self._next_beat_s = now.boottime_s + _HEARTBEAT_S
-        if self._reload_wanted or self._policy_file.has_changed():
-            self._reload_wanted = False
-            self._reload(now)
+        self._look_at_policy(now)
         # While a deed is under way it is looked at every second, however long the interval is.
         if self._surroundings.have_changed or self._cycle.is_acting:
             self._looker.pace.hurry(now)
@@ -142,6 +146,13 @@ class Daemon:
             self._reporter.note(note.text, is_problem=note.is_problem)
         self._reporter.note_silence(self._looker.silence(self._policy.reset_after_s, now))
 
+    def _look_at_policy(self, now: Now) -> None:
+        self._policy_file.look(now)
+        if self._reload_wanted or self._policy_file.is_ready:
+            self._reload_wanted = False
+            self._reload(now)
+        self._reporter.note_policy_file(self._policy_file.trouble, now)
+
     def _judge(self, now: Now) -> None:
         """Whether force may be used now, and whether the driver may be kept open."""
         before = self._permission.enforcement
@@ -151,7 +162,7 @@ class Daemon:
         self._looker.heed(self._permission.switches, now)
         if begins:
             self._cycle.ledger = self._cycle.ledger.begun_anew()
-            self._opened = None  # what was planned before, and waits for its second look, is not to be done now
+            self._drop("enforcement began anew")  # what was planned before is not to be done now
 
     def _reload(self, now: Now) -> None:
         try:
@@ -159,6 +170,7 @@ class Daemon:
         except PolicyError as error:
             self._reporter.policy_refused(error, now)
             return
+        self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._looker.pace.interval_s = policy.interval_s
         self._looker.pace.hurry(now)
@@ -166,42 +178,68 @@ class Daemon:
         self._reporter.policy_loaded(policy, now)
 
     def _take(self, look: Look, now: Now) -> None:
-        """A reading has come: the first of a pass takes it as far as its plan, the second lets it act."""
+        """A reading has come: the first of a pass takes it as far as its plan, the last look lets it act."""
         if self._opened is not None:
-            opened, self._opened = self._opened, None
-            self._finish(opened, look)
+            self._opened.take(look)
+            self._go_on(self._opened, now)
             return
         if look.only is not None:
-            return  # a second look whose pass has failed: a part of the node must not be taken for the whole
+            return  # a last look whose pass has failed: a part of the node must not be taken for the whole
         reading = look.reading
         if look.took_s > self._policy.reset_after_s:
             reading = outdated(reading, look.took_s)
         self._judge(now)
         opened = self._cycle.open(reading, self._view(now), look.asked, now)
-        if opened.only:
-            self._opened = opened
-            self._looker.ask_again(opened.only, look, now)
-        else:
-            self._finish(opened, None)
+        if not opened.only:
+            self._finish(opened)
+            return
+        self._opened = OpenPass(opened=self._cycle.intend(opened), since=now)
+        self._go_on(self._opened, now)
+
+    def _go_on(self, waiting: OpenPass, now: Now) -> None:
+        """Once what a pass intends is on disk, or has not got there in time, look a last time at what is there."""
+        following = waiting.next(now, maintenance=self._looker.maintenance is not None)
+        if following is Next.LOOK:
+            waiting.ask()
+            self._looker.ask_again(waiting.opened.only, now)
+        elif following is Next.CLOSE:
+            opened = waiting.opened if waiting.late_s is None else without_last_look(waiting.opened, waiting.late_s)
+            self._finish(opened, waiting.look)
+
+    def _drop(self, reason: str) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._cycle.drop(opened.opened, reason)
 
     def _view(self, now: Now) -> View:
         return self._surroundings.view(
             self._policy,
             now,
             journal_writable=self._reporter.is_writable,
-            enforcing=self._permission.enforcement.enforcing,
+            enforcing=self._permission.decides,
+            is_held=self._permission.is_held,
         )
 
-    def _finish(self, opened: Pass, second: Look | None) -> None:
-        now, reading = clock.now(), None
-        if second is not None:
-            # A pod that has been deleted, or is being deleted, since the plan was made is not to be hit.
-            opened = replace(opened, view=self._view(now))
-            if self._looker.is_too_late(second, self._policy.reset_after_s):
-                opened = without_second_look(opened, second.took_s)
-            elif self._permission.enforcement.enforcing:  # or told to stop while the driver was asked again
-                reading = second.reading
-        finish = self._cycle.close(opened, reading, now)
+    def _finish(self, opened: Pass, look: Look | None = None) -> None:
+        last: LastLook | None = None
+        if opened.only:
+            # The policy file, the switches, the pods, the node: all as they are at this very moment.
+            self._look_at_policy(clock.now())
+            self._judge(clock.now())
+            if self._opened is None:
+                return  # enforcement has begun anew just now
+            opened = replace(opened, view=self._view(clock.now()))
+        if look is not None:
+            fresh_until_s = look.asked.boottime_s + FRESH_S
+            last = LastLook(
+                reading=look.reading,
+                at=clock.now(),
+                fresh_until_s=fresh_until_s,
+                refusal=lambda entry: self._refusal(entry, fresh_until_s),
+                view=lambda: self._view(clock.now()),
+            )
+        finish = self._cycle.close(opened, last, clock.now())
+        self._opened = None
         ended = clock.now()
         if not opened.view.conditions.are_dark:  # no timer runs then, so no deadline comes nearer
             self._looker.pace.plan(finish.plan, ended)
@@ -227,11 +265,20 @@ class Daemon:
     def _objection(self, entry: PlanEntry) -> str | None:
         return self._permission.objection(entry, self._policy)
 
+    def _refusal(self, entry: PlanEntry, fresh_until_s: float) -> str | None:
+        """What speaks against a first signal right before it is sent, whatever the last look says."""
+        if clock.now().boottime_s > fresh_until_s:
+            return "the last look was too old by then"
+        return self._permission.objection(entry, self._policy, is_first=True)
+
     def _idle_s(self, now: Now) -> float:
-        return min(self._next_beat_s, self._cycle.next_wake_s, self._looker.wake_s(now)) - now.boottime_s
+        waiting = self._opened
+        is_writing = waiting is not None and waiting.waits_for_disk
+        next_s = waiting.write_until_s if waiting is not None and is_writing else self._looker.wake_s(now)
+        return min(self._next_beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
 
     def _fail(self, error: Exception) -> None:
-        self._opened = None
+        self._drop("the pass failed")
         self._failures += 1
         self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
         self._reporter.say_failure(error)
@@ -240,6 +287,7 @@ class Daemon:
             self._exit_code = 1
 
     def _end(self, now: Now) -> None:
+        self._drop("the watchdog was stopped")
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
         self._reporter.stop(self._cycle.take_ended(), now)
         if self._cluster is not None:

@@ -14,7 +14,7 @@ class Options:
     """Where the daemon finds things.
 
     `pods`, `node_object` and `namespaces` are files with what `kubectl get -o json` prints. Without `pods` the API is
-    asked, by `kubeconfig` or as the pod that it runs in.
+    asked, by `kubeconfig` or as the pod that it runs in. `pod_uid` is the UID of that pod, where its manifest tells it.
     """
 
     node: str
@@ -26,3 +26,4 @@ class Options:
     pods: Path | None = None
     node_object: Path | None = None
     namespaces: Path | None = None
+    pod_uid: str = ""

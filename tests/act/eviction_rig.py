@@ -1,6 +1,6 @@
 """A node whose passes are made by hand, with a stand-in for the API server: it keeps tries until the test answers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.act.rig import Group, MemoryRecord
@@ -11,11 +11,12 @@ from watchdog.act.kills import Deeds
 from watchdog.core.assess import Setting
 from watchdog.core.eviction import Answer, Attempt, Reply
 from watchdog.core.ledger import AccountState, Trying
-from watchdog.core.model import Now, Pod, PodList, Process, Snapshot
+from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
 from watchdog.core.passes import Finish, Pass, View
 from watchdog.core.plan import Conditions, Outcome, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.cycle.cycle import Cycle
+from watchdog.cycle.second_look import LastLook
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
@@ -67,6 +68,8 @@ class World:
     group: Group = field(default_factory=Group)
     free: int | None = None  # of the card, in bytes
     journal: Record | None = None  # in place of `record`
+    node: Node = NODE
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         record = self.journal or self.record
@@ -96,17 +99,33 @@ class World:
         return next(state for key, state in self.cycle.ledger.accounts.items() if key.uid == "a")
 
     def open(self, second: float, **conditions: bool) -> Pass:
-        """A pass as far as its plan; `enforcing` and the conditions of a pass can be named."""
+        """A pass as far as its plan; `enforcing`, `is_held` and the conditions of a pass can be named."""
         self.second = second
         total = 80 * Gi
         card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()
         self.seen.now = snapshot([use(pid, used) for pid, used in self.used.items()], self.processes, [card])
-        return self.cycle.open(DriverReading(driver=None), self.view(**conditions), at(second), at(second))
+        opened = self.cycle.open(DriverReading(driver=None), self.view(**conditions), at(second), at(second))
+        return self.cycle.intend(opened)
 
-    def close(self, opened: Pass, *, answers: bool = True) -> Finish:
-        """The rest of a pass; `answers` says that the driver gives a second look."""
-        second = DriverReading(driver=None) if answers else None
-        finish = self.cycle.close(opened, second, at(self.second))
+    def close(
+        self, opened: Pass, *, answers: bool = True, refusal: Callable[[PlanEntry], str | None] = lambda _: None
+    ) -> Finish:
+        """The rest of a pass; `answers` says that the driver gives a last look, `refusal` what is against a signal.
+
+        What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
+        """
+        last = LastLook(
+            reading=DriverReading(driver=None),
+            at=at(self.second),
+            fresh_until_s=at(self.second + 2).boottime_s,
+            refusal=refusal,
+            view=lambda: replace(
+                opened.view,
+                pods=replace(opened.view.pods, pods=self.pods),
+                setting=replace(opened.view.setting, node=self.node, namespaces=self.namespaces),
+            ),
+        )
+        finish = self.cycle.close(opened, last if answers else None, at(self.second))
         self.began += finish.began
         self.ended += finish.outcomes
         return finish
@@ -131,13 +150,14 @@ class World:
         self.cycle.advance(at(self.second), lambda _entry: self.objection)
         self.ended += self.cycle.take_ended()
 
-    def view(self, *, enforcing: bool = True, **conditions: bool) -> View:
+    def view(self, *, enforcing: bool = True, is_held: bool = False, **conditions: bool) -> View:
         """What a pass takes as given."""
         return View(
             pods=PodList(pods=self.pods, synced=at(self.second)),
-            setting=Setting(policy=self.policy, node=NODE),
-            conditions=Conditions(**conditions),
+            setting=Setting(policy=self.policy, node=self.node, namespaces=self.namespaces),
+            conditions=replace(Conditions(), **conditions),  # type: ignore[arg-type]
             enforcing=enforcing,
+            is_held=is_held,
         )
 
     def results(self) -> list[str]:

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tests.worlds import Gi, at, container, planned, pod, policy, process, rule, snapshot, use
+from watchdog.act.deed import at_once
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
+from watchdog.export.journal import Journal
 from watchdog.node.members import hold
 from watchdog.node.pidfd import Handle
 from watchdog.node.procfs import Procfs
@@ -24,17 +27,30 @@ POLITE = "import time; print(flush=True); time.sleep(300)"
 
 @dataclass
 class MemoryRecord:
-    """A record that can be told to fail."""
+    """A record that can be told to fail, or to take for ever."""
 
     broken: bool = False
+    stalled: bool = False
     lines: list[tuple[str, ...]] = field(default_factory=list)
 
-    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Remember an intention."""
+        future: Future[int] = Future()
         if self.broken:
-            raise RecordError("no space left")
+            future.set_exception(RecordError("no space left"))
+            return future
         self.lines.append(("intend", *(str(key.pid) for key in targets)))
-        return 7
+        if not self.stalled:
+            future.set_result(7)
+        return future
+
+    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+        """Remember that it came to nothing."""
+        self.lines.append(("withdraw", reason))
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+        """Remember the same once it is written."""
+        intended.add_done_callback(lambda done: self.withdraw(done.result(), reason, now))
 
     def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Remember a signal."""
@@ -51,6 +67,23 @@ class MemoryRecord:
     def breaker(self, opened: Now | None) -> None:
         """Remember a turn of the breaker."""
         self.lines.append(("breaker", "closed" if opened is None else "opened"))
+
+
+class Direct:
+    """A journal as a record that does everything while the caller waits."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.withdraw, self.signalled = journal.withdraw, journal.signalled
+        self.end, self.released, self.breaker = journal.end, journal.released, journal.breaker
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
+        """Commit the intention to disk."""
+        return at_once(lambda: self.journal.intend(entry, targets, now))
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+        """Withdraw what is always written at once."""
+        self.journal.withdraw(intended.result(), reason, now)
 
 
 @dataclass

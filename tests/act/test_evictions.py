@@ -57,18 +57,29 @@ def test_observing_evicts_nobody() -> None:
     assert (world.results(), world.tries, world.record.lines) == (["observed"], [], [])
 
 
+@pytest.mark.parametrize(("enforcing", "result"), [(True, "done"), (False, "observed")])
+def test_a_warning_is_given_by_the_pass_that_plans_it(*, enforcing: bool, result: str) -> None:
+    """Point 18: it needs neither the disk nor a last look, and maintenance does not hold it back."""
+    for maintenance in (False, True):
+        world = World(policy=policy(rule(step("100%", 0, "warn"))))
+        world.close(world.open(0, enforcing=enforcing, maintenance=maintenance), answers=False)
+        assert (world.results(), world.record.lines) == ([result], [])
+
+
 def test_no_try_without_a_second_look() -> None:
     """Law 3: an eviction too is looked at twice; where the driver does not answer the second time nothing is done."""
     world = World()
     opened = world.open(0)
     assert opened.only == {"GPU-0"}
     world.close(opened, answers=False)
-    assert world.tries == []
-    opened = world.open(1)
+    assert (world.tries, world.results()) == ([], ["withdrawn"])
+    assert world.look(9.9).plan.actions == ()  # it backs off like a failure
+    opened = world.open(10)
     world.seen.again = replace(world.seen.now, uses=())
     world.close(opened)
-    assert (world.tries, world.record.lines) == ([], [])
-    assert (world.results(), world.reason()) == (["gone"], "its use was at or below the mark again")
+    assert (world.tries, world.results()) == ([], ["withdrawn", "withdrawn"])
+    assert [line[0] for line in world.record.lines] == ["intend", "withdraw"] * 2
+    assert world.reason() == "its use was at or below the mark again"
 
 
 def test_accepted_then_released() -> None:
@@ -153,19 +164,19 @@ def test_answers_that_end_it(answer: Answer, result: str) -> None:
     assert world.record.lines.count(("intend", "5")) == 2
 
 
-def test_other_steps_keep_their_timers() -> None:
-    """Point 27: an eviction that comes to nothing begins no other step's time anew."""
+def test_other_steps_keep_their_stretches() -> None:
+    """Point 27: an eviction that comes to nothing resets no other step."""
     later = step("100%", 20, "kill", grace_s=0.0)
     world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
     begun(world)
     for second in range(1, 10):
         world.look(second)
     world.answer(Answer.REFUSED, "403")
-    assert world.state.timers[later.signature].counted_s == 9.0
+    assert world.state.stretches["all", later.signature].counted_s == 9.0
 
 
-def test_after_it_came_about_the_timers_begin_anew() -> None:
-    """Point 18: after an eviction has ended the timers of force begin anew."""
+def test_after_it_came_about_kill_steps_start_over() -> None:
+    """Point 18: after an eviction has ended, kill and evict steps start over."""
     later = step("100%", 20, "kill", grace_s=0.0)
     world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
     begun(world)
@@ -173,4 +184,4 @@ def test_after_it_came_about_the_timers_begin_anew() -> None:
     world.answer(Answer.ACCEPTED)
     world.used = {}
     world.look(9)
-    assert later.signature not in world.state.timers
+    assert ("all", later.signature) not in world.state.stretches

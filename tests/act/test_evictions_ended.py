@@ -91,6 +91,24 @@ def test_a_pod_that_goes_by_itself_ends_it(pods: tuple[object, ...], reason: str
     assert len(world.tries) == 1
 
 
+DYING = pod("a", container(declared="1Gi"), deletion_deadline_s=at(9e6).wall_s, terminating_since=at(-601))
+
+
+def test_the_eviction_of_a_pod_whose_deletion_takes_long_goes_on() -> None:
+    """Point 28: it is there to end the deletion sooner, so that one does not end it; a sooner deadline does."""
+    world = blocked(World(pods=(DYING,)), wait_s=5.0)
+    (attempt,) = world.tries
+    assert attempt.deadline_s == DYING.deletion_deadline_s
+    assert attempt.objection(replace(DYING, terminating_since=None)) is None  # as the API gives it
+    assert attempt.objection(replace(DYING, deletion_deadline_s=at(1).wall_s)) is not None
+    world.look(6)
+    assert (world.results(), len(world.tries)) == (["blocked"], 2)
+    world.answer(Answer.LATER)
+    world.pods = (replace(DYING, deletion_deadline_s=at(-1).wall_s),)
+    world.look(7)
+    assert (world.results(), world.reason()) == (["blocked", "gone"], "the pod is being deleted")
+
+
 def test_a_deletion_after_a_lost_answer_is_ours() -> None:
     """No answer came, then the pod is being deleted: the eviction has come about, and its memory is waited for."""
     world = begun(World())

@@ -46,11 +46,11 @@ def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
     assert entry.trying is not None
     assert (entry.trying.tries, entry.trying.is_blocked) == (1, True)
     assert entry.trying.refused.startswith("the disruption budget b needs")
-    world.look(20)
-    entry = planned(world.look(21))
-    assert (entry.withheld_by, entry.lets_go_in_s) == (Brake.PENDING, None)
-    assert entry.trying is not None
-    assert (entry.trying.tries, entry.trying.next_s) == (2, None)
+    for second in (20, 21):
+        entry = planned(world.look(second))
+        assert (entry.taken, entry.withheld_by, entry.lets_go_in_s) == (False, Brake.PENDING, None)
+        assert entry.trying is not None
+        assert (entry.trying.tries, entry.trying.next_s) == (2, None)
 
 
 def test_a_try_without_an_answer_holds_up_no_pass() -> None:

@@ -15,8 +15,8 @@ from tests.cluster.api import Api, Object
 from tests.cluster.api_traffic import ProxyServer, Traffic
 from tests.cluster.certificates import Authority
 from tests.cluster.faults import Edit, Rule, Seen, When, everything, reply
-from tests.cluster.network import free_port
 from tests.cluster.streams import Stream
+from tests.ports import free_port
 
 
 class ApiProxy:

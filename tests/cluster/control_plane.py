@@ -13,10 +13,11 @@ from tests.cluster.api import Api, Object
 from tests.cluster.audit import POLICY, AuditLog, Request
 from tests.cluster.certificates import Authority, Pair
 from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
-from tests.cluster.network import LOOPBACK, Network, free_port
+from tests.cluster.network import LOOPBACK, Network
 from tests.cluster.processes import Server
 from tests.cluster.servers import Layout
 from tests.cluster.throttle import throttle
+from tests.ports import free_port
 
 # Nodes of the tests have no kubelet that renews their leases; they stay as the test wrote them. The node lifecycle
 # controller is there all the same: it takes the taint of a new node away when the node becomes ready.

@@ -14,7 +14,8 @@ from tests.cluster.card import GPU
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.cluster.rights_guard import vouch_for
-from tests.rig.command import COMMAND, free_port
+from tests.ports import free_port
+from tests.rig.command import COMMAND
 from tests.stub import Stub, StubGpu, build_or_skip, environment
 from watchdog.kube.access.rights import ALL_RIGHTS
 
@@ -90,10 +91,10 @@ class Clinic:
         findings = json.loads(done.stdout)["findings"]
         return Said(code=done.returncode, stderr=done.stderr, findings=findings, lasted_s=time.monotonic() - began)
 
-    def ask_in_pod(self, port: int, account: Path) -> Said:
+    def ask_in_pod(self, port: int, account: Path, **more: str) -> Said:
         """Run it as in a pod: `account` is what the kubelet mounts of the service account, `port` the API server's.
 
-        The policy's folder is a mount there, as the ConfigMap is.
+        The policy's folder is a mount there, as the ConfigMap is. `more` is in its environment besides.
         """
         place = "/run/secrets/kubernetes.io"
         steps = (
@@ -104,7 +105,8 @@ class Clinic:
         )
         shell = ("sh", "-c", " && ".join(steps), str(account), str(self.policy.parent))
         prefix = ("unshare", "--mount", "--propagation", "private", *shell)
-        return self.ask(prefix=prefix, KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(port))
+        server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        return self.ask(prefix=prefix, **server, **more)
 
 
 class Account:

@@ -1,9 +1,7 @@
-"""Connections into a network namespace, and ports that stay free."""
+"""Connections into a network namespace."""
 
 import ctypes
-import errno
 import os
-import random
 import socket
 import threading
 from collections.abc import Callable
@@ -13,9 +11,6 @@ from typing import Final
 
 _CLONE_NEWNET: Final = 0x40000000
 _NAMESPACES: Final = Path("/run/netns")
-# Below net.ipv4.ip_local_port_range, so that the kernel gives none of them to a connection of somebody else
-# while a server is down that will want its port back.
-_PORTS: Final = range(20000, 32000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,29 +65,6 @@ class Network:
 
 
 LOOPBACK: Final = Network()
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    """A port of this network namespace that nobody listens on and that the kernel hands to nobody by itself."""
-    return free_ports(1, address)[0]
-
-
-def free_ports(count: int, address: str = "127.0.0.1") -> tuple[int, ...]:
-    """Several such ports, all different."""
-    found: list[int] = []
-    for port in random.sample(_PORTS, 200):
-        with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                tried.bind((address, port))
-            except OSError as error:
-                # An address of another namespace, which the caller has to itself.
-                if error.errno != errno.EADDRNOTAVAIL:
-                    continue
-            found.append(port)
-            if len(found) == count:
-                return tuple(found)
-    raise OSError(f"no free port on {address} between {_PORTS[0]} and {_PORTS[-1]}")
 
 
 def _enter_namespace(path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from tests.cluster.accounts import account
 from tests.cluster.netns import NODE_ADDRESS
-from tests.cluster.network import Network, free_port
+from tests.cluster.network import Network
 from tests.cluster.node import NODE, Cluster
 from tests.rig.command import COMMAND, Daemon
+from tests.rig.volume import mounted
 from tests.stub import environment
 from watchdog.kube.access.manifests import ServiceAccount
 
@@ -28,14 +29,15 @@ class Steered(Protocol):
 class NodeDaemon(Daemon):
     """A running `gpu-watchdog run`, whose port is in the network of the cluster."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, network: Network) -> None:
-        super().__init__(process, log, port)
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, network: Network, *, log_from: int) -> None:
+        super().__init__(process, log, log_from=log_from)
         self._network = network
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask one of its endpoints; status and body."""
-        connection = http.client.HTTPConnection(NODE_ADDRESS, self.port)
-        connection.sock = self._network.connect(self.port, 5.0)
+        port = self.port
+        connection = http.client.HTTPConnection(NODE_ADDRESS, port)
+        connection.sock = self._network.connect(port, 5.0)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -68,15 +70,15 @@ def _rights(policy: Path, identity: ServiceAccount) -> str:
 def _running(
     cluster: Cluster, card: Steered, policy: Path, kubeconfig: Path, *arguments: str | Path
 ) -> Iterator[NodeDaemon]:
-    folder = policy.parent
+    folder = mounted(policy).parent
     log = folder / "daemon.jsonl"
-    port = free_port(NODE_ADDRESS)
     given = ("--policy", policy, "--kubeconfig", kubeconfig, "--journal", folder / "state" / "journal.db")
-    command = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:{port}", "--node", NODE, *given, *arguments]
+    command = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:0", "--node", NODE, *given, *arguments]
     with log.open("ab") as out:
+        log_from = out.tell()
         process = cluster.popen(command, env=environment(card.file), stdout=out, stderr=out, cwd=folder)
     try:
-        running = NodeDaemon(process, log, port, cluster.network)
+        running = NodeDaemon(process, log, cluster.network, log_from=log_from)
         running.wait(Daemon.is_up)
         yield running
     finally:

@@ -9,8 +9,9 @@ from typing import Final
 from tests.cluster.certificates import Authority
 from tests.cluster.credentials import ISSUER, Signer
 from tests.cluster.etcd_api import EtcdApi
-from tests.cluster.network import Network, free_ports
+from tests.cluster.network import Network
 from tests.cluster.processes import Server
+from tests.ports import free_ports
 
 _SERVICE_RANGE: Final = "10.96.0.0/16"
 _NAMES: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from tests.cluster.network import LOOPBACK, Network, free_port
+from tests.cluster.network import LOOPBACK, Network
+from tests.ports import free_port
 
 _CHUNK: Final = 65536
 # How soon a thread sees that its connection has been closed under it or that faults have changed.

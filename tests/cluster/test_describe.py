@@ -118,21 +118,24 @@ def test_whoever_is_warned_and_then_killed_reads_it_in_describe(tenancy: Tenancy
         f"Pod {tenancy.namespace}/{NAME} uses 1.6Gi of GPU memory, 126% of the 1.3Gi allowed {declared}. Rule shared: "
         "above 100%, at once. This is a warning: the rule kills above 150%, at once, which is 1.9Gi here. To stay "
         'within what is allowed, use less GPU memory or declare more: set resources.limits["veriff.com/gpu-memory"] of '
-        "container main to at least 1536Mi. Questions: ask #gpu-help in the chat."
+        "container main to at least 1.5Gi (the allowance comes on top). Questions: ask #gpu-help in the chat."
     )
     kind, _, _, _, killed = shown["GPUMemoryKilled"]
     assert kind == "Warning"
     assert killed == (
         f"Pod {tenancy.namespace}/{NAME} uses 9Gi of GPU memory, 709% of the 1.3Gi allowed {declared}. Rule shared: "
         "above 150%, at once. Killing 1 process of container main: SIGTERM, then SIGKILL after 2s. Whether it is "
-        "started again is up to the pod's restart policy. Kubernetes shows this as Error with exit code 143 or 137, "
-        "not as OOMKilled. To stay within what is allowed, use less GPU memory or declare more: set "
+        "started again is up to the pod's restart policy. Kubernetes shows how the main process ends, not OOMKilled: "
+        "Error with exit code 143 or 137 if a signal ends it, Completed if it exits with 0. To stay within what is "
+        "allowed, use less GPU memory or declare more: set "
         'resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ask #gpu-help in the '
         "chat."
     )
     kind, _, _, _, released = shown["GPUMemoryReleased"]
     assert kind == "Normal"
-    assert re.search(r"killed 1 process of container main; the memory was free [0-9.]+s after the first", released)
+    assert re.search(
+        r"killed 1 process of container main with SIGTERM; the memory was free [0-9.]+s after the first", released
+    )
 
 
 def test_whoever_asks_for_the_events_alone_reads_the_same(tenancy: Tenancy) -> None:
@@ -180,7 +183,7 @@ def test_whoever_writes_what_cant_be_meant_reads_that(tenancy: Tenancy) -> None:
         tenancy.wait("GPUMemoryMisdeclared")
     note = tenancy.described()["GPUMemoryMisdeclared"][4]
     assert note.startswith(
-        f"Pod {tenancy.namespace}/{NAME}: {MEMORY} of container main is skipped: 900Gi is more than "
+        f"Pod {tenancy.namespace}/{NAME}: {MEMORY} of container main counts as written: 900Gi is more than "
     )
     assert f"Under {MEMORY} 1 stands for 1 byte, and 8Gi can be written. Correct it where the pod is defined." in note
 

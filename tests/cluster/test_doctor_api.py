@@ -146,18 +146,22 @@ def test_in_a_pod(
     mounted.mkdir()
     (mounted / "token").write_text(clinic_account.token(bound=own))
     (mounted / "ca.crt").write_bytes(control_plane.ca.read_bytes())
-    said = clinic.ask_in_pod(control_plane.port, mounted)
+    # As the chart has it, by the downward API: fieldRef: metadata.uid.
+    uid = {"GPU_WATCHDOG_POD_UID": own["metadata"]["uid"]}
+    said = clinic.ask_in_pod(control_plane.port, mounted, **uid)
     assert (said.wrong(), said.code) == ({}, 0)
     assert said.what("api_config") == f"the service account of this pod leads to {control_plane.url}"
     assert said.what("own_pod") == f"this pod, {pods.namespace}/watchdog, is in the list"
     (mounted / "ca.crt").write_text("")
-    assert "ca.crt) is missing or empty -> look at the ConfigMap kube-root-ca" in _way(clinic, control_plane, mounted)
+    assert "ca.crt) is missing or empty -> look at the ConfigMap kube-root-ca" in _way(
+        clinic, control_plane, mounted, uid
+    )
     (mounted / "token").unlink()
-    assert "this pod has no token of a service account (" in _way(clinic, control_plane, mounted)
+    assert "this pod has no token of a service account (" in _way(clinic, control_plane, mounted, uid)
 
 
-def _way(clinic: Clinic, control_plane: ControlPlane, mounted: Path) -> str:
-    wrong = clinic.ask_in_pod(control_plane.port, mounted).wrong()
+def _way(clinic: Clinic, control_plane: ControlPlane, mounted: Path, uid: dict[str, str]) -> str:
+    wrong = clinic.ask_in_pod(control_plane.port, mounted, **uid).wrong()
     assert wrong.keys() == {"api_config"}
     return wrong["api_config"]
 

@@ -9,8 +9,9 @@ from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doctor_rig import Account, Clinic, Said
-from tests.cluster.network import Network, free_port
+from tests.cluster.network import Network
 from tests.cluster.tcp_proxy import TcpProxy
+from tests.ports import free_port
 
 DAY = dt.timedelta(days=1)
 DAY_S = 86400.0

@@ -57,10 +57,15 @@ def _is_overtaken(here: Life) -> None:
 
 def _waits_and_goes(here: Life) -> None:
     """Room evict: the plan says why and until when; with a looser budget the next try goes through."""
-    (entry,) = [each for each in here.daemon.status()["plan"] if each["rule"] == "evict"]
-    assert entry["withheld_by"] == "pending"
-    assert entry["trying"]["blocked"]
-    assert "the disruption budget all needs 1 healthy pods and has" in entry["held_because"]
+
+    def is_told() -> bool:
+        # While a try is under way, that is what is told.
+        (entry,) = [each for each in here.daemon.status()["plan"] if each["rule"] == "evict"]
+        assert entry["withheld_by"] == "pending"
+        assert entry["trying"]["blocked"]
+        return "the disruption budget all needs 1 healthy pods and has" in entry["held_because"]
+
+    here.wait(is_told, "the plan says what is in the way")
     said = [line["message"] for line in here.daemon.events("evict_blocked") if line["rule"] == "evict"]
     assert len(said) == 1
     assert "is blocked and is tried again at most 25 times in 10m" in said[0]

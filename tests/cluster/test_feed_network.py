@@ -26,9 +26,9 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         followed.begin(["old"])
         followed.bell.silence()
         before = followed.feed.requests["watch"]
+        began = time.monotonic()
         tcp_proxy.refuse()
         tcp_proxy.cut()
-        began = time.monotonic()
         wait_until(followed.bell.silence)
         assert time.monotonic() - began >= 4
         assert "nothing listens there" in (followed.feed.problem or "")

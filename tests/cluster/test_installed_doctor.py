@@ -27,6 +27,7 @@ _OF_NO_CONCERN: Final = {"process_numbers", "policy_warnings"}
 _SHARES: Final = "nvidia.com/gpu.replicas"
 # A profile that allows everything but pidfds; the kubelet looks for it below its own folder.
 _PROFILE: Final = "no-pidfd.json"
+_AT_ONCE: Final = 4
 _NO_PIDFD: Final = {
     "defaultAction": "SCMP_ACT_ALLOW",
     "syscalls": [{"names": ["pidfd_open", "pidfd_send_signal"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}],
@@ -149,17 +150,26 @@ def said(
         profile.parent.mkdir(exist_ok=True)
         profile.write_text(json.dumps(_NO_PIDFD), encoding="utf-8")
         template = cluster.control_plane.get("daemonset", "gpu-watchdog", made.namespace)["spec"]["template"]["spec"]
-        names: dict[str, str] = {}
-        for row, (change, _) in TAKEN.items():
-            names[row] = start(made, f"doctor-{len(names)}", template, change)
-        for verb in EVERY:
-            name = f"doctor-{len(names)}"
-            give_all_but(made, name, verb)
-            names[right_name(verb)] = start(made, name, template, as_account(name))
-        yield {row: finished(made, name) for row, name in names.items()}
+        changes = {row: change for row, (change, _) in TAKEN.items()}
+        accounts = [f"account-{number}" for number in range(len(EVERY))]
+        for verb, account in zip(EVERY, accounts, strict=True):
+            give_all_but(made, account, verb)
+            changes[right_name(verb)] = as_account(account)
+        yield examined(made, template, changes)
         cluster.kubectl("label", "node", NODE, f"{_SHARES}-")
-        for name in names.values():
-            cluster.kubectl("delete", "clusterrole,clusterrolebinding", "--ignore-not-found", name)
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", "--ignore-not-found", *accounts)
+
+
+def examined(of: Installed, template: Object, changes: Mapping[str, Change]) -> dict[str, Object]:
+    """What doctor said under each change; a few pods at a time, since forty at once would stall the machine."""
+    found: dict[str, Object] = {}
+    running: list[tuple[str, str]] = []
+    for row, change in changes.items():
+        if len(running) == _AT_ONCE:
+            first, name = running.pop(0)
+            found[first] = finished(of, name)
+        running.append((row, start(of, f"doctor-{len(found) + len(running)}", template, change)))
+    return found | {row: finished(of, name) for row, name in running}
 
 
 def start(of: Installed, name: str, template: Object, change: Change) -> str:

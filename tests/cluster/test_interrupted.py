@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster.real_pods import wait_until
-from tests.node.support import REPOSITORY
+from tests.node.support import REPOSITORY, mounts
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -87,10 +87,10 @@ class Run:
         return found
 
 
-def machine() -> dict[str, list[str]]:
+def machine(folder: Path) -> dict[str, list[str]]:
     """What a node could leave behind on this machine."""
     return {
-        "mounts": Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines(),
+        "mounts": mounts(folder),
         "namespaces": sorted(each.name for each in Path("/run/netns").glob("*")),
         "settings": [Path("/proc/sys", each).read_text("ascii") for each in ("vm/overcommit_memory", "kernel/panic")],
     }
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_tests_that_were_interrupted(folder: Path, by: signal
 
     Those the next run removes, and with them all that fills the disk.
     """
-    before = machine()
+    before = machine(folder)
     run = Run(folder, _PART)
     try:
         name = run.wait_ready()
@@ -133,7 +133,7 @@ def test_nothing_is_left_of_tests_that_were_interrupted(folder: Path, by: signal
     finally:
         run.kill()
     wait_until(lambda: cgroups(name) == [], lambda: f"the node's cgroups are gone: {cgroups(name)}")
-    assert machine() == before
+    assert machine(folder) == before
     if by is not signal.SIGKILL:
         assert [each for each in made if each.name != "kubepods" and each.exists()] == []
         assert list(session.glob("in-use-*")) == []

@@ -8,11 +8,12 @@ import pytest
 
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.network import LOOPBACK, free_port
+from tests.cluster.network import LOOPBACK
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.cluster.watching import Watch, through
 from tests.node.support import wait_until
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -21,12 +21,15 @@ from watchdog.core.policy import (
     JournalLimits,
     Mark,
     Match,
+    MpsControl,
     Policy,
     Protect,
+    Pulse,
     Rule,
     Safety,
     Step,
     Unless,
+    Window,
 )
 
 ROOT: Final = Path(__file__).parents[2]
@@ -93,8 +96,8 @@ def test_the_built_in_policy_only_observes() -> None:
     (rule,) = policy.rules
     assert (rule.name, rule.match, rule.default) == ("everything", Match(), None)
     assert rule.steps == (
-        Step(above=Mark(share=Fraction(1)), for_s=30.0, do=Do.WARN),
-        Step(above=Mark(share=Fraction(11, 10)), for_s=10.0, do=Do.KILL),
+        Step(above=Mark(share=Fraction(1)), for_s=5.0, do=Do.WARN),
+        Step(above=Mark(share=Fraction(11, 10)), for_s=30.0, do=Do.KILL),
     )
 
 
@@ -131,7 +134,14 @@ def test_every_key_is_compiled() -> None:
         annotation="example.com/spare",
     )
     assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * MI)
-    assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
+    assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
+    assert policy.pulse == Pulse(every_s=0.1, rise=32 * 2**20, looks=Window(count=30, per_s=120.0))
+    assert policy.mps == MpsControl(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
+    assert policy.without_effect == ("pulse", "mps")
+    assert [each for each in policy.warnings if "has no effect" in each] == [
+        f"{section}: has no effect in this version; as long as it is set, the daemon only observes"
+        for section in ("pulse", "mps")
+    ]
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
     assert (policy.events_in_observe, policy.contact) == (True, "GPU team")
 
@@ -156,7 +166,7 @@ def test_every_key_of_a_rule_is_compiled() -> None:
             steps=(
                 Step(above=Mark(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
                 Step(above=Mark(plus=512 * MI), for_s=10.0, do=Do.KILL, scope="pod", grace_s=5.0, under_pressure=True),
-                Step(above=Mark(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0),
+                Step(above=Mark(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
             ),
         ),
     )

@@ -27,7 +27,7 @@ def step(rest: str) -> str:
 
 
 WARNING_STEP: Final = 'above = "100%"\nfor = "2s"\ndo = "warn"'
-KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"')
+KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"\nunwarned = true')
 
 
 def rule(name: str, match: str) -> str:
@@ -63,6 +63,13 @@ def rule(name: str, match: str) -> str:
         ('stale_after = "2m"\n', "stale_after: is shorter than 2m40s: on a quiet cluster"),
         ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: protects nobody"),
         ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
+        (
+            '[protect]\npods = ["a/b", "*/dcgm-exporter-*"]\n',
+            "protect.pods[1]: protects such a pod in any namespace: tenants who can create one there exempt themselves",
+        ),
+        ('[protect]\npods = ["dcgm-exporter-*"]\n', "protect.pods[0]: protects such a pod in any namespace"),
+        ('[protect]\npods = ["team-?/x"]\n', "protect.pods[0]: protects such a pod in a namespace team-?: tenants"),
+        ('[protect]\nnamespaces = ["a", "gpu-*"]\n', "protect.namespaces[1]: protects whoever can create a namespace"),
         ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),
         (
             f'{SOURCE}{RULE}mode = "enforce"\n',
@@ -82,6 +89,10 @@ def rule(name: str, match: str) -> str:
             '[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n',
             "capacity.resource: is what NVIDIA's device plugin offers",
         ),
+        (
+            SOURCE + rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2],
+            "rule[0].step[0].grace: is 10s, and the rule matches Jobs: a Job counts a pod whose program exits with 0",
+        ),
         (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: nothing bounds how many pods are killed"),
     ],
 )
@@ -94,9 +105,9 @@ def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
     "text",
     [
         step('above = "100%"\nfor = "0s"\ndo = "warn"'),
-        step('above = "100%"\nfor = "1s"\ndo = "kill"'),
+        step('above = "100%"\nfor = "1s"\ndo = "kill"\nunwarned = true'),
         step('above = "0%"\nfor = "1s"\ndo = "warn"'),
-        step('above = "+0"\nfor = "1s"\ndo = "kill"'),
+        step('above = "+0"\nfor = "1s"\ndo = "kill"\nunwarned = true'),
         f'{RULE}default = "0"\n',
         SOURCE + rule("a", '{ pods = ["b"] }') + RULE,
         SOURCE + rule("a", '{ node_labels = { a = "*" } }') + RULE,
@@ -165,3 +176,52 @@ def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
     ladder[0]["above"] = "100%"
     ladder[1]["for"] = "0s"
     assert len(parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]})).rules[0].steps) == 3
+
+
+def ladder(*steps: str, source: str = SOURCE) -> str:
+    """A policy with one rule of these steps, each as `ABOVE FOR DO`, and more keys after that."""
+    made = []
+    for each in steps:
+        above, for_, do, *more = each.split(" ", 3)
+        made.append(
+            f'[[rule.step]]\nabove = "{above}"\nfor = "{for_}"\ndo = "{do}"\n' + "".join(f"{key}\n" for key in more)
+        )
+    return source + RULE + "".join(made)
+
+
+LIMITED: Final = f'{SOURCE}limit_annotation = "limit"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "unwarned"),
+    [
+        (ladder("100% 5s warn", "110% 30s kill"), []),
+        (ladder("100% 30s warn", "110% 10s kill"), [1]),
+        (ladder("100% 5s warn", "110% 5s kill"), [1]),
+        (ladder("100% 5s warn", "110% 30s evict", "150% 0s kill"), [2]),
+        (ladder("100% 5s warn", "110% 30s evict", "150% 0s kill unwarned = true"), []),
+        (ladder("110% 10s kill"), [0]),
+        (ladder("110% 10s evict"), [0]),
+        (ladder("110% 10s warn"), []),
+        (ladder("110% 5s warn", "110% 6s kill"), []),
+        (ladder("110% 5s warn", "110% 5500ms kill"), [1]),
+        ('interval = "2s"\n' + ladder("110% 5s warn", "110% 6s kill"), [1]),
+        ('interval = "2s"\n' + ladder("110% 5s warn", "110% 7s kill"), []),
+        (ladder("120% 5s warn", "150% 10s kill"), []),
+        (ladder("+1Gi 5s warn", "+2Gi 10s kill"), []),
+        (ladder("+0 5s warn", "110% 10s kill"), []),
+        (ladder("+1Gi 5s warn", "150% 10s kill"), [1]),
+        (ladder("10Gi 5s warn", "20Gi 10s kill"), []),
+        (ladder("10Gi 5s warn", "100% 10s kill"), [1]),
+        (ladder("100% 5s warn", "20Gi 10s kill"), []),
+        (ladder("100% 5s warn under_pressure = true", "110% 10s kill"), [1]),
+        (ladder("100% 5s warn under_pressure = true", "110% 10s kill under_pressure = true"), []),
+        (ladder("100% 5s warn", "110% 10s kill under_pressure = true"), []),
+        (ladder("100% 5s warn", "110% 10s kill under_pressure = true", source=LIMITED), [1]),
+    ],
+)
+def test_a_step_that_can_come_before_any_warning_is_named(text: str, unwarned: list[int]) -> None:
+    """Point 17: a warning comes first only if its threshold is surely no higher and its time an interval shorter."""
+    what = "before any warning has been given; warn earlier, or set unwarned = true"
+    found = [warning for warning in parse(text).warnings if what in warning]
+    assert [warning.split(": ")[0] for warning in found] == [f"rule[0].step[{number}]" for number in unwarned]

@@ -26,8 +26,10 @@ from watchdog.core.policy import (
     JournalLimits,
     Mark,
     Match,
+    MpsControl,
     Policy,
     Protect,
+    Pulse,
     Rule,
     Safety,
     Step,
@@ -134,7 +136,14 @@ POLICIES = st.builds(
     rules=st.lists(RULES, max_size=3, unique_by=lambda rule: rule.name).map(tuple),
     protect=st.builds(Protect, namespaces=NAMES, pods=NAMES, priority_at_least=st.integers(-(2**31), 2**31 - 1)),
     journal=st.builds(JournalLimits, max_age_s=seconds(1000, 10**11), max_size=st.integers(2**18, 2**40)),
-    safety=st.builds(Safety, foreign_pid_namespace=st.booleans(), signal_without_pidfd=st.booleans()),
+    safety=st.builds(
+        Safety,
+        foreign_pid_namespace=st.booleans(),
+        signal_without_pidfd=st.booleans(),
+        signal_mps_clients=st.booleans(),
+    ),
+    pulse=st.none() | st.builds(Pulse, every_s=st.just(0.0) | seconds(20, 1000), rise=st.integers(1, 2**40)),
+    mps=st.none() | st.builds(MpsControl, pipe=st.lists(st.just("/run/mps/pipe"), max_size=2).map(tuple)),
     capacity=st.none() | CAPACITIES,
     events_in_observe=st.booleans(),
     contact=st.sampled_from(["", "GPU team", 'A "quoted" \\ name', "\U0001f600"]),
@@ -162,8 +171,9 @@ def test_every_default_that_is_written_reads_back_the_same() -> None:
         for key, field in fields_of(table).items():
             kind: Kind[Any] | None = kind_of(field)
             if kind is not None and not field.is_required() and field.default not in (None, [], {}):
-                assert kind.read(kind.write(field.default)) == field.default, (location, key)
-                seen += 1
+                for default in field.default if isinstance(field.default, list) else [field.default]:
+                    assert kind.read(kind.write(default)) == default, (location, key)
+                    seen += 1
     assert seen > 25
 
 
@@ -206,14 +216,31 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
         "    above   for  do\n    90%     30s  warn, again every 2h\n",
         "    +512Mi  10s  kill all containers of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",
-        "    20Gi    0s   evict with grace 1m\n",
+        "    20Gi    0s   evict with grace 1m, warned or not\n",
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
-        "Less safe, allowed all the same: foreign_pid_namespace, signal_without_pidfd",
+        "Less safe, allowed all the same: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
+        "Only observing: [mps] is set and has no effect yet",
         "Advertised on the node: 40Gi as example.com/gpu-memory, in units of 1Mi\n",
     ):
         assert words in text, (words, text)
+
+
+@pytest.mark.parametrize(
+    ("match", "grace", "is_told"),
+    [
+        ("{}", "10s", True),
+        ('{ owner_kinds = ["J*"] }', "1s", True),
+        ("{}", "0s", False),
+        ('{ owner_kinds = ["Pod"] }', "1s", False),
+    ],
+)
+def test_what_a_job_makes_of_a_grace_period_is_told(match: str, grace: str, is_told: bool) -> None:
+    """Wherever a rule that matches Jobs kills with a grace period, `check` says that exit code 0 counts as success."""
+    kill = f'[[rule.step]]\nabove = "100%"\nfor = "1s"\ndo = "kill"\ngrace = "{grace}"\n'
+    text = render_policy(parse_policy(f'[[rule]]\nname = "r"\nmatch = {match}\n{kill}', "policy.toml"))
+    assert ("of a Job, a pod whose program exits with 0 on SIGTERM counts as succeeded" in text) is is_told
 
 
 def test_the_text_of_a_policy_that_says_little() -> None:

@@ -47,6 +47,13 @@ VALUES: Final[dict[str, list[Any]]] = {
     "max_size": ["256Mi", "1Ti"],
     "foreign_pid_namespace": [True, False],
     "signal_without_pidfd": [True, False],
+    "signal_mps_clients": [True, False],
+    "every": ["50ms", "0s", "1s"],
+    "rise": ["16Mi"],
+    "looks": ["60 per 1m"],
+    "control": ["nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-control"],
+    "pipe": [[], ["/run/nvidia/mps/*/pipe"]],
+    "timeout": ["5s"],
 }
 _LADDERS: Final = (
     ["100%", "110%", "150%"],
@@ -78,7 +85,10 @@ def valid_document(random: Random) -> Document:
         document["capacity"] = {"resource": "example.com/gpu-memory"} | pick(random, "amount", "reserve")
     document["events"] = pick(random, "observe", "contact")
     document["journal"] = pick(random, "max_age", "max_size")
-    document["safety"] = pick(random, "foreign_pid_namespace", "signal_without_pidfd")
+    document["safety"] = pick(random, "foreign_pid_namespace", "signal_without_pidfd", "signal_mps_clients")
+    if random.random() < 0.3:
+        document["pulse"] = pick(random, "every", "rise", "looks")
+        document["mps"] = pick(random, "control", "pipe", "timeout")
     return document
 
 

@@ -22,18 +22,19 @@ from tests.worlds import (
     use,
 )
 from watchdog.core.findings import Verdict
-from watchdog.core.model import UNREADABLE
+from watchdog.core.model import UNREADABLE, ContainerKind
 from watchdog.core.policy import Allowance, Do, Mark
 
 DECLARES = pod("a", container(declared="4Gi"))
 
 
 def test_every_process_of_a_pod_counts_for_its_account() -> None:
-    """Point 9: also those of containers that declare nothing, of unknown ones, and on every GPU."""
-    several = pod("a", container("main", "4Gi"), container("side"))
+    """Point 9: also those of containers that declare nothing, of ephemeral ones, and on every GPU."""
+    debug = container("debug", kind=ContainerKind.EPHEMERAL)
+    several = pod("a", container("main", "4Gi"), container("side"), debug)
     seen = snapshot(
         [use(1, Gi, 0), use(1, 2 * Gi, 1), use(2, 3 * Gi), use(3, 4 * Gi)],
-        [process(1, "a/main"), process(2, "a/side"), process(3, "a/new")],
+        [process(1, "a/main"), process(2, "a/side"), process(3, "a/debug")],
         gpus=[gpu(0), gpu(1)],
     )
     (got,) = assessed(seen, [several], policy())
@@ -81,6 +82,12 @@ def test_who_was_not_seen_is_unknown_where_not_everything_was_seen() -> None:
     ]:
         (got,) = assessed(seen, [DECLARES], policy())
         assert (got.used, got.verdict) == (None, Verdict.UNKNOWN)
+
+
+def test_a_process_of_nobody_that_uses_nothing_hides_nothing() -> None:
+    """Law 11: a process whose cgroup can't be read, and that holds no bytes, makes no other account unknown."""
+    (got,) = assessed(snapshot([use(9, 0)], [process(9, place=UNREADABLE)]), [DECLARES], policy())
+    assert (got.used, got.verdict) == (0, Verdict.WITHIN)
 
 
 def test_a_lost_gpu_leaves_those_alone_that_run_elsewhere() -> None:

@@ -1,14 +1,18 @@
 """Whose a use is: what a cgroup claims counts only where the pod list confirms it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.worlds import container, container_id, pod, process, snapshot, use
 from watchdog.core.attribute import attribute
 from watchdog.core.model import CONTRADICTORY, GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, Pod, Process
+from watchdog.core.owner import Owner
 
 A = pod("a", container("main", of="a"), container("side", of="a"))
 B = pod("b", container("main", of="b"))
 HASH = "0123456789abcdef0123456789abcdef"
+DAEMON_SET = Owner(kind="DaemonSet", name="mps-control-daemon")
 STATIC = pod("s", container("main", of="s"), config_hash=HASH, static=True)
 
 
@@ -49,10 +53,28 @@ def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: 
         assert not got.attributed
 
 
-def test_the_mps_server_is_nobodys() -> None:
-    """Point 35: what stands under the MPS server is unattributed, wherever the server runs."""
-    got = attribute(snapshot([use(1, 7)], [process(1, mps_server=True)]), [A])
-    assert [each.reason for each in got.unattributed] == ["mps_server"]
+@pytest.mark.parametrize(
+    ("where", "more", "given", "reason"),
+    [
+        (None, {}, {}, "mps_server"),
+        ("a/main", {"owner": DAEMON_SET}, {"privileged": True}, "mps_server"),
+        ("a/main", {"namespace": "kube-system"}, {}, "mps_server"),
+        ("a/main", {"static": True}, {}, "mps_server"),
+        ("a/main", {"priority": 2_000_001_000}, {}, "mps_server"),  # system-node-critical
+        ("a/main", {"owner": DAEMON_SET}, {}, None),
+        ("a/main", {}, {"privileged": True}, None),
+        ("a/main", {}, {}, None),
+        ("b/main", {}, {"privileged": True}, "unknown_pod"),
+    ],
+)
+def test_an_mps_server_is_nobodys_where_no_tenant_can_run_one(
+    where: str | None, more: dict[str, object], given: dict[str, object], reason: str | None
+) -> None:
+    """Point 35: a process's name alone proves nothing: a tenant's own "server" is the tenant's, and its bytes too."""
+    seen = snapshot([use(1, 7)], [process(1, where, mps_server=True, **given)])
+    got = attribute(seen, [replace(pod("a"), **more)])  # type: ignore[arg-type]
+    assert [each.reason for each in got.unattributed] == ([] if reason is None else [reason])
+    assert [each.mps_server for each in got.attributed] == ([True] if reason is None else [])
 
 
 def test_a_process_without_identity_is_gone() -> None:

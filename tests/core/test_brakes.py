@@ -131,6 +131,35 @@ def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
     assert replace(mine, opened=Begun(1.0)).inheriting(BrakeMemory()).opened is None
 
 
+def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elapsed_once() -> None:
+    """Point 31: what was begun before a journal was lost is unknown, so each brake holds for its whole time once."""
+    brakes = Brakes(
+        owner=Window(count=3, per_s=50),
+        owner_backoff=BACKOFF,
+        namespace=Window(count=5, per_s=80),
+        node=Window(count=9, per_s=120),
+    )
+    memory = BrakeMemory(lost_s=1000.0)
+    every = ((Brake.OWNER, 40), (Brake.OWNER_BACKOFF, 190), (Brake.NAMESPACE, 70), (Brake.NODE, 110))
+    assert memory.waits(OWNER, brakes, 1010.0) == every
+    assert all(memory.presumes(brake, OWNER, brakes, 1010.0) for brake, _ in every)
+    assert memory.waits(OWNER, brakes, 1120.0) == ((Brake.OWNER_BACKOFF, 80),)
+    assert memory.waits(OWNER, brakes, 1200.0) == ()
+    counted = memory.note(OWNER, Begun(1190.0))
+    assert counted.waits(OWNER, brakes, 1200.0) == ((Brake.OWNER_BACKOFF, 50),)
+    assert not counted.presumes(Brake.OWNER_BACKOFF, OWNER, brakes, 1200.0)
+
+
+def test_a_step_that_a_lost_memory_holds_back_says_so() -> None:
+    """Each withholding is explained: a brake that counts as full names no number of kills that nobody knows."""
+    town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
+    town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
+    (entry,) = town.see(30, [resident("a", "web")]).entries
+    assert (entry.withheld_by, entry.lets_go_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
+    assert town.live(100, [resident("a", "web")]) == ["a"]
+    assert town.ledger.begun_anew().brakes.lost_s == at(0).boottime_s
+
+
 def test_a_factor_of_one_keeps_the_wait() -> None:
     """`factor = 1` is a constant wait, and huge rows do not overflow."""
     memory = BrakeMemory()
@@ -147,7 +176,7 @@ def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
     town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
     (kill,) = town.see(0, [resident("a", "web")]).actions
     under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
-    town.ledger = town.ledger.note_begun(kill.assessment, "all", under_way, at(0))
+    town.ledger = town.ledger.note_begun(kill.assessment, under_way, at(0))
     for second in range(1, 5):
         town.see(second, [resident("a", "web")])
     (stronger,) = town.see(5, [resident("a", "web")]).actions
@@ -189,20 +218,24 @@ def test_from_observing_to_acting_a_rule_climbs_its_ladder_anew() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=40),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40)), max_size=40),
     st.integers(1, 4),
     st.integers(1, 60),
 )
 def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], count: int, per_s: int) -> None:
-    """Law 6, "The brakes hold over any history", restarts included: memory read back from a record of the deeds."""
+    """Law 6, "The brakes hold over any history", restarts included, and those after which the journal is lost."""
     town = Town(under(Brakes(node=Window(count=count, per_s=per_s))))
-    second = 0
+    second, lost = 0, -1
     hits: list[int] = []
     for number, (name, wait) in enumerate(steps):
         second += wait
         if name == "c":  # a restart: only what is on disk is left
-            deeds = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits]
-            town.ledger = Ledger(brakes=BrakeMemory.of(reversed(deeds)))
+            deeds = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits if each >= lost]
+            lost_s = at(lost).boottime_s if lost >= 0 else None
+            town.ledger = Ledger(brakes=replace(BrakeMemory.of(reversed(deeds)), lost_s=lost_s))
+        if name == "d":  # a restart that finds the journal damaged, or missing
+            lost = second
+            town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(lost).boottime_s))
         hits += [second] * len(town.live(second, [resident(f"{name}{number}", name)]))
     for first in hits:
         assert sum(1 for each in hits if first <= each < first + per_s) <= count

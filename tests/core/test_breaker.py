@@ -55,6 +55,33 @@ def test_nobody_is_hit_while_it_is_open_and_then_one_a_hold() -> None:
     assert place.ledger.brakes.opened is None
 
 
+def test_the_account_most_bytes_over_goes_first_through_a_half_open_breaker() -> None:
+    """Points 25 and 30: decoys slightly over, with earlier UIDs and lower priority, do not go before an offender."""
+    place = town()
+    pods = [resident(f"p{number}", f"w{number}", priority=number) for number in range(4)]
+    used = {"p2": 3 * Gi, "p3": 9 * Gi}
+    hits = []
+    for second in range(0, 500, 10):
+        hits += (gone := place.live(second, pods, used))
+        pods = [each for each in pods if each.uid not in gone]
+    assert hits == ["p3", "p2", "p0", "p1"]
+
+
+def test_pods_started_later_do_not_go_before_an_offender_however_much_they_use() -> None:
+    """Point 30, law 11: larger decoys, put in the place of each that is killed, take the places after the offender."""
+    place, started = town(), 3
+    pods, used = [resident("hog", "hog"), *(resident(f"d{n}", f"d{n}") for n in range(3))], {"hog": 9 * Gi}
+    hits: list[str] = []
+    for second in range(0, 600, 5):
+        used |= {each.uid: 20 * Gi for each in pods if each.uid != "hog"}
+        gone = place.live(second, pods, used)
+        hits += gone
+        pods = [each for each in pods if each.uid not in gone]
+        pods += [resident(f"d{started + n}", f"d{started + n}") for n in range(len(gone))]
+        started += len(gone)
+    assert hits == ["d0", "d1", "d2", "hog", "d3"]
+
+
 def test_what_holds_says_when_the_next_one_may_go() -> None:
     """Each withholding by the breaker is explained with the time until it may let one through."""
     place = town()
@@ -82,7 +109,7 @@ def test_ladders_that_begin_anew_do_not_close_it() -> None:
     place = Town(under(ALL, rule(step("100%", 10))))
     for second in range(12):
         place.see(second, pods)
-    assert place.ledger.brakes.opened is not None
+        assert (place.ledger.brakes.opened is not None) is (second >= 10)  # by those who are due, not above alone
     place.ledger = Ledger(brakes=place.ledger.brakes)
     for second in range(109, 120):
         place.see(second, pods)
@@ -196,6 +223,8 @@ def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
     one = resident("a", "a")
     assert place.live(0, [*crowd, one]) == ["a"]
     assert (place.ledger.brakes.opened, place.ledger.trial.opened is not None) == (None, True)
+    place.see(200, [one], {"a": OK})
+    assert place.ledger.trial.opened is None
 
 
 def test_the_hold_goes_on_while_it_is_stopped() -> None:

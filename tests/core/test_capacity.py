@@ -120,6 +120,10 @@ def settle(*readings: tuple[float, int | None, int | None]) -> list[int | None]:
         ([(0, 40, 80), (5, 80, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # it came back in between
         ([(0, 40, 80), (5, None, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # an unknown one counts nothing
         ([(0, 0, 80), (5, 40, 80), (10, 0, 80)], [None, None, 40]),  # the largest of what was seen
+        (
+            [(0, 0, 80), (5, 40, 80), (10, 0, 80), (11, 0, 40), (21, 0, 40)],
+            [None, None, 40, None, 0],
+        ),  # and then the rest
         ([(0, 40, 80), (5, 90, 80), (6, 40, 90)], [None, 90, None]),
         ([(0, 40, 80), (10, 40, 80), (11, 40, 40), (12, 0, 40)], [None, 40, None, None]),
     ],

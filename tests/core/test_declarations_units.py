@@ -31,6 +31,9 @@ FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", p
 SHARES = Declaration(kind="resource", key="nvidia.com/gpu", unit="share", shares="label:nvidia.com/gpu.replicas")
 METAGPU = Declaration(kind="resource", key="cnvrg.io/metagpu", unit="share", shares=100)
 MIG = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig")
+NOTED_PERCENT = replace(PERCENT, kind="annotation")
+NOTED_RATIO = replace(RATIO, kind="annotation")
+NOTED_SHARES = replace(METAGPU, kind="annotation")
 CARDS = (gpu(0, 40 * Gi), gpu(1, 80 * Gi))
 
 
@@ -92,13 +95,13 @@ def test_a_fraction_is_exact() -> None:
 @pytest.mark.parametrize(
     ("declaration", "written", "why"),
     [
-        (PERCENT, "101", "101% of a card is more than a whole card; is the unit right?"),
+        (NOTED_PERCENT, "101", "101% of a card is more than a whole card; is the unit right?"),
         (PERCENT, "-1", "it is negative"),
         (PERCENT, "half", "'half' is not a quantity"),
-        (RATIO, "201", "201% of a card is more than all 2 cards together"),
+        (NOTED_RATIO, "201", "201% of a card is more than all 2 cards together"),
         (FRACTION, "1.5", "150% of a card is more than a whole card"),
-        (METAGPU, "201", "201% of a card is more than all 2 cards together"),
-        (replace(METAGPU, per="gpu"), "101", "101% of a card is more than a whole card"),
+        (NOTED_SHARES, "201", "201% of a card is more than all 2 cards together"),
+        (replace(NOTED_SHARES, per="gpu"), "101", "101% of a card is more than a whole card"),
         (replace(MIG, key="nvidia.com/mig-1g.5gb"), "1.5", "it is not a whole number of MIG instances"),
         (replace(MIG, key="nvidia.com/mig-1g.5gb"), "-1", "it is negative"),
     ],
@@ -110,21 +113,67 @@ def test_a_part_that_cannot_be_is_skipped_and_said(declaration: Declaration, wri
     assert [skipped.why[: len(why)] for skipped in account.misdeclarations] == [why]
 
 
+@pytest.mark.parametrize(
+    ("declaration", "written", "declared"),
+    [(PERCENT, "150", 60 * Gi), (RATIO, "900", 320 * Gi), (METAGPU, "900", 320 * Gi)],
+)
+def test_a_part_that_the_scheduler_has_checked_counts_as_written(
+    declaration: Declaration, written: str, declared: int
+) -> None:
+    """Point 6: more cards than there are is remarked on, and no smaller number takes its place."""
+    (account,) = seen(declaration, {declaration.key: written}, cards=(gpu(0, 40 * Gi), gpu(1, 40 * Gi)))
+    got = account.declared if declaration is PERCENT else (account.declared or 0) - 40 * Gi
+    assert (got, [each.counts for each in account.misdeclarations]) == (declared, [True])
+
+
 def test_the_next_declaration_takes_the_place_of_an_implausible_part() -> None:
     """Point 6: after a skipped percentage the next source applies."""
-    both = pod("a", container(resources={RATIO.key: "900", MEMORY: "1Gi"}))
-    (account,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(RATIO, VERIFF)))
+    both = pod("a", container(resources={MEMORY: "1Gi"}), annotations={RATIO.key: "900"})
+    (account,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(NOTED_RATIO, VERIFF)))
     assert (account.declared, account.declared_by) == (Gi, MEMORY)
 
 
 def test_a_hidden_card_makes_no_total_implausible() -> None:
-    """900% may be true where a card cannot be seen; 101% of each card never is."""
-    nine = pod("a", container(resources={RATIO.key: "900"}))
+    """Point 6: 900% may be true where a card cannot be seen, and comes to nobody knows what; 101% of each never is."""
     dark = replace(snapshot([use(1, 1)]), unseen=frozenset({"GPU at index 1"}))
-    (account,) = assessed(dark, [nine], policy(declarations=(RATIO,)))
-    assert account.declared == 720 * Gi
-    (account,) = assessed(dark, [pod("a", container(resources={PERCENT.key: "101"}))], policy(declarations=(PERCENT,)))
+    for declaration, key in ((RATIO, "resources"), (NOTED_RATIO, "annotations")):
+        nine = {RATIO.key: "900"}
+        declaring = pod("a", container(resources=nine if key == "resources" else {}))
+        declaring = replace(declaring, annotations=nine if key == "annotations" else {})
+        (account,) = assessed(dark, [declaring], policy(rule(step(), default=Mi), declarations=(declaration,)))
+        assert (account.verdict, account.declared) == (Verdict.UNKNOWN, None)
+    noted = pod("a", annotations={PERCENT.key: "101"})
+    (account,) = assessed(dark, [noted], policy(declarations=(NOTED_PERCENT,)))
     assert account.verdict is Verdict.MISDECLARED
+
+
+def test_what_is_a_part_of_a_card_out_of_sight_is_unknown() -> None:
+    """Points 5 and 6: which card it is of is not known where one has dropped out and the cards differ in size."""
+    half = {METAGPU.key: "50"}
+    lost = (gpu(0, 40 * Gi), gpu(1, 80 * Gi, up=False, listed=False))
+    alike = (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False, listed=False))
+    for on in ((0,), ()):
+        (account,) = seen(METAGPU, half, cards=lost, on=on)
+        assert (account.verdict, account.declared, account.declared_by) == (Verdict.UNKNOWN, None, METAGPU.key)
+        assert declared(METAGPU, half, cards=alike, on=on) == 20 * Gi
+    (account,) = seen(METAGPU, {"nvidia.com/gpu": "2"}, cards=lost)
+    assert account.verdict is Verdict.UNKNOWN
+    (account,) = seen(METAGPU, {"nvidia.com/gpu": "1"}, cards=lost)
+    assert account.declared == 40 * Gi
+    uses = snapshot([use(1, 30 * Gi)], gpus=lost[:1], missing=frozenset({"GPU at index 1"}))
+    (account,) = assessed(uses, [pod("a", container(resources=half))], policy(declarations=(METAGPU,)))
+    assert account.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("unknown_on", "declared"), [(0, 40 * Gi), (1, None)])
+def test_a_use_of_unknown_size_says_nothing_of_the_card_that_a_part_is_of(
+    unknown_on: int, declared: int | None
+) -> None:
+    """Point 6: the driver may list a PID that another process has by now; the smaller card is not counted for that."""
+    small, large = gpu(1, 40 * Gi), gpu(0, 80 * Gi)
+    uses = snapshot([use(1, 45 * Gi, 0), use(2, None, unknown_on)], gpus=(small, large))
+    (account,) = assessed(uses, [pod("a", container(resources={METAGPU.key: "50"}))], policy(declarations=(METAGPU,)))
+    assert (account.verdict, account.declared) == (Verdict.UNKNOWN if declared is None else Verdict.OVER, declared)
 
 
 def test_shares_are_of_the_size_that_tenants_can_share() -> None:
@@ -157,11 +206,49 @@ def test_replicas_of_a_node_cut_its_cards(labels: dict[str, str], expected: int)
     "labels",
     [{}, {"nvidia.com/gpu.replicas": "0"}, {"nvidia.com/gpu.replicas": "1"}],
 )
-def test_without_replicas_a_shared_resource_declares_nothing(labels: dict[str, str]) -> None:
-    """Point 5: the declaration does not apply, which is no mistake of the pod."""
+def test_without_replicas_what_a_shared_resource_declares_is_unknown(labels: dict[str, str]) -> None:
+    """Points 5 and 6: labels that disappear, or say that nothing is shared, never make a share the smaller default."""
     renamed = replace(SHARES, key="nvidia.com/gpu.shared")
-    (account,) = seen(renamed, {"nvidia.com/gpu.shared": "1"}, labels=labels)
-    assert (account.verdict, account.misdeclarations) == (Verdict.UNDECLARED, ())
+    for under in ((renamed,), (renamed, VERIFF), (SHARES, renamed)):
+        for default in (None, Mi):
+            sharing = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Mi"}))
+            node = Node(name="n1", labels=labels)
+            (got,) = assessed(
+                snapshot([use(1, 9 * Gi)]),
+                [sharing],
+                policy(rule(step(), default=default), declarations=under),
+                node,
+            )
+            assert (got.verdict, got.declared_by, got.misdeclarations) == (
+                Verdict.UNKNOWN,
+                "nvidia.com/gpu.shared",
+                (),
+            )
+
+
+def test_what_comes_first_counts_whatever_comes_after_it() -> None:
+    """Points 1 and 6: a share that can't be determined changes nothing for who declares by an earlier table."""
+    renamed = replace(SHARES, key="nvidia.com/gpu.shared")
+    both = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Gi"}))
+    (got,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(VERIFF, renamed)))
+    assert (got.declared, got.declared_by) == (Gi, MEMORY)
+    none = pod("a", container(resources={"nvidia.com/gpu.shared": "0"}))
+    (got,) = assessed(snapshot([use(1, 1)]), [none], policy(rule(step(), default=Gi), declarations=(renamed,)))
+    assert got.declared_by == "default"
+
+
+def test_a_table_for_other_nodes_leaves_what_it_names_unknown() -> None:
+    """Point 6: the labels that it wants may have disappeared; where another table names it too, that one counts."""
+    zoned = replace(VERIFF, node_labels={"zone": "a"})
+    asking = pod("a", container(declared="8Gi"))
+    under = policy(rule(step(), default=Mi), declarations=(zoned,))
+    (got,) = assessed(snapshot([use(1, Gi)]), [asking], under)
+    assert (got.verdict, got.declared_by) == (Verdict.UNKNOWN, MEMORY)
+    (got,) = assessed(snapshot([use(1, Gi)]), [asking], replace(under, declarations=(zoned, VERIFF)))
+    assert (got.verdict, got.declared) == (Verdict.WITHIN, 8 * Gi)
+    unlisted = Node(name="n1", capacity={"cpu": "1"})
+    (got,) = assessed(snapshot([use(1, Gi)]), [asking], under, unlisted)
+    assert got.declared_by == "default"
 
 
 def test_labels_that_are_not_known_decide_nothing() -> None:
@@ -280,7 +367,7 @@ def test_an_instance_that_is_cut_is_not_whole(resource: str, labels: dict[str, s
     """A MIG instance under time-slicing is a share: neither the unit `mig` nor the whole instance is meant by it."""
     rows = (mig(0, "1g.10gb"),)
     (account,) = seen(MIG, {resource: "1"}, cards=rows, labels=labels)
-    assert account.verdict is Verdict.UNDECLARED
+    assert (account.verdict, account.declared_by) == (Verdict.UNKNOWN, resource)
     half = Declaration(kind="resource", key=resource, unit="share", shares=2)
     assert declared(half, {resource: "1"}, cards=(*rows, mig(1, "1g.5gb", 4 * Gi)), on=(), labels=labels) == 5 * Gi
 

@@ -21,10 +21,12 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.cards import Cards
 from watchdog.core.declare import declare
 from watchdog.core.findings import Assessment, Verdict
-from watchdog.core.model import Container, ContainerKind, Node, Pod
+from watchdog.core.model import Container, ContainerKind, Node, Pod, Process
 from watchdog.core.policy import Allowance, Declaration, Policy, Unless
+from watchdog.core.units import LARGEST
 
 HAMI = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 KAI = Declaration(kind="annotation", key="gpu-memory", unit=Mi, per="gpu")
@@ -100,7 +102,10 @@ def _sidecar(name: str, declared: str) -> Container:
 )
 def test_declared_is_the_sum_of_the_containers_that_count_now(containers: list[Container], declared: int) -> None:
     """Point 2: an init container's own and the sidecars before it while it runs, else main and sidecars: no maximum."""
-    assert only(pod("a", *containers), policy(), 1).declared == declared * Gi
+    (got,) = assessed(
+        snapshot([use(5, 1)], [process(5, f"a/{containers[-1].name}")]), [pod("a", *containers)], policy()
+    )
+    assert (got.declared, got.behind) == (declared * Gi, False)
 
 
 def test_per_gpu_holds_on_each_gpu_that_is_used() -> None:
@@ -151,9 +156,10 @@ def test_whole_cards_take_no_default(
 
 
 def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
-    """Points 4 and 6: a declaration that can't be true is said, and the card stays the container's own."""
-    whole = pod("a", container(declared="8Pi", resources={"nvidia.com/gpu": "1"}))
-    seen = only(whole, policy(rule(step(), default=4 * Gi)), 6 * Gi)
+    """Points 4 and 6: an annotation that can't be true is reported, and the card stays the container's own."""
+    noted = Declaration(kind="annotation", key="{container}.vram", unit=1)
+    whole = pod("a", container(resources={"nvidia.com/gpu": "1"}), annotations={"main.vram": "8Pi"})
+    seen = only(whole, policy(rule(step(), default=4 * Gi), declarations=(noted,)), 6 * Gi)
     assert (seen.verdict, seen.declared, len(seen.misdeclarations)) == (Verdict.WITHIN, 80 * Gi, 1)
 
 
@@ -181,6 +187,8 @@ def test_unknown_use_moves_no_amount_to_another_gpu() -> None:
     assert {(a.verdict, a.declared) for a in assessed(dark, [hami], under)} == {(Verdict.UNKNOWN, None)}
     one = snapshot([use(1, None, 0)], gpus=[gpu(0), gpu(1)])
     assert [a.declared for a in assessed(one, [hami], under)] == [8 * Gi]
+    whole = pod("a", container(resources={"nvidia.com/gpu": "1"}))
+    assert [a.declared for a in assessed(one, [whole], under)] == [80 * Gi]
 
 
 def test_the_default_is_not_for_the_init_phase_of_a_pod_that_declares() -> None:
@@ -204,51 +212,162 @@ def test_a_mig_resource_declares_the_instance() -> None:
 def test_the_size_of_a_card_is_total_minus_reserved() -> None:
     """Point 5: what tenants can share of a card is its total without what the driver reserves."""
     assert gpu(0, 80 * Gi, reserved=Gi).size == 79 * Gi
-    (seen,) = assessed(
-        snapshot(gpus=[gpu(0, 80 * Gi, reserved=Gi)]), [pod("a", container(declared="79.5Gi"))], policy()
-    )
+    noted = pod("a", annotations={"vram": "79.5Gi"})
+    under = policy(declarations=(TOTAL_NOTE,))
+    (seen,) = assessed(snapshot([use(1, 1)], gpus=[gpu(0, 80 * Gi, reserved=Gi)]), [noted], under)
     assert seen.verdict is Verdict.MISDECLARED
 
 
-@pytest.mark.parametrize("written", ["81Gi", "-1Gi", "much", "", "1e99", "nan", "٣Gi"])
-def test_what_cannot_be_true_is_skipped_and_said(written: str) -> None:
-    """Point 6: an implausible, negative or unparsable amount is reported and the next source applies."""
-    bad = pod("a", container(resources={MEMORY: written, "nvidia.com/gpumem": "1024"}))
-    alone = pod("a", container(resources={MEMORY: written}))
-    assert only(alone, policy(), 1).verdict is Verdict.MISDECLARED
-    assert only(alone, policy(rule(step(), default=Gi)), 1).declared_by == "default"
-    declared = declare(bad, policy(declarations=(VERIFF, replace(HAMI, per="total"))), NODE, [gpu()])
+@pytest.mark.parametrize("written", ["81Gi", "-1Gi", "much", "", "1e30", "1e99", "9223372036854775808", "nan", "٣Gi"])
+def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(written: str) -> None:
+    """Point 6: above the cards, negative, unparsable, beyond any quantity: the next source applies, then `default`."""
+    noted = pod("a", container(resources={"nvidia.com/gpumem": "1024"}), annotations={"vram": written})
+    alone = pod("a", annotations={"vram": written})
+    under = policy(rule(step()), declarations=(TOTAL_NOTE,))
+    assert only(alone, under, 1).verdict is Verdict.MISDECLARED
+    assert only(alone, policy(rule(step(), default=Gi), declarations=(TOTAL_NOTE,)), 1).declared_by == "default"
+    declared = declare(noted, policy(declarations=(TOTAL_NOTE, replace(HAMI, per="total"))), NODE, Cards(gpus=(gpu(),)))
     assert declared.containers["main"].size == Gi
-    assert [skipped.source for skipped in declared.skipped] == [f"{MEMORY} of container main"]
+    assert [remark.source for remark in declared.remarks] == ["vram of the pod"]
+
+
+@pytest.mark.parametrize(
+    ("written", "declared"),
+    [("81Gi", 81 * Gi), ("8Pi", 8 * 2**50), ("9223372036854775807", LARGEST), ("1e30", LARGEST)],
+)
+def test_a_resource_that_the_scheduler_has_checked_is_a_declaration_whatever_its_size(
+    written: str, declared: int
+) -> None:
+    """Point 6: a remark points out what can't be meant, and no smaller value ever takes its place."""
+    greedy = pod("a", container(declared=written))
+    got = only(greedy, policy(rule(step(), default=Gi), allowance=Allowance()), 60 * Gi)
+    assert (got.verdict, got.declared, got.declared_by) == (Verdict.WITHIN, declared, MEMORY)
+    assert [(each.source, each.counts) for each in got.misdeclarations] == [(f"{MEMORY} of container main", True)]
+    assert declared <= (got.allowed or 0) <= LARGEST
+
+
+@pytest.mark.parametrize(
+    ("capacity", "declared"),
+    [({}, 81 * Gi), ({MEMORY: "0"}, 81 * Gi), ({"cpu": "4"}, Gi)],
+)
+def test_a_resource_that_the_node_does_not_list_is_like_an_annotation(capacity: dict[str, str], declared: int) -> None:
+    """Point 6: a pod that names its node itself passes the scheduler by, and writes what it likes."""
+    greedy = pod("a", container(declared="81Gi"))
+    node = Node(name="n1", capacity=capacity)
+    assert only(greedy, policy(rule(step(), default=Gi)), 1, node=node).declared == declared
+
+
+def test_a_resource_that_the_node_lists_holds_beside_one_that_it_does_not() -> None:
+    """Point 6: what nobody has checked takes nothing away from what the scheduler has."""
+    blocks = Declaration(kind="resource", key="volcano.sh/gpu-mem.*", unit=128 * Mi)
+    both = pod("a", container(resources={"volcano.sh/gpu-mem.a": "8", "volcano.sh/gpu-mem.b": "8000"}))
+    node = Node(name="n1", capacity={"volcano.sh/gpu-mem.a": "100"})
+    got = only(both, policy(rule(step(), default=Mi), declarations=(blocks,)), 1, node=node)
+    assert (got.declared, len(got.misdeclarations)) == (Gi, 1)
+
+
+@pytest.mark.parametrize("number", ["8", str(2**63 - 1)])
+def test_more_whole_cards_than_there_are_do_not_exempt(number: str) -> None:
+    """Points 4 and 6: whoever passes the scheduler by gets no cards by writing a number."""
+    greedy = pod("a", container(resources={"nvidia.com/gpu": number}))
+    under = policy(rule(step(), default=4 * Gi))
+    unlisted = Node(name="n1", capacity={"cpu": "4"})
+    assert only(greedy, under, 6 * Gi, node=unlisted).declared_by == "default"
+    assert (
+        only(greedy, under, 6 * Gi, node=Node(name="n1", capacity={"nvidia.com/gpu": "8"})).verdict is not Verdict.OVER
+    )
+
+
+@pytest.mark.parametrize("written", ["-1Gi", "much", "", "nan"])
+def test_no_default_takes_the_place_of_a_resource_that_is_no_amount(written: str) -> None:
+    """Point 6: the API server takes none of these, so what was meant is not known: misdeclared, and left alone."""
+    odd = pod("a", container(declared=written))
+    got = only(odd, policy(rule(step(), default=Gi)), 60 * Gi)
+    assert (got.verdict, len(got.misdeclarations)) == (Verdict.MISDECLARED, 1)
 
 
 def test_a_total_may_fill_all_cards_and_an_amount_per_gpu_the_largest() -> None:
     """Point 6: a total is held against the sum of the cards, an amount per GPU against the largest card."""
-    cards = [gpu(0, 40 * Gi), gpu(1, 80 * Gi)]
+    cards = Cards(gpus=(gpu(0, 40 * Gi), gpu(1, 80 * Gi)))
     for declaration, written, holds in [
-        (VERIFF, "120Gi", True),
-        (VERIFF, "121Gi", False),
-        (replace(VERIFF, per="gpu"), "80Gi", True),
-        (replace(VERIFF, per="gpu"), "81Gi", False),
+        (TOTAL_NOTE, "120Gi", True),
+        (TOTAL_NOTE, "121Gi", False),
+        (replace(TOTAL_NOTE, per="gpu"), "80Gi", True),
+        (replace(TOTAL_NOTE, per="gpu"), "81Gi", False),
     ]:
-        declared = declare(pod("a", container(declared=written)), policy(declarations=(declaration,)), NODE, cards)
-        assert bool(declared.containers) is holds, (declaration.per, written)
+        noted = pod("a", annotations={"vram": written})
+        declared = declare(noted, policy(declarations=(declaration,)), NODE, cards)
+        assert (declared.pod is not None) is holds, (declaration.per, written)
+
+
+HIDDEN: list[tuple[dict[str, object], Node]] = [
+    ({"gpus": (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False))}, NODE),
+    ({"unseen": frozenset({"GPU at index 1"})}, NODE),
+    ({"missing": frozenset({"GPU at index 1"})}, NODE),
+    ({"blind": True}, NODE),
+    ({}, Node(name="n1", known=False, awaited=True)),
+    ({}, Node(name="n1", labels={"nvidia.com/gpu.count": "2"})),
+    ({}, Node(name="n1", capacity={"nvidia.com/gpu": "2", MEMORY: "60Gi"})),
+    (
+        {},
+        Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu.shared": "8", MEMORY: "1"}),
+    ),
+]
+IDS = ["down", "unnamed", "lost before the start", "blind", "node not read", "count", "capacity", "shares"]
+
+
+@pytest.mark.parametrize(("hidden", "node"), HIDDEN, ids=IDS)
+def test_a_card_that_is_not_seen_makes_nothing_implausible(hidden: dict[str, object], node: Node) -> None:
+    """Point 6: with a card lost 100Gi may be true: a resource counts, and of an annotation nothing follows."""
+    seen = replace(snapshot([use(5, 30 * Gi)], gpus=[gpu(0, 40 * Gi)]), **hidden)  # type: ignore[arg-type]
+    (got,) = assessed(seen, [pod("a", container(declared="100Gi"))], policy(rule(step(), default=4 * Gi)), node)
+    assert (got.declared, got.misdeclarations) == (100 * Gi, ())
+    under = policy(rule(step(), default=4 * Gi), declarations=(TOTAL_NOTE,))
+    (got,) = assessed(seen, [pod("a", annotations={"vram": "100Gi"})], under, node)
+    assert (got.verdict, got.declared, got.misdeclarations) == (Verdict.UNKNOWN, None, ())
+    (got,) = assessed(seen, [pod("a", annotations={"vram": "20Gi"})], under, node)
+    assert got.declared == 20 * Gi
+    (got,) = assessed(seen, [pod("a", annotations={"vram": "-1"})], under, node)
+    assert got.declared_by == "default"
 
 
 @pytest.mark.parametrize(
-    "hidden", [{"gpus": (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False))}, {"unseen": frozenset({"GPU at index 1"})}]
+    "node",
+    [
+        Node(name="n1", capacity={"nvidia.com/gpu": "1"}),
+        Node(name="n1", labels={"nvidia.com/gpu.count": "1"}, capacity={"nvidia.com/gpu": "10"}),
+        Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu.shared": "4"}),
+        Node(name="n1", known=False),
+    ],
+    ids=["capacity", "a plugin that splits cards", "shares", "no source"],
 )
-def test_a_card_that_is_not_seen_makes_nothing_implausible(hidden: dict[str, object]) -> None:
-    """Point 6: with a card lost or not named 60Gi may be true; no smaller default takes its place."""
-    seen = replace(snapshot([use(5, 30 * Gi)], gpus=[gpu(0, 40 * Gi)]), **hidden)  # type: ignore[arg-type]
-    (got,) = assessed(seen, [pod("a", container(declared="60Gi"))], policy(rule(step(), default=4 * Gi)))
-    assert got.declared == 60 * Gi
+def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
+    """Point 6: what the node itself counts is not taken for more cards than there are."""
+    under = policy(rule(step(), default=4 * Gi), declarations=(TOTAL_NOTE,))
+    (got,) = assessed(snapshot([use(5, 30 * Gi)]), [pod("a", annotations={"vram": "100Gi"})], under, node)
+    assert got.declared_by == "default"
 
 
-def test_a_pod_of_which_one_container_is_misdeclared_is_left_alone() -> None:
-    """Point 6: half a sum would make an offender of whoever wrote the other half wrong."""
-    half = pod("a", container("m", "1Gi"), container("n", "900Gi"))
-    assert only(half, policy(rule(step(), default=Mi)), 50 * Gi).verdict is Verdict.MISDECLARED
+def test_a_skipped_annotation_takes_nothing_away_from_what_is_left() -> None:
+    """Point 6: a tenant is not left alone for an annotation that can't be true, as long as something else holds."""
+    noted = Declaration(kind="annotation", key="{container}.vram", unit=1)
+    half = pod("a", container("main", "1Gi"), container("n"), annotations={"n.vram": "900Gi"})
+    got = only(half, policy(rule(step(), default=Mi), declarations=(noted, VERIFF)), 50 * Gi)
+    assert (got.verdict, got.declared, len(got.misdeclarations)) == (Verdict.OVER, Gi, 1)
+
+
+def test_a_default_is_one_total_in_container_accounts_too() -> None:
+    """Point 7: beside a container that declares for each GPU, the default of the other one is no amount for each."""
+    mixed = pod("a", container("m", resources={"nvidia.com/gpumem": "1024"}), container("n"))
+    seen = snapshot([use(1, 1, 0), use(2, 3 * Gi, 0), use(2, 3 * Gi, 1)], _of("m", "n"), gpus=[gpu(0), gpu(1)])
+    under = policy(rule(step(), account="container", default=4 * Gi), declarations=(HAMI,))
+    got = {(a.account.container, a.account.gpu): a.verdict for a in assessed(seen, [mixed], under)}
+    assert got == {("m", "GPU-0"): Verdict.WITHIN, ("n", None): Verdict.OVER}
+
+
+def _of(*names: str) -> list[Process]:
+    """A process in each of these containers, PIDs counting from 1."""
+    return [process(pid, f"a/{name}") for pid, name in enumerate(names, 1)]
 
 
 def test_the_default_is_for_a_pod_of_which_no_container_declares() -> None:

@@ -23,11 +23,11 @@ from tests.worlds import (
 )
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import AccountKey
-from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.ledger import AccountState, Ledger, Trying, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import Declaration, Do, Protect, Step
-from watchdog.core.protect import protection
+from watchdog.core.protect import TERMINATING, Terminating, protection
 
 AT_ONCE = policy(rule(step()))
 
@@ -65,15 +65,16 @@ def test_in_a_container_account_the_victim_is_that_container() -> None:
 
 
 def test_unknown_containers_are_never_victims() -> None:
-    """Point 21: bytes of an unknown container count, but the known one is acted on, or nobody."""
+    """Points 13 and 21: what runs in an unknown container is no reason to act at first, and never a known one's."""
     seen = snapshot([use(5, Gi), use(6, 70 * Gi)], [process(5, "a/main"), process(6, "a/new")])
     declares = pod("a", container(declared="4Gi"))
-    (action,) = planned(seen, [declares], AT_ONCE).actions
-    assert [key.pid for key in action.targets] == [5]
-    alone = snapshot([use(6, 70 * Gi)], [process(6, "a/new")])
-    plan = planned(alone, [declares], AT_ONCE)
-    assert plan.actions == ()
-    assert [entry.withheld_by for entry in plan.entries] == [Brake.UNKNOWN_CONTAINER]
+    assert planned(seen, [declares], AT_ONCE).entries == ()
+    (entry,) = planned(seen, [declares], AT_ONCE, overdue=["a/new"]).entries
+    assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
+    above = snapshot([use(5, 5 * Gi), use(6, 70 * Gi)], [process(5, "a/main"), process(6, "a/new")])
+    for overdue in ([], ["a/new"]):
+        (action,) = planned(above, [declares], AT_ONCE, overdue=overdue).actions
+        assert [key.pid for key in action.targets] == [5]
 
 
 @pytest.mark.parametrize(("scope", "pids"), [("process", [6]), ("container", [5, 6]), ("pod", [5, 6, 7])])
@@ -97,26 +98,30 @@ def test_the_largest_process_is_the_one_over_all_its_gpus() -> None:
 
 def test_who_is_most_over_comes_first() -> None:
     """Point 25: most bytes over, then lower priority, then UID."""
+    rows = {"a": (1, 2, 5), "b": (1, 2, 0), "c": (1, 3, 0), "d": (1, 2, 0), "e": (8, 9, 0)}  # declared, used, priority
     pods = [
-        pod("d", container(declared="1Gi", of="d"), priority=5),
-        pod("c", container(declared="1Gi", of="c"), priority=0),
-        pod("b", container(declared="1Gi", of="b"), priority=0),
-        pod("a", container(declared="1Gi", of="a"), priority=0),
+        pod(uid, container(declared=f"{declared}Gi", of=uid), priority=priority)
+        for uid, (declared, _, priority) in rows.items()
     ]
-    gigs = {"a": 2, "b": 2, "c": 3, "d": 2}
     seen = snapshot(
-        [use(pid, gigs[uid] * Gi) for pid, uid in enumerate(gigs, 5)],
-        [process(pid, f"{uid}/main") for pid, uid in enumerate(gigs, 5)],
+        [use(pid, used * Gi) for pid, (_, used, _) in enumerate(rows.values(), 5)],
+        [process(pid, f"{uid}/main") for pid, uid in enumerate(rows, 5)],
     )
-    assert [each.account.uid for each in planned(seen, pods, AT_ONCE).actions] == ["c", "a", "b", "d"]
+    assert [each.account.uid for each in planned(seen, pods, AT_ONCE).actions] == ["c", "b", "d", "e", "a"]
 
 
+YEAR_S = 365 * 86400.0
 PROTECTED = [
     (pod("a", namespace="kube-system"), "it is in kube-system"),
     (pod("a", priority=2_000_000_000), "its priority is system-critical"),
     (pod("a", static=True), "it is a static pod"),
-    (pod("a", deletion_deadline_s=T0 + 1), "it is terminating and its grace period has not passed"),
+    (pod("a", deletion_deadline_s=T0 + 1), TERMINATING),
     (pod("a", deletion_deadline_s=T0 - 1), None),
+    (pod("a", deletion_deadline_s=T0 + YEAR_S, terminating_since=at(-600)), TERMINATING),
+    (pod("a", deletion_deadline_s=T0 + YEAR_S, terminating_since=at(-601)), None),
+    (pod("a", deletion_deadline_s=T0 - 1, terminating_since=at(-5)), None),
+    (pod("a", deletion_deadline_s=T0 + YEAR_S, terminating_since=replace(at(-600), boot_id="earlier")), TERMINATING),
+    (pod("a", deletion_deadline_s=T0 + YEAR_S, terminating_since=replace(at(-601), boot_id="earlier")), None),
     (pod("a", namespace="gpu-operator"), "the policy protects namespace gpu-operator"),
     (pod("a", priority=1000), "the policy protects priority 1000 and above"),
     (pod("a", annotations={"spare": ""}), "it carries the annotation spare"),
@@ -139,6 +144,21 @@ def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
     expected = [Do.KILL] if why is None else [Do.WARN]
     assert [each.do for each in plan.actions] == expected
     assert [e.withheld_by for e in plan.entries if e.do is Do.KILL] == [None if why is None else Brake.PROTECTED]
+
+
+def test_when_a_pod_was_first_seen_terminating_is_remembered() -> None:
+    """Point 28: no edit of a pod and no new list moves that moment, as long as the pod is listed."""
+    seen = Terminating()
+    lives, dies = pod("a"), pod("b", deletion_deadline_s=T0 + YEAR_S)
+    first = seen.mark((lives, dies), at(0))
+    assert [each.terminating_since for each in first] == [None, at(0)]
+    assert seen.mark((lives, dies), at(1)) == first
+    later = replace(dies, labels={"a": "b"}, deletion_deadline_s=T0 + 2 * YEAR_S)
+    assert [each.terminating_since for each in seen.mark((later, lives), at(599))] == [at(0), None]
+    seen.mark((lives, replace(dies, deletion_deadline_s=None)), at(700))  # a list from an API server that lags
+    assert [each.terminating_since for each in seen.mark((dies,), at(800))] == [at(0)]
+    seen.mark((lives,), at(801))
+    assert [each.terminating_since for each in seen.mark((dies,), at(900))] == [at(900)]
 
 
 @pytest.mark.parametrize("own", [("a", None), (None, "a/main"), ("hash", None)])
@@ -171,11 +191,33 @@ def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> No
     assert [each.withheld_by for each in evict.entries] == [Brake.PROTECTED]
     ladder = planned(seen, [hanging], policy(rule(step(), step("150%", do="evict"))))
     assert [each.do for each in ladder.actions] == [Do.KILL]
+    spared = replace(hanging, namespace="kube-system")
+    ladder = planned(seen, [spared], policy(rule(step(), step("150%", do="evict"))))
+    assert [(each.do, each.withheld_by) for each in ladder.entries] == [(Do.EVICT, Brake.PROTECTED)]
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "since_s", "held"),
+    [
+        (YEAR_S, -601, None),
+        (YEAR_S, -600, Brake.PROTECTED),
+        (31, -601, None),
+        (30, -601, Brake.PROTECTED),  # the eviction itself gives 30 s
+        (-1, -601, Brake.PROTECTED),
+    ],
+)
+def test_an_eviction_shortens_a_deletion_that_would_take_longer(
+    ends_s: float, since_s: float, held: Brake | None
+) -> None:
+    """Point 28, law 11: a deletion with a year's grace shields for ten minutes, from a ladder that only evicts too."""
+    dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(ends_s).wall_s, terminating_since=at(since_s))
+    plan = planned(snapshot([use(5, 2 * Gi)]), [dying], policy(rule(step(do="evict", grace_s=30.0))))
+    assert [(each.withheld_by, each.taken) for each in plan.entries] == [(held, held is None)]
 
 
 def _under_way(above: str = "100%", victim: str = "main", *, whole_pod: bool = False) -> Ledger:
     under_way = UnderWay(step=step(above).signature, victim=victim, whole_pod=whole_pod, until_s=1030.0)
-    return Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
+    return Ledger().note_under_way(AccountKey(uid="a"), under_way)
 
 
 def test_the_next_deed_waits_for_the_one_under_way() -> None:
@@ -197,8 +239,10 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     assert (action.step, action.hastens) == (1, True)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
-    again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way("150%"))
-    assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
+    hastened = _under_way().note_hastened(AccountKey(uid="a"), step("150%").signature)
+    for ledger in (_under_way("150%"), hastened):
+        again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, ledger)
+        assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
 
 
 OURS = UnderWay(step=step(do="evict").signature, victim="main", whole_pod=True, until_s=1060.0)
@@ -225,19 +269,34 @@ def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     dying = replace(who, containers=(container(declared="1Gi"),), deletion_deadline_s=at(deadline).wall_s)
     ledger = Ledger()
     if under_way is not None:
-        ledger = ledger.note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
+        ledger = ledger.note_under_way(AccountKey(uid="a"), under_way)
     ladder = policy(rule(step("150%", do="evict"), step("300%", 5, "evict")))
     plan = planned(snapshot([use(5, 4 * Gi)]), [dying], ladder, ledger)
     due = [entry for entry in plan.entries if entry.due_in_s <= 0]
     assert [(entry.withheld_by, entry.news) for entry in due] == [held]
+    assert [entry.lets_go_in_s for entry in due] == [60.0 if held[0] is Brake.PENDING else None]
     assert {entry.withheld_by for entry in plan.entries} == {held[0]}
+
+
+@pytest.mark.parametrize(
+    ("next_s", "held"), [(None, (Brake.PENDING, False)), (1005.0, (Brake.PROTECTED, True))], ids=["asked", "refused"]
+)
+def test_a_deletion_may_be_ours_while_the_answer_to_an_eviction_is_awaited(
+    next_s: float | None, held: tuple[Brake, bool]
+) -> None:
+    """Point 28: the API server may have carried it out by then; what it has refused is not what deletes the pod."""
+    dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
+    trying = Trying(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=next_s)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    (entry,) = planned(snapshot([use(5, 4 * Gi)]), [dying], AT_ONCE, ledger).entries
+    assert (entry.withheld_by, entry.news) == held
 
 
 def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
     """Point 24: a kill that comes due in the grace of an eviction is pending, and its owner has been told of that."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
     for who in (dying, replace(dying, deletion_deadline_s=None)):
-        ledger = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, OURS)
+        ledger = Ledger().note_under_way(AccountKey(uid="a"), OURS)
         ladder = policy(rule(step(do="evict"), step("150%")))
         plan = planned(snapshot([use(5, 2 * Gi)]), [who], ladder, ledger)
         assert [(entry.do, entry.withheld_by, entry.news) for entry in plan.entries] == [
@@ -251,7 +310,6 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     ladder = policy(rule(step("100%", 0, "warn"), step("100%")))
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way())
     assert [(e.do.value, e.withheld_by, e.news) for e in plan.entries] == [
-        ("warn", None, False),
         ("kill", Brake.PENDING, False),
     ]
     gone = policy(rule(step("120%")))
@@ -264,9 +322,23 @@ def test_pending_says_how_long_at_most() -> None:
     seen = snapshot([use(5, 2 * Gi)])
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
-    forever = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, UnderWay(step=None, victim="main"))
+    forever = Ledger().note_under_way(AccountKey(uid="a"), UnderWay(step=None, victim="main"))
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, forever).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, None)
+    both = Ledger()
+    for number, until_s in enumerate((1060.0, 1030.0)):
+        deed = UnderWay(step=None, victim="main", until_s=until_s)
+        both = both.note_under_way(AccountKey(uid="a", gpu=f"GPU-{number}"), deed)
+    (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, both).entries
+    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 60.0)
+
+
+def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() -> None:
+    """Point 24: a pod that no reading shows for a while, and a ladder that begins anew, get no second kill."""
+    seen, pods = snapshot([use(5, 2 * Gi)], second=1), [pod("a", container(declared="1Gi"))]
+    unseen = planned(snapshot(), [], AT_ONCE, _under_way()).ledger
+    for ledger in (unseen, _under_way().begun_anew()):
+        assert [e.withheld_by for e in planned(seen, pods, AT_ONCE, ledger).entries] == [Brake.PENDING]
 
 
 def test_two_accounts_do_not_act_on_one_container_at_once() -> None:
@@ -289,7 +361,7 @@ def test_a_container_of_which_no_byte_is_known_is_no_victim() -> None:
     """Point 21 and law 3: what an unknown container uses is not laid at the door of one that may use nothing."""
     one = pod("a", container("main", "1Gi"))
     seen = snapshot([use(5, 3 * Gi), use(6, None)], [process(5, "a/new"), process(6, "a/main")])
-    (entry,) = planned(seen, [one], AT_ONCE).entries
+    (entry,) = planned(seen, [one], AT_ONCE, overdue=["a/new"]).entries
     assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
 
 
@@ -312,9 +384,9 @@ def test_the_whole_pod_waits_for_its_containers(whole: Step) -> None:
     """Point 24: what is under way on one container is waited for by what concerns all of its pod."""
     side = UnderWay(step=step().signature, victim="side", until_s=1030.0)
     for uid, held in (("a", Brake.PENDING), ("b", None)):
-        ledger = Ledger().note_under_way(AccountKey(uid=uid, container="debug"), "all", Gi, side)
+        ledger = Ledger().note_under_way(AccountKey(uid=uid, container="debug"), side)
         assert _two(whole, ledger)[0] == ("main", held)
-    ledger = Ledger().note_under_way(AccountKey(uid="a", container="debug"), "all", Gi, side)
+    ledger = Ledger().note_under_way(AccountKey(uid="a", container="debug"), side)
     assert _two(step(), ledger) == [("main", None), ("side", Brake.PENDING)]
 
 
@@ -350,12 +422,14 @@ def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step
     known = None
     if ledger is not None:
         deed = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
-        known = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, deed)
+        known = Ledger().note_under_way(AccountKey(uid="a"), deed)
     old = planned(seen, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True))
     assert [(e.withheld_by, e.lets_go_in_s, e.news) for e in old.entries if not e.taken] == [(Brake.STALE, None, True)]
     assert not old.actions
     fresh = planned(seen, pods, policy(rule(*ladder)), known)
     assert [(e.step, e.withheld_by) for e in fresh.actions if e.do.is_force] == [(len(ladder) - 1, None)]
+    at_the_mark = snapshot([use(5, Gi)])
+    assert planned(at_the_mark, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True)).entries == ()
 
 
 def test_a_step_that_came_due_by_fresh_lists_waits_for_the_next_one() -> None:
@@ -388,7 +462,7 @@ UNDER_WAY = UnderWay(step=step().signature, victim="main", until_s=1030.0)
         (
             pod("a", container(declared="1Gi")),
             Conditions(),
-            Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, UNDER_WAY),
+            Ledger().note_under_way(AccountKey(uid="a"), UNDER_WAY),
             Brake.MAINTENANCE,
         ),
         (pod("a", container(declared="1Gi"), namespace="kube-system"), Conditions(), Ledger(), Brake.PROTECTED),
@@ -402,7 +476,9 @@ def test_maintenance_is_named_before_what_may_let_go_sooner(
     under = policy(rule(step("100%", 0, "warn"), step()))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(conditions, maintenance=True))
     assert [(e.withheld_by, e.lets_go_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
-    assert [e.taken for e in plan.entries if e.do is Do.WARN] == ([] if conditions.pods_stale else [True])
+    is_ending = bool(ledger.accounts)
+    warned = [e.taken for e in plan.entries if e.do is Do.WARN]
+    assert warned == ([] if conditions.pods_stale or is_ending else [True])
     assert not [e for e in plan.actions if e.do.is_force]
 
 
@@ -410,7 +486,7 @@ def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
     """Points 24 and 34: what would only hasten a deed is force too."""
     weak, strong = step("100%", 0, grace_s=60.0), step("150%", 0, grace_s=0.0)
     under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
-    ledger = Ledger().note_under_way(AccountKey(uid="a"), "all", Gi, under_way)
+    ledger = Ledger().note_under_way(AccountKey(uid="a"), under_way)
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     for maintenance, hastens in ((False, True), (True, False)):
         conditions = Conditions(maintenance=maintenance)
@@ -437,3 +513,13 @@ def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
         policy(rule(step(for_s=10))),
     )
     assert [(e.due_in_s, e.withheld_by) for e in plan.entries] == [(10, Brake.PROTECTED)]
+
+
+def test_what_protects_a_pod_shows_although_its_incident_was_observed() -> None:
+    """Point 35: that observe mode has planned the incident's one deed does not hide that nothing would be done now."""
+    declares = pod("a", container(declared="1Gi"))
+    plan = planned(snapshot([use(5, 2 * Gi)]), [declares], AT_ONCE)
+    ledger = plan.ledger.note_observed(plan.actions[0].assessment, at(0))
+    for who, brake in ((declares, None), (replace(declares, namespace="kube-system"), Brake.PROTECTED)):
+        (entry,) = planned(snapshot([use(5, 2 * Gi)], second=1), [who], AT_ONCE, ledger).entries
+        assert (entry.withheld_by, entry.taken) == (brake, False)

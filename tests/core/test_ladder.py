@@ -1,17 +1,49 @@
 """The ladder: what counts, what resets, what is due."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 
 import pytest
 
-from tests.worlds import MEMORY, Gi, assessed, at, container, pod, policy, rule, snapshot, step, use
+from tests.worlds import (
+    MEMORY,
+    VERIFF,
+    Gi,
+    assessed,
+    at,
+    container,
+    gpu,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.ledger import Ledger, UnderWay
-from watchdog.core.model import Now, Snapshot
+from watchdog.core.findings import Verdict
+from watchdog.core.ledger import Ledger, Trying, UnderWay
+from watchdog.core.model import UNREADABLE, ContainerKind, Now, Snapshot
 from watchdog.core.plan import Conditions, Plan
-from watchdog.core.policy import Do, Match, Policy
+from watchdog.core.policy import (
+    Allowance,
+    Brakes,
+    Capacity,
+    Do,
+    JournalLimits,
+    Match,
+    MpsControl,
+    Policy,
+    Protect,
+    Pulse,
+    Safety,
+    Step,
+    Window,
+)
 
 KILL_10 = step("100%", 10, "kill")
 WARN_5 = step("50%", 5, "warn")
@@ -19,11 +51,12 @@ WARN_5 = step("50%", 5, "warn")
 
 @dataclass
 class Story:
-    """Passes over one pod that declares 4Gi, one after the other, the ledger going along."""
+    """Passes over one pod that declares 4Gi, one after the other, the ledger going along; `tier` is a label of it."""
 
     under: Policy
     ledger: Ledger = field(default_factory=Ledger)
     declared: str = "4Gi"
+    tier: str = ""
 
     def see(self, second: float, used: int | None, *, stale: bool = False, now: Now | None = None) -> Plan:
         """One pass at a second, with so much used (None: unknown)."""
@@ -43,7 +76,7 @@ class Story:
         return plan
 
     def _decide(self, seen: Snapshot, *, stale: bool = False) -> Plan:
-        pods = [pod("a", container(declared=self.declared))]
+        pods = [pod("a", container(declared=self.declared), labels={"tier": self.tier})]
         plan = decide(assessed(seen, pods, self.under), self.under, self.ledger, seen.at, Conditions(pods_stale=stale))
         self.ledger = plan.ledger
         return plan
@@ -140,6 +173,20 @@ def test_time_on_a_stale_pod_list_does_not_count_afterwards() -> None:
     assert entry.due_in_s == 2
 
 
+@pytest.mark.parametrize("is_stale", [True, False], ids=["list too old", "amount not known"])
+def test_a_low_use_ends_a_stretch_unless_the_list_is_too_old(*, is_stale: bool) -> None:
+    """Point 16: on an old list nothing ends; a use that is known ends it even where what is allowed is not known."""
+    story = Story(policy(rule(KILL_10)))
+    story.run(range(10), 5 * Gi)
+    if is_stale:
+        story.see(10, 4 * Gi, stale=True)
+    else:
+        (found,) = assessed(snapshot([use(5, 4 * Gi)], second=10), [pod("a", container(declared="4Gi"))], story.under)
+        hidden = replace(found, declared=None, allowed=None, verdict=Verdict.UNKNOWN)
+        story.ledger = decide([hidden], story.under, story.ledger, at(10), Conditions()).ledger
+    assert [entry.due_in_s for entry in story.see(11, 5 * Gi).entries] == [0 if is_stale else 10]
+
+
 def test_of_the_steps_due_the_last_is_taken() -> None:
     """Point 17: warn, kill and a harder kill due at once: the last in the list."""
     ladder = rule(step("100%", 0, "warn"), step("110%", 0), step("150%", 0, grace_s=0.0))
@@ -156,13 +203,13 @@ def test_a_warning_comes_once_an_incident_and_again_after_repeat() -> None:
     assert taken(story.see(66, 5 * Gi)) == ["warn"]
 
 
-def test_after_a_kill_the_timers_of_force_begin_anew() -> None:
+def test_after_a_kill_the_steps_that_kill_start_over() -> None:
     """Point 18: who is over again after a kill climbs the whole ladder again; the warning is not repeated."""
     story = Story(policy(rule(step("100%", 0, "warn"), KILL_10)))
     plan = story.run(range(11), 5 * Gi)
     (kill,) = plan.actions
     story.ledger = story.ledger.note_begun(
-        kill.assessment, "all", UnderWay(step=kill.definition.signature, victim="main"), at(10)
+        kill.assessment, UnderWay(step=kill.definition.signature, victim="main"), at(10)
     )
     story.ledger = story.ledger.note_ended(kill.account)
     assert taken(story.run(range(12, 22), 5 * Gi)) == []
@@ -176,7 +223,7 @@ def test_a_failed_step_is_not_tried_at_every_pass() -> None:
     for second in range(100):
         for entry in story.see(second, 5 * Gi).actions:
             tried.append(second)
-            story.ledger = story.ledger.note_failed(entry.account, entry.definition.signature, at(second))
+            story.ledger = story.ledger.note_failed(entry.account, entry.do, at(second))
     assert tried == [0, 10, 30, 70]
 
 
@@ -184,7 +231,7 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
     """Point 27: a failed eviction does not stand in the way of the kill after it."""
     story = Story(policy(rule(step("100%", 0, "evict"), step("100%", 3, "kill"))))
     (evict,) = story.see(0, 5 * Gi).actions
-    story.ledger = story.ledger.note_failed(evict.account, evict.definition.signature, at(0))
+    story.ledger = story.ledger.note_failed(evict.account, evict.do, at(0))
     assert taken(story.run(range(1, 3), 5 * Gi)) == []
     assert taken(story.see(3, 5 * Gi)) == ["kill"]
 
@@ -208,28 +255,42 @@ def test_the_wall_clock_has_no_part_in_it() -> None:
 @pytest.mark.parametrize(
     ("changed", "keeps"),
     [
-        (rule(replace(KILL_10, grace_s=99.0)), True),
-        (rule(step("300%", 3, "warn"), KILL_10), True),
-        (rule(replace(KILL_10, for_s=9.0)), False),
-        (rule(step("101%", 10, "kill")), False),
-        (rule(KILL_10, name="other"), False),
+        ({}, True),
+        ({"sha256": "1" * 64, "source": "other.toml", "warnings": ("a warning",)}, True),
+        ({"brakes": Brakes(node=Window(count=1, per_s=60.0))}, True),
+        ({"protect": Protect(namespaces=("elsewhere",))}, True),
+        ({"events_in_observe": True, "contact": "the platform team"}, True),
+        ({"journal": JournalLimits(max_age_s=60.0)}, True),
+        ({"safety": Safety(foreign_pid_namespace=True)}, True),
+        ({"capacity": Capacity(resource=MEMORY)}, True),
+        ({"pulse": Pulse(), "mps": MpsControl()}, True),
+        ({"stale_after_s": 60.0, "release_timeout_s": 60.0}, True),
+        ({"rules": (rule(replace(KILL_10, grace_s=99.0)),)}, False),
+        ({"rules": (rule(KILL_10, name="other"),)}, False),
+        ({"mode": "observe"}, False),
+        ({"interval_s": 2.0}, False),
+        ({"allowance": Allowance()}, False),
+        ({"free_below": Fraction(1, 2)}, False),
+        ({"declarations": (VERIFF, replace(VERIFF, key="other"))}, False),
     ],
-    ids=["grace", "another step before it", "for", "above", "rule name"],
+    ids=lambda value: "-".join(value) or "nothing" if isinstance(value, dict) else "",
 )
-def test_a_reload_keeps_the_timer_of_an_unchanged_step(changed: object, keeps: bool) -> None:
-    """Point 20: rule name, account, `above`, `for` and `do` unchanged: the timer goes on; else it begins anew."""
+def test_a_reload_keeps_the_stretches_only_if_they_mean_the_same(changed: dict[str, object], keeps: bool) -> None:
+    """Point 20: brakes, protection and reporting change nothing that has been counted; anything else starts over."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
-    story.under = policy(changed)  # type: ignore[arg-type]
+    after = replace(story.under, **changed)  # type: ignore[arg-type]
+    story.ledger, story.under = story.ledger.reloaded(story.under, after), after
     assert (taken(story.see(10, 5 * Gi)) == ["kill"]) is keeps
 
 
-def test_a_change_of_declared_begins_the_timers_anew() -> None:
-    """Point 2: another declaration is another promise."""
-    story = Story(policy(rule(KILL_10)))
-    story.run(range(10), 5 * Gi)
-    story.declared = "3Gi"
-    assert taken(story.see(10, 5 * Gi)) == []
+def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
+    """Point 20: a new section of the policy starts all accounts over until somebody has decided that it need not."""
+    assert {each.name for each in fields(Policy)} == {
+        *("sha256", "source", "warnings", "brakes", "protect", "events_in_observe", "contact", "journal", "capacity"),
+        *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps"),
+        *("mode", "interval_s", "declarations", "allowance", "rules", "free_below"),
+    }
 
 
 def test_from_observe_to_enforce_all_ladders_begin_anew() -> None:
@@ -281,6 +342,47 @@ def test_not_above_is_the_last_sure_reading_before() -> None:
     assert kill.not_above == at(0)
 
 
+DARK = (
+    snapshot([use(5, 5 * Gi)], [process(5, place=UNREADABLE)]),
+    snapshot(gpus=[gpu(0, listed=False)]),
+    snapshot(unseen=frozenset({"GPU-0"})),
+    snapshot(blind=True),
+)
+
+
+@pytest.mark.parametrize("dark", DARK, ids=["unreadable", "unlisted", "unseen", "blind"])
+def test_what_is_remembered_of_a_pod_with_a_default_alone_outlasts_a_reading_in_the_dark(dark: Snapshot) -> None:
+    """Points 7 and 16: it has no account where nothing of it is seen, and that is no sign that it uses nothing."""
+    under, ledger, pods = policy(rule(KILL_10, default=4 * Gi)), Ledger(), [pod("a")]
+    for second in range(12):
+        seen = replace(dark, at=at(second)) if second == 5 else snapshot([use(5, 5 * Gi)], second=second)
+        plan = planned(seen, pods, under, ledger)
+        ledger = plan.ledger
+    assert taken(plan) == ["kill"]
+    assert planned(replace(dark, at=at(12)), [], under, ledger).ledger.accounts == {}
+    assert planned(snapshot(second=12), pods, under, ledger).ledger.accounts == {}
+
+
+@pytest.mark.parametrize("used", [0, 1, None])
+def test_a_process_in_a_container_that_the_list_lacks_ends_no_stretch(used: int | None) -> None:
+    """Point 13: whatever it uses, the phase is not known, and the largest budget of any phase frees nobody."""
+    init = container("first", "40Gi", kind=ContainerKind.INIT, running=False)
+    under, ledger, pods = policy(rule(KILL_10)), Ledger(), [pod("a", init, container("main", "4Gi"))]
+    for second in range(12):
+        new = [use(6, used)] if second == 5 else []
+        seen = snapshot([use(5, 20 * Gi), *new], [process(6, "a/new")], second=second)
+        plan = planned(seen, pods, under, ledger)
+        ledger = plan.ledger
+    assert taken(plan) == ["kill"]
+
+
+@pytest.mark.parametrize("dark", DARK, ids=["unreadable", "unlisted", "unseen", "blind"])
+def test_a_reading_in_the_dark_does_not_say_that_anybody_was_not_above(dark: Snapshot) -> None:
+    """The reaction time would be too short if it were counted from a reading that hid something."""
+    ledger = planned(dark, [pod("a")], policy(), Ledger()).ledger
+    assert ledger.last_pass is None
+
+
 def test_a_new_account_was_not_above_at_the_last_whole_pass() -> None:
     """A pod that appears over its limit was not above it when the whole node was last seen without it."""
     under = policy(rule(step()))
@@ -299,3 +401,226 @@ def test_undeclared_accounts_have_no_ladder() -> None:
 def test_the_declaration_is_the_resource() -> None:
     """The world of these tests declares what it seems to declare."""
     assert pod("a", container(declared="4Gi")).containers[0].resources == {MEMORY: "4Gi"}
+
+
+def tiers(a: Step, b: Step, **b_more: object) -> Policy:
+    """A policy with a rule for pods of tier a and one for all others."""
+    first = rule(a, name="a", match=Match(labels={"tier": "a"}))
+    return policy(first, rule(b, name="b", **b_more))
+
+
+def toggle(story: Story, used: int, *, every: int, until: int) -> int | None:
+    """Relabel the pod again and again; the second at which it is killed."""
+    for second in range(until):
+        story.tier = "a" if second // every % 2 == 0 else "b"
+        if "kill" in taken(story.see(second, used)):
+            return second
+    return None
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 12, 60])
+@pytest.mark.parametrize("account", ["pod", "container"])
+def test_toggling_a_label_between_two_rules_puts_nothing_off_for_long(account: str, every: int) -> None:
+    """Point 15: however often the label changes, each rule has its full time once both have been in force."""
+    killed = toggle(Story(tiers(KILL_10, KILL_10, account=account)), 5 * Gi, every=every, until=200)
+    assert killed is not None
+    assert killed <= (10 + every if account == "pod" else 2 * (10 + every))
+
+
+@pytest.mark.parametrize("written", ["3Gi", "4294967297", "garbage", None])
+@pytest.mark.parametrize("every", [1, 2, 11])
+def test_toggling_what_is_declared_resets_nothing(written: str | None, every: int) -> None:
+    """Point 15: another amount in the declaration, one byte more of it or none that is valid, ends no stretch."""
+    story = Story(policy(rule(KILL_10)))
+    killed = None
+    for second in range(60):
+        story.declared = "4Gi" if second // every % 2 == 0 else written  # type: ignore[assignment]
+        if taken(story.see(second, 6 * Gi)):
+            killed = second
+            break
+    assert killed is not None
+    assert killed <= 2 * (10 + every)
+
+
+def test_a_relabel_kills_nobody_at_once() -> None:
+    """Point 15: a rule that has never been in force for a pod has counted nothing."""
+    story = Story(tiers(KILL_10, step("100%", 0, "warn")))
+    story.tier = "b"
+    story.run(range(30), 7 * Gi)
+    story.tier = "a"
+    assert taken(story.run(range(30, 40), 7 * Gi)) == []
+    assert taken(story.see(40, 7 * Gi)) == ["kill"]
+
+
+def test_time_within_the_rule_in_force_does_not_count_for_another() -> None:
+    """Point 15: while the rule in force has nothing to say, the stretch of another rule is held and does not grow."""
+    story = Story(tiers(KILL_10, step("200%", 10, "kill")))
+    for second in range(100):
+        story.tier = "a" if second < 5 or second == 99 else "b"
+        plan = story.see(second, 7 * Gi)
+    assert [entry.due_in_s for entry in plan.entries] == [5]
+
+
+def test_a_recovery_under_another_rule_ends_the_stretch() -> None:
+    """Law 8: whatever rule is in force, usage at or below the threshold of a step ends its stretch."""
+    story = Story(tiers(KILL_10, step("200%", 10, "kill")))
+    story.tier = "a"
+    story.run(range(9), 7 * Gi)
+    story.tier = "b"
+    story.see(9, 4 * Gi)
+    story.tier = "a"
+    assert [entry.due_in_s for entry in story.see(10, 7 * Gi).entries] == [10]
+
+
+def test_time_under_a_rule_that_only_observes_does_not_count_for_one_that_enforces() -> None:
+    """Point 20: nobody was warned meanwhile, and the change from observing to enforcing kills nobody at once."""
+    story = Story(tiers(KILL_10, KILL_10, mode="observe"))
+    for second in range(40):
+        story.tier = "a" if second < 5 or second == 39 else "b"
+        plan = story.see(second, 5 * Gi)
+        if story.tier == "b":
+            story.ledger = story.ledger.note_observed(plan.entries[0].assessment, at(second))
+    assert [entry.due_in_s for entry in plan.entries] == [5]
+    assert taken(story.run(range(40, 45), 5 * Gi)) == ["kill"]
+
+
+def test_who_is_allowed_less_gets_the_full_time_from_then_on() -> None:
+    """Point 15: a stretch is above the largest amount allowed within it, or it starts over."""
+    story = Story(policy(rule(KILL_10)))
+    story.declared = "8Gi"
+    story.run(range(20), 5 * Gi)
+    story.declared = "4Gi"
+    assert taken(story.run(range(20, 30), 5 * Gi)) == []
+    assert taken(story.see(30, 5 * Gi)) == ["kill"]
+    changed = Story(policy(rule(KILL_10)))
+    changed.declared = "8Gi"
+    changed.run(range(5), 9 * Gi)
+    changed.declared = "4Gi"
+    assert [entry.due_in_s for entry in changed.see(5, 9 * Gi).entries] == [5]
+    assert [entry.due_in_s for entry in changed.see(6, 5 * Gi).entries] == [10]
+    raised = Story(policy(rule(KILL_10)))
+    raised.run(range(9), 5 * Gi)
+    raised.declared = "8Gi"
+    raised.see(9, 5 * Gi)
+    raised.declared = "4Gi"
+    assert [entry.due_in_s for entry in raised.see(10, 5 * Gi).entries] == [10]
+
+
+def test_accounts_of_another_kind_are_held_and_not_forgotten() -> None:
+    """Point 15: a pod's account counts on where a rule for containers was in force in between, however long."""
+    story = Story(tiers(KILL_10, step("200%", 99, "kill"), account="container"))
+    for second in range(40):
+        story.tier = "a" if second < 5 or second == 39 else "b"
+        plan = story.see(second, 5 * Gi)
+    assert [entry.due_in_s for entry in plan.entries] == [5]
+
+
+def test_accounts_of_another_kind_end_with_their_usage_and_with_their_pod() -> None:
+    """Law 8: what a pod uses is known under a rule for containers too; and nothing is kept of a pod that is gone."""
+    for recovered in (True, False):
+        story = Story(tiers(KILL_10, KILL_10, account="container"))
+        story.tier = "a"
+        story.run(range(9), 5 * Gi)
+        story.tier = "b"
+        story.see(9, Gi if recovered else None)
+        story.tier = "a"
+        assert [entry.due_in_s for entry in story.see(10, 5 * Gi).entries] == [10 if recovered else 1]
+    gone = decide((), story.under, story.ledger, at(11), Conditions())
+    assert gone.ledger.accounts == {}
+
+
+def test_what_is_remembered_of_an_account_is_bounded_by_the_policy() -> None:
+    """Nothing grows with the number of changes that a tenant makes."""
+    story = Story(tiers(WARN_5, KILL_10, account="container"))
+    for second in range(300):
+        story.tier, story.declared = f"{'a' if second % 2 else second}", f"{2**30 + second}"
+        story.see(second, None if second % 7 == 0 else 5 * Gi)
+        assert len(story.ledger.accounts) <= 2
+        assert all(len(state.stretches) <= 2 for state in story.ledger.accounts.values())
+
+
+def test_a_warning_belongs_to_the_account_and_not_to_the_step() -> None:
+    """Point 18: one warning an incident, however many steps warn and whatever rule is in force."""
+    warn = step("100%", 0, "warn", repeat_s=30.0)
+    story = Story(tiers(warn, replace(warn, above=step("110%").above)))
+    given = []
+    for second in range(65):
+        story.tier = "a" if second % 2 else "b"
+        given += [second] * len(taken(story.see(second, 5 * Gi)))
+    assert given == [0, 30, 60]
+
+
+def test_a_back_off_belongs_to_the_account_and_not_to_the_step() -> None:
+    """A kill that can't be done is not tried by every step and rule in turn."""
+    story = Story(tiers(step(), step("110%")))
+    tried = []
+    for second in range(40):
+        story.tier = "a" if second % 2 else "b"
+        for entry in story.see(second, 5 * Gi).actions:
+            tried.append(second)
+            story.ledger = story.ledger.note_failed(entry.account, entry.do, at(second))
+    assert tried == [0, 10, 30]
+
+
+def test_a_back_off_outlasts_a_change_between_accounts_for_pods_and_for_containers() -> None:
+    """Points 15 and 18: each of the two accounts keeps its own back-off while the other one is in force."""
+    story = Story(tiers(step(), step(), account="container"))
+    tried = []
+    for second in range(40):
+        story.tier = "a" if second % 2 else "b"
+        for entry in story.see(second, 5 * Gi).actions:
+            tried.append(second)
+            story.ledger = story.ledger.note_ended(entry.account).note_failed(entry.account, entry.do, at(second))
+    assert tried == [0, 1, 10, 11, 30, 31]
+
+
+def test_after_a_kill_the_steps_of_every_rule_start_over() -> None:
+    """Point 18: who is relabelled after a kill is not killed again by what another rule had counted before."""
+    story = Story(tiers(KILL_10, KILL_10))
+    assert toggle(story, 5 * Gi, every=1, until=20) == 10
+    ((account, _),) = story.ledger.accounts.items()
+    story.ledger = story.ledger.note_ended(account)
+    for second in range(11, 21):
+        story.tier = "a" if second % 2 else "b"
+        assert taken(story.see(second, 5 * Gi)) == []
+
+
+def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() -> None:
+    """Points 15, 18 and 24: a deed that has not ended, and the rules it has run under, are known afterwards too."""
+    story = Story(policy(rule(step("50%", 0, "warn"), step())))
+    (kill,) = [entry for entry in story.see(0, 5 * Gi).actions if entry.do is Do.KILL]
+    key, under_way = kill.account, UnderWay(step=step().signature, victim="main")
+    trying = Trying(step=step(do="evict").signature, tries=1, until_s=9999.0)
+    ledger = story.ledger.note_begun(kill.assessment, under_way, at(0)).note_tried({key: trying})
+    story.ledger = ledger.note_observed(kill.assessment, at(0)).note_failed(key, Do.KILL, at(0))
+    assert story.ledger.accounts[key].is_in_incident
+    story.see(1, Gi)
+    state = story.ledger.accounts[key]
+    assert (state.ran_under, state.read, state.under_way, state.trying) == (
+        frozenset({"all"}),
+        at(1),
+        under_way,
+        trying,
+    )
+    assert not state.is_in_incident
+
+
+def test_a_list_that_is_too_old_ends_no_incident() -> None:
+    """Points 15 and 16: what has failed is not tried again at once because an old list seemed to say it was over."""
+    story = Story(policy(rule(step())))
+    (kill,) = story.see(0, 5 * Gi).actions
+    story.ledger = story.ledger.note_ended(kill.account).note_failed(kill.account, Do.KILL, at(0))
+    story.see(1, Gi, stale=True)
+    assert [taken(story.see(second, 5 * Gi)) for second in (2, 10)] == [[], ["kill"]]
+
+
+def test_an_incident_ends_at_the_lowest_threshold_of_all_rules_it_ran_under() -> None:
+    """Point 15: a relabel to a rule with a higher threshold ends no back-off as long as the use is above the other."""
+    story = Story(tiers(step(), step("200%")))
+    story.tier = "a"
+    (kill,) = story.see(0, 6 * Gi).actions
+    story.ledger = story.ledger.note_ended(kill.account).note_failed(kill.account, Do.KILL, at(0))
+    story.tier = "b"
+    story.see(1, 6 * Gi)
+    story.tier = "a"
+    assert [taken(story.see(second, 6 * Gi)) for second in (2, 10)] == [[], ["kill"]]

@@ -57,6 +57,26 @@ def test_the_step_counts_only_while_the_card_is_short() -> None:
     assert hits == [6]
 
 
+@pytest.mark.parametrize(("has_room", "due_in_s"), [(True, 3), (False, 1)], ids=["room", "short"])
+def test_room_ends_the_stretch_though_not_all_use_is_known(*, has_room: bool, due_in_s: float) -> None:
+    """Points 10 and 37: with room on the card it does not matter what is used; while it is short that is unknown."""
+    under_pressure, ledger = policy(rule(pressed(for_s=3))), Ledger()
+    for second, used in enumerate([2 * Gi, 2 * Gi, None, 2 * Gi]):
+        cards = [card(used=10 * Gi) if second == 2 and has_room else card()]
+        seen = snapshot([use(5, used)], gpus=cards, second=second)
+        plan = planned(seen, [pod("a", container(declared="1Gi"))], under_pressure, ledger)
+        ledger = plan.ledger
+    assert [entry.due_in_s for entry in plan.entries] == [due_in_s]
+
+
+@pytest.mark.parametrize("other", [step("100%", 0, "warn"), step("100%", 60)], ids=["warning", "not due yet"])
+def test_a_step_besides_changes_nothing_of_who_gives_way(other: Step) -> None:
+    """Point 37: of the other steps only force that is due, and not under pressure, comes before the rank."""
+    place = town(other, pressed("110%"))
+    plan = place.see(0, [resident("much", priority=1000), resident("little")], {"much": 5 * Gi, "little": 2 * Gi})
+    assert [entry.account.uid for entry in plan.actions if entry.do.is_force] == ["little"]
+
+
 def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
     """Point 8: within a limit above its request a pod is hit only when its card is short."""
     seen = snapshot([use(5, 3 * Gi)], gpus=[card()])
@@ -81,7 +101,7 @@ def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
     assert kill.account.uid == "a"
     assert held(plan) == {"b": ("pending", 40.0)}  # grace and release_timeout, at most
     under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
-    place.ledger = place.ledger.note_begun(kill.assessment, "all", under_way, at(0))
+    place.ledger = place.ledger.note_begun(kill.assessment, under_way, at(0))
     assert held(place.see(1, pods, {"a": 5 * Gi, "b": 3 * Gi}))["b"] == ("pending", None)
     place.ledger = place.ledger.note_ended(kill.account)
     assert [entry.account.uid for entry in place.see(2, pods[1:], {"b": 3 * Gi}).actions] == ["b"]

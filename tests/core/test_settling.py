@@ -8,6 +8,7 @@ from tests.core.test_ladder import Story
 from tests.worlds import Gi, at, policy, rule, step
 from watchdog.core.ledger import AccountState, Trying, UnderWay
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.policy import Do
 from watchdog.core.settling import accept, settle
 
 EVICT, KILL = step("100%", 0, "evict"), step("120%", 60, "kill")
@@ -45,18 +46,18 @@ def under_way(of: object) -> UnderWay:
     ],
 )
 def test_what_an_eviction_leaves_behind(result: Result, deed: int | None, resets: bool, backs_off: bool) -> None:
-    """Only one that came about begins the timers of force anew; one that did not keeps its own step waiting."""
+    """Only one that came about resets kill and evict steps; one that did not keeps the next eviction waiting."""
     made, entry = story()
     after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), deed=deed))
     (known,) = after.accounts.values()
-    assert (KILL.signature not in known.timers) is resets
-    assert (EVICT.signature in known.retries) is backs_off
+    assert (("all", KILL.signature) not in known.stretches) is resets
+    assert (Do.EVICT in known.retries) is backs_off
 
 
 def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
     """A kill that has begun meanwhile stays under way until its own end."""
     made, entry = story()
-    made.ledger = made.ledger.note_under_way(entry.account, "all", entry.assessment.declared, under_way(KILL))
+    made.ledger = made.ledger.note_under_way(entry.account, under_way(KILL))
     after = settle(made.ledger, Outcome(entry=entry, result=Result.DONE, at=at(2), deed=1, release_s=1.0))
     assert after == made.ledger
     assert accept(made.ledger, entry, under_way(EVICT)) == made.ledger
@@ -66,7 +67,7 @@ def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
     """It was counted when it was begun."""
     made, entry = story()
     begun = made.ledger.note_begun(
-        entry.assessment, "all", Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
+        entry.assessment, Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
     )
     after = accept(begun.note_tried({}), entry, under_way(EVICT))
     (known,) = after.accounts.values()
@@ -78,9 +79,9 @@ def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
     """All ladders begin anew, but an eviction whose answer is awaited is known, as a deed under way is."""
     made, entry = story()
     trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
-    begun = made.ledger.note_begun(entry.assessment, "all", trying, at(0)).begun_anew()
+    begun = made.ledger.note_begun(entry.assessment, trying, at(0)).begun_anew()
     (known,) = begun.accounts.values()
-    assert (known.trying, known.timers) == (trying, {})
+    assert (known.trying, known.stretches) == (trying, {})
 
 
 def test_the_ledger_has_just_what_is_tried() -> None:

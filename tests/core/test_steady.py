@@ -18,7 +18,7 @@ from watchdog.core.findings import Assessment
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, Snapshot
 from watchdog.core.plan import Conditions, Plan
-from watchdog.core.policy import Match, Policy
+from watchdog.core.policy import Do, Match, Policy
 from watchdog.core.steady import Assessor
 
 
@@ -101,14 +101,14 @@ def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, 
         steady, plain = one.ledger, other.ledger
         assert steady.accounts.keys() == plain.accounts.keys()
         for key, state in plain.accounts.items():
-            assert steady.last_below(steady.accounts[key]) == plain.last_below(state)
-            assert replace(steady.accounts[key], below={}, calm=None) == replace(state, below={}, calm=None)
+            assert steady.last_read(steady.accounts[key]) == plain.last_read(state)
+            assert replace(steady.accounts[key], read=None, calm=None) == replace(state, read=None, calm=None)
 
 
 def _ended(plan: Plan, node: GeneratedNode) -> Plan:
     """The plan after its first deed has failed."""
     first = plan.actions[0]
-    return replace(plan, ledger=plan.ledger.note_failed(first.account, first.definition.signature, node.seen.at))
+    return replace(plan, ledger=plan.ledger.note_failed(first.account, first.do, node.seen.at))
 
 
 def _calm_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
@@ -124,7 +124,8 @@ def test_what_has_not_changed_is_not_worked_out_again() -> None:
     _, first = assessor.assess(seen, pods, setting)
     _, second = assessor.assess(replace(seen, at=at(1), uses=tuple(seen.uses)), pods, replace(setting))
     assert second is first
-    moved = replace(seen, at=at(2), uses=(use(5, 2 * Gi), seen.uses[1]))
+    cards = tuple(replace(each, used=3 * Gi) for each in seen.gpus)
+    moved = replace(seen, at=at(2), uses=(use(5, 2 * Gi), seen.uses[1]), gpus=cards)
     _, (a, b) = assessor.assess(moved, pods, setting)
     assert a.used == 2 * Gi
     assert b is first[1]
@@ -183,7 +184,7 @@ def test_what_is_noted_ends_the_calm() -> None:
     seen, pods, under = _calm_node()
     assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
     ledger = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
-    ledger = ledger.note_failed(assessments[0].account, under.rules[0].steps[0].signature, at(1))
+    ledger = ledger.note_failed(assessments[0].account, Do.KILL, at(1))
     ledger = decide(assessments, under, ledger, at(2), Conditions()).ledger
     assert not ledger.accounts[assessments[0].account].retries
 
@@ -209,7 +210,7 @@ def test_a_calm_account_keeps_its_state() -> None:
     first = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
     second = decide(assessments, under, first, at(1), Conditions()).ledger
     assert all(second.accounts[key] is state for key, state in first.accounts.items())
-    assert all(at(1) in second.last_below(state).values() for state in second.accounts.values())
+    assert all(second.last_read(state) == at(1) for state in second.accounts.values())
 
 
 def test_a_rule_of_a_reloaded_policy_is_the_new_one() -> None:

@@ -56,7 +56,7 @@ class Town:
     def strike(self, entry: PlanEntry, second: float) -> None:
         """Begin a deed and end it at once."""
         under_way = UnderWay(step=entry.definition.signature, victim=entry.victim, cards=entry.cards)
-        self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, under_way, at(second))
+        self.ledger = self.ledger.note_begun(entry.assessment, under_way, at(second))
         self.ledger = self.ledger.note_ended(entry.account)
 
     def live(self, second: float, pods: Iterable[Pod], used: Mapping[str, int] | None = None) -> list[str]:

@@ -13,15 +13,16 @@ from click.testing import CliRunner
 
 from tests.config.broken import read_broken
 from tests.config.test_policy_warnings import test_what_is_hardly_meant_is_warned_of as warned_of
-from tests.export.build import NOTEBOOKS, policy, trainer
+from tests.export.build import NOTEBOOKS, Story, policy, trainer
 from tests.kube.objects import Object, list_of
-from tests.worlds import NODE, at
+from tests.worlds import NODE, at, container_id, process, snapshot, use
 from watchdog.cli.group import main
 from watchdog.config.load import load_policy, parse_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Match
 from watchdog.core.rules import rule_of
+from watchdog.core.unlisted import overdue_gaps
 from watchdog.cycle.late import outdated
 from watchdog.export.journal_errors import explain_os
 from watchdog.export.listen import explain
@@ -112,6 +113,9 @@ def gaps(folder: Path) -> Iterator[Gap]:
         found = rule_of(trainer(), under, replace(NODE, known=False), {})
         assert isinstance(found, Gap)
         yield found
+    new = snapshot([use(1, 1)], [process(1, "u1/new")])
+    late = frozenset({("u1", container_id("u1/new"))})
+    yield from overdue_gaps(Story().see(new).assessments, late)
 
 
 def _pod_object(name: str, **spec: str) -> Object:

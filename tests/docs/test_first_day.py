@@ -60,11 +60,14 @@ def test_which_number_counts_beside_replicas(row: list[str]) -> None:
 
 
 def test_which_counts_with_the_tables_the_other_way_about() -> None:
-    """The order of the file decides, and where nothing is shared a share is no declaration."""
+    """The order of the file decides; where nobody knows whether the card is shared, it is whole."""
     under = parse_policy(_POLICY, "sharing.md")
     turned = replace(under, declarations=under.declarations[::-1])
-    assert [_declared(row, turned) for row in _ROWS[:3]] == [20 * Gi, 8 * Gi, 40 * Gi]
-    assert "first and the third row would be 20Gi and 40Gi, and the second still 8Gi" in " ".join(_SECTION.split())
+    assert [_declared(row, turned) for row in _ROWS[:3]] == [20 * Gi, 80 * Gi, 40 * Gi]
+    unshared = [_ROWS[1][0], f"{_ROWS[1][1]}, label nvidia.com/gpu.replicas=1"]
+    assert _declared(unshared, turned) == 8 * Gi
+    assert "first and the third row would be 20Gi and 40Gi, and the second 80Gi" in " ".join(_SECTION.split())
+    assert "With `nvidia.com/gpu.replicas=1` it would be 8Gi" in " ".join(_SECTION.split())
 
 
 def test_the_policy_of_both_is_whole() -> None:

@@ -24,7 +24,10 @@ from watchdog.loop.enforcement import REMEDIES
 # Told by the daemon itself and not by a pass; the tests of whole worlds see them.
 # Reading all of the program's texts takes some seconds.
 pytestmark = pytest.mark.slow
-_BY_THE_DAEMON: Final = {Event.STARTED, Event.STOPPED, Event.POLICY_REFUSED}
+_BY_THE_DAEMON: Final = {
+    *(Event.STARTED, Event.STOPPED, Event.POLICY_REFUSED),
+    *(Event.JOURNAL_RESTORED, Event.BRAKES_PRESUMED),
+}
 
 
 @cache

@@ -2,13 +2,16 @@
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.export.build import entry, killed, quiet
 from tests.export.notes import FRACTION, by
-from tests.export.occurrences import occurrences
+from tests.export.occurrences import occurrences, told
+from watchdog.core.owner import Owner
 from watchdog.core.policy import Allowance
 from watchdog.export import tiding_form
 
@@ -25,8 +28,11 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
     """Somebody with the page beside a terminal finds the same words in both."""
     block = re.findall(r"(?:^    .*\n)+", section("Read the Event"), re.MULTILINE)[0]
     shown = " ".join(textwrap.dedent(block).split())
-    note = occurrences()["GPUMemoryKilled"].note.replace("Pod a/trainer", "Pod team-a/notebook-0")
-    assert shown == note.replace("gpu-team@example.org", "#gpu-help")
+    plan, of = entry(), Owner(kind="StatefulSet", name="notebook")
+    notebook = replace(plan.assessment.pod, namespace="team-a", name="notebook-0", owner=of)
+    killing = replace(plan, assessment=replace(plan.assessment, pod=notebook))
+    (told_of,) = told(quiet(31, began=(replace(killed(), entry=killing),)))
+    assert shown == told_of.note.replace("gpu-team@example.org", "#gpu-help")
 
 
 def test_what_else_ends_with_137_is_told_apart() -> None:
@@ -50,7 +56,7 @@ def test_each_reason_is_explained(reason: str) -> None:
 def test_what_to_declare_is_as_an_event_says_it() -> None:
     """The number of the example and the one of an annotation, with its quotes."""
     assert "veriff.com/gpu-memory: 11Gi" in section("Declare more")
-    assert "to at least 11Gi." in occurrences()["GPUMemoryKilled"].note
+    assert "to at least 11Gi (the allowance comes on top)." in occurrences()["GPUMemoryKilled"].note
     assert 'gpu-fraction: "0.38"' in section("Declare more")
     assert 'annotation gpu-fraction to at least "0.38"' in by(FRACTION, "0.2").note
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.doctor.build import GOOD, spoilt
 from tests.worlds import policy
+from watchdog.core.model import Place, PlaceKind
 from watchdog.doctor.confinement import Confinement
 from watchdog.doctor.facts import Facts
 
@@ -16,6 +17,11 @@ def _of_image(**changes: object) -> Facts:
 
 def _confined(**changes: object) -> Facts:
     return spoilt("container", confinement=Confinement(**changes))  # type: ignore[arg-type]
+
+
+def _own(place: Place) -> Facts:
+    in_pod = spoilt("container", in_pod=True)
+    return replace(in_pod, processes=replace(in_pod.processes, footing=replace(in_pod.processes.footing, own=place)))
 
 
 CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
@@ -39,5 +45,11 @@ CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
     "temporary_folder": (
         ("there", GOOD),
         ("lacking", spoilt("container", temporary_problem="No usable temporary directory found")),
+    ),
+    "pod_uid": (
+        ("outside", GOOD),
+        ("unknown", spoilt("container", in_pod=True)),
+        ("unknown", _own(Place(kind=PlaceKind.POD, container="1" * 64))),
+        ("known", _own(Place(kind=PlaceKind.POD, pod="8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60"))),
     ),
 }

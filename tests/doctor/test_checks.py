@@ -67,6 +67,9 @@ def _policed(facts: Facts, **changes: object) -> Facts:
     return replace(facts, policy=replace(facts.policy, **changes))  # type: ignore[arg-type]
 
 
+SHARED_BY_MPS: Final = read(uses=(use(7, 1, mps=True), use(8, 1)))
+
+
 def _mistakes(count: int) -> Facts:
     problems = tuple(Problem(source="policy.toml", path=f"rule[{n}]", what="is odd") for n in range(count))
     return spoilt("policy", policy=None, problems=problems)
@@ -208,6 +211,12 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     "policy_warnings": (
         ("none", GOOD),
         ("warning", spoilt("policy", policy=policy(warnings=("rule[0]: has no match",)))),
+    ),
+    "mps": (
+        ("none", GOOD),
+        ("observed", _policed(SHARED_BY_MPS, policy=policy(mode="observe"))),
+        ("withheld", SHARED_BY_MPS),
+        ("accepted", _policed(SHARED_BY_MPS, policy=policy(safety=Safety(signal_mps_clients=True)))),
     ),
     "pods": (
         ("read", GOOD),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.command import free_port
+from tests.ports import free_port
 from tests.worlds import at
 from watchdog.doctor.check_journal import check_journal
 from watchdog.doctor.container import look_at_container

@@ -15,7 +15,7 @@ from watchdog.export.journal import Journal
 
 NOW_S = at(40).wall_s
 KEYS = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
-STOPPED = "enforcement was withdrawn in the grace period"
+STOPPED = "enforcement was turned off meanwhile"
 
 
 @dataclass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.explain.site import NOW_S, Site, after_the_kill, write
 from tests.export.build import Story, climbing, entry, outcome, policy, trainer
-from tests.rig.command import free_port
+from tests.ports import free_port
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
@@ -86,7 +86,7 @@ def test_only_the_last_occurrences_are_told(tmp_path: Path) -> None:
     """A pod that is warned all day has a short answer still."""
     journal = Journal.open(tmp_path / "j.db", JournalLimits(), "n1")
     for second in range(30, 60):
-        report = replace(climbing(9), outcomes=(outcome(entry(climbing(9), "warn"), at=at(second)),))
+        report = replace(climbing(9), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),))
         journal.record(report)
     journal.close()
     past = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).past

@@ -8,6 +8,7 @@ import pytest
 
 from tests.explain.site import NOW_S, STOPPED, Site, after_the_kill, half_killed, write
 from tests.export.build import Story, climbing, policy, quiet, trainer
+from tests.export.page_reader import deed
 from tests.test_ask import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.core.brakes import Begun
@@ -23,7 +24,9 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
     write(site.journal, after_the_kill(), deed=True)
     site.board.publish(quiet())
     text = site.text()
-    assert text.startswith("Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC Pod a/trainer uses 4Gi of GPU memory.")
+    killed = "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory"
+    assert text.startswith(f"Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC {killed}")
+    assert text.index(killed) < text.index("Pod a/trainer uses 4Gi of GPU memory.")
     assert (
         "Questions: ask gpu-team@example.org. What was decided and done in the last 7 days, from the journal: - "
         in text
@@ -31,6 +34,22 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
     assert "- 2027-01-15 08:00:31 UTC: The watchdog killed 3 processes of container main (pod a/trainer)" in text
     assert "SIGTERM to 3 processes" not in text, "single signals and PIDs are nothing for an owner"
     assert "ended as done" not in text, "the explanation says it in full"
+
+
+@pytest.mark.parametrize("is_from_status", [False, True])
+def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Site, is_from_status: bool) -> None:
+    """A StatefulSet puts a new pod of the same name in the place of the one that was killed: its UID is another."""
+    if is_from_status:
+        site.board.set_journal("", (deed(mark="above 110%"),))
+    else:
+        write(site.journal, after_the_kill(), deed=True)
+    successor = trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),))
+    site.board.publish(Story(pods=(successor,)).see(snapshot([use(7, Gi)], [process(7, "u2/main")], second=40)))
+    text = site.text()
+    assert "It was killed" not in text
+    earlier = "An earlier pod of this name was killed at 08:00:"
+    assert text.count(earlier) == 1
+    assert text.index("Pod a/trainer uses 1Gi of GPU memory.") < text.index(earlier)
 
 
 def test_the_json_has_the_same(site: Site) -> None:
@@ -42,7 +61,7 @@ def test_the_json_has_the_same(site: Site) -> None:
     assert (found["namespace"], found["pod"], found["node"], found["source"]) == ("a", "trainer", "n1", "daemon")
     assert found["at"] == "2027-01-15T08:00:09.000Z"
     assert found["accounts"][0]["ladder"][1]["counted_s"] == 9
-    assert [each["do"] for each in found["plan"]] == ["kill", "warn"]
+    assert [each["do"] for each in found["plan"]] == ["kill"]
     assert "Pod a/trainer uses 12.4Gi of GPU memory." in found["sentences"]
     assert [each["event"] for each in found["history"]] == ["explained"]
     assert json.loads(json.dumps(found)) == found
@@ -134,10 +153,19 @@ def test_each_account_has_its_paragraphs(site: Site) -> None:
 
 
 def test_a_status_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """A status whose numbers are none ends in a clear error, not in a sentence made of them."""
-    status = status_document(quiet())
-    status["accounts"][0]["used"] = "4Gi"
+    """What has no list of accounts ends in a clear error."""
+    status = {**status_document(quiet()), "accounts": 1}
     with answering(http(json.dumps(status).encode())) as (url, _), pytest.raises(UnexplainedError) as error:
         explain_pod("a/trainer", url, tmp_path / "j.db", NOW_S)
-    says = "is no gpu-watchdog of this kind: accounts[0].used of its status is not a whole number"
+    says = "is no gpu-watchdog of this kind: accounts of its status is not a list"
     assert str(error.value) == f"what answers at {url} {says}"
+
+
+def test_one_bad_value_is_unknown_and_the_rest_is_explained(tmp_path: Path) -> None:
+    """A number that is none becomes neither a sentence nor the end of all others."""
+    status = status_document(quiet())
+    status["accounts"][0]["used"] = "4Gi"
+    with answering(http(json.dumps(status).encode())) as (url, _):
+        text = "\n".join(" ".join(each) for each in explain_pod("a/trainer", url, tmp_path / "j.db", NOW_S).paragraphs)
+    assert "accounts[0].used of its status is not a whole number." in text
+    assert "Pod a/trainer uses at least 4Gi of GPU memory" in text

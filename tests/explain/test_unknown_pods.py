@@ -4,7 +4,7 @@ import pytest
 
 from tests.explain.site import Site, after_the_kill, write
 from tests.export.build import Story, hostile_pod, quiet, trainer
-from tests.rig.command import free_port
+from tests.ports import free_port
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.core.policy import JournalLimits
 from watchdog.explain import UnexplainedError

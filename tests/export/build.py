@@ -18,10 +18,11 @@ from watchdog.core.plan import (
     Outcome,
     PlanEntry,
     Result,
+    Sent,
 )
 from watchdog.core.policy import Allowance, Policy
 
-WARN = step("100%", 30, "warn")
+WARN = step("100%", 5, "warn")
 KILL = step("110%", 10, "kill")
 AT_ONCE = step("150%", 0, "kill", grace_s=0.0)
 NOTEBOOKS = rule(WARN, KILL, AT_ONCE, name="notebooks")
@@ -127,9 +128,10 @@ def outcome(of: PlanEntry | None = None, result: Result = Result.DONE, **more: o
 
 
 def killed(deed: int = 1, **more: object) -> Outcome:
-    """A kill of a/trainer's three processes that went well."""
+    """A kill of a/trainer's three processes that went well: they ended on SIGTERM."""
     keys = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
-    return replace(outcome(signalled=keys, deed=deed), **more)  # type: ignore[arg-type]
+    sent = (Sent(signal="SIGTERM", processes=3, after_s=0.0),)
+    return replace(outcome(signalled=keys, sent=sent, deed=deed), **more)  # type: ignore[arg-type]
 
 
 def withheld(brake: Brake, **more: object) -> PlanEntry:

@@ -51,9 +51,9 @@ def account(holder: Pod, policy_: Policy, used: int) -> Assessment:
 
 
 TABLE = [
-    (GPUMEM, "1024", 'resources.limits["nvidia.com/gpumem"] of container main to at least 30720 for each GPU'),
-    (BLOCKS, "8", 'resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240'),
-    (DECIMAL, "1", 'resources.limits["a.b/gigabytes"] of container main to at least 33'),
+    (GPUMEM, "1024", 'resources.limits["nvidia.com/gpumem"] of container main to at least 30720 (30Gi) for each GPU'),
+    (BLOCKS, "8", 'resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240 (30Gi)'),
+    (DECIMAL, "1", 'resources.limits["a.b/gigabytes"] of container main to at least 33 (30.7Gi)'),
     (PERCENT, "10", 'resources.limits["nvidia.com/gpumem-percentage"] of container main to at least 38 for each GPU'),
     (FRACTION, "0.1", 'the pod\'s annotation gpu-fraction to at least "0.38" for each GPU'),
     (SHARE, "1", 'resources.limits["nvidia.com/gpu.shared"] of container main to at least 2'),
@@ -177,7 +177,7 @@ def test_of_several_containers_the_one_furthest_above_its_own_declaration_is_nam
 def test_where_it_is_open_whose_number_to_raise_none_is_made_up() -> None:
     """Two containers declare and a third one uses the memory: an amount of all of them, or no number at all."""
     for declaration, says in (
-        (BLOCKS, 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of its containers to at least 240 together'),
+        (BLOCKS, 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of its containers to at least 240 (30Gi) together'),
         (PERCENT, 'raise resources.limits["nvidia.com/gpumem-percentage"] of its containers'),
     ):
         policy_, both = under(declaration), {declaration.key: "8"}
@@ -193,7 +193,7 @@ def test_where_it_is_open_whose_number_to_raise_none_is_made_up() -> None:
             (FRACTION, GPUMEM, BLOCKS),
             (
                 'less GPU memory or declare what it needs: set resources.limits["volcano.sh/gpu-mem.128Mi"] of '
-                "container main to at least 240, where 1 stands for 128Mi"
+                "container main to at least 240 (30Gi), where 1 stands for 128Mi"
             ),
         ),
         (
@@ -228,7 +228,7 @@ def test_a_container_of_kubectl_debug_is_told_nothing_that_it_could_not_do() -> 
     seen = snapshot([use(5, 30 * Gi)], [process(5, "a/debug")], [gpu(0)])
     for account_, says in (
         ("container", "use less GPU memory: a container of `kubectl debug` can't declare any"),
-        ("pod", 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240'),
+        ("pod", 'set resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least 240 (30Gi)'),
     ):
         policy_ = under(BLOCKS, default=Gi, account=account_)
         found = assessed(seen, (pod("a", container("main", of="a"), debug),), policy_, Node(name="n1"))
@@ -279,4 +279,4 @@ def test_long_names_are_shortened_before_the_number_is_lost() -> None:
     long = replace(BLOCKS, key=f"{'d' * 253}/{'k' * 63}")
     told = advice(account(tenant(long, "8"), under(long), 30 * Gi), under(long), limit=24)
     assert len(told) < 150
-    assert told.endswith("of container main to at least 240")
+    assert told.endswith("of container main to at least 240 (30Gi)")

@@ -9,6 +9,8 @@ from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, quiet,
 from tests.worlds import Gi, at, step
 from watchdog.config.hours import hours
 from watchdog.core.brakes import Brake
+from watchdog.core.findings import MpsHazard, MpsRole
+from watchdog.core.model import ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.export import idle_words
@@ -28,6 +30,7 @@ BOUND = policy(
         breaker=Breaker(offenders=Fraction(1, 2), of_at_least=3, hold_s=600),
     )
 )
+KEY = ProcessKey(pid=7, start_ticks=70)
 FLAT = policy(brakes=Brakes(owner_backoff=Backoff(first_s=60, factor=1, max_s=3600)))
 
 SENTENCES = [
@@ -50,7 +53,9 @@ SENTENCES = [
     (Brake.JOURNAL, None, BOUND, ("because the watchdog's journal can't be written, and nobody is killed or evicted "
      "without a record.")),
     (Brake.MAINTENANCE, None, BOUND, "because the GPUs of this node are under maintenance."),
-    (Brake.UNKNOWN_CONTAINER, None, BOUND, "because it is not known which container of the pod the memory belongs to."),
+    (Brake.UNKNOWN_CONTAINER, None, BOUND, "no container that the pod list has is above what it declares itself."),
+    (Brake.MPS, None, BOUND, ("because clients of an MPS server may run on a GPU that can't be listed now, and ending "
+     "one can break the others.")),
     (Brake.OWNER, None, policy(), "of Job train had as many kills and evictions here lately as the policy allows."),
     (Brake.OWNER_BACKOFF, None, policy(), "the last kill or eviction of pods of Job train on this node is too recent."),
     (Brake.NAMESPACE, None, policy(), "namespace a had as many kills and evictions here lately as the policy allows."),
@@ -71,6 +76,26 @@ def test_a_withholding_is_told_in_numbers(brake: Brake, lets_go_in_s: float | No
     made = held(brake, lets_go_in_s)
     assert note(made, at(31), policy=under).endswith(says)
     assert forecast(made, at(31), under).endswith(says.removeprefix("held back").removeprefix(", "))
+
+
+@pytest.mark.parametrize(
+    ("hazard", "says"),
+    [
+        (MpsHazard(role=MpsRole.CLIENT, container="main", key=KEY, name="python3"),
+         ("because process 7 (python3) in container main is a client of an MPS server outside its pod, and ending it "
+         "can break the work of the other clients.")),
+        (MpsHazard(role=MpsRole.SERVER, container="main", key=KEY, name="x"),
+         ("because process 7 (x) in container main may be an MPS server, and the work of all its clients would break "
+         "with it.")),
+        (MpsHazard(role=MpsRole.SERVER, container="main"),
+         "because container main may be an MPS server, and the work of all its clients would break with it."),
+    ],
+)  # fmt: skip
+def test_what_mps_holds_back_is_named(hazard: MpsHazard, says: str) -> None:
+    """Whoever asks why a pod is left alone reads which of its processes others depend on."""
+    made = held(Brake.MPS)
+    made = replace(made, assessment=replace(made.assessment, protected=None, mps=(hazard,)))
+    assert note(made, at(31), policy=BOUND).endswith(says)
 
 
 def test_every_brake_stands_in_the_table() -> None:
@@ -122,7 +147,10 @@ def test_a_step_under_pressure_compares_with_the_request() -> None:
     assert "uses 12.4Gi of GPU memory, 207% of the 6Gi allowed (4Gi requested, plus allowance)" in note(made, at(31))
     text = explanation(outcome(made), policy())
     assert "used more GPU memory than it may. It used 12.4Gi; 6Gi were allowed: 4Gi requested" in text
-    assert 'declare more: set resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi.' in text
+    remedy = (
+        'set resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance comes on top).'
+    )
+    assert remedy in text
 
 
 def test_a_warning_tells_of_pressure_where_nothing_else_follows() -> None:

@@ -36,7 +36,7 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
         assert (row.used, row.declared, row.declared_by) == (13314398617, 8 * Gi, "veriff.com/gpu-memory")
         assert (row.mark, row.allowed, row.deed) == ("above 110% for 10s", 10909216931, deed)
         assert row.boot_id == at(0).boot_id
-    assert "Killing 2 processes of container main: SIGTERM, then SIGKILL after 10s." in rows[0].sentence
+    assert "Killing 2 processes of container main: SIGTERM, with a grace period of 10s." in rows[0].sentence
     assert rows[2].sentence == "Pod a/trainer: SIGKILL to 1 process of container main: 101."
     assert rows[3].sentence == "Pod a/trainer: container main was killed by rule notebooks (above 110% for 10s)."
     assert rows[4].sentence == "Pod a/trainer: the memory of container main was free 11s after the first signal."

@@ -1,5 +1,6 @@
 """What the journal keeps for the brakes, over restarts, kills and prunings."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,6 +70,67 @@ def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> 
     assert len(reread(path, at(10)).begun[OWNER]) == 1
 
 
+def test_withdrawn_attempts_prune_nothing_that_counts(journal: Journal, path: Path) -> None:
+    """Numbers of actions that left no row push no row out, however many they are."""
+    first = journal.intend(entry(), KEYS, at(0))
+    with sqlite3.connect(path) as connection:  # as 30,000 attempts that were withdrawn leave it
+        connection.execute("UPDATE sqlite_sequence SET seq = 30000 WHERE name = 'deed'")
+    connection.close()
+    later = Journal.open(path, LIMITS, "n1")
+    assert later.intend(entry(), KEYS, at(5)) == 30001
+    later.prune(at(6))
+    later.close()
+    assert first == 1
+    assert len(reread(path, at(10)).begun[OWNER]) == 2
+
+
+def test_rows_that_no_brake_needs_are_pruned_and_no_others(path: Path) -> None:
+    """Rows go by age where there are many, and where their owner has as many later ones as any window counts."""
+    now = Now(boottime_s=40 * 86400.0, wall_s=1e9, boot_id="b")
+    rows = [_row(number, "many", now, age_s=60.0) for number in range(1, 10_011)]
+    rows += [_row(number, f"old-{number}", now, age_s=39 * 86400.0) for number in range(20_001, 20_011)]
+    rows += [_row(number, f"young-{number}", now, age_s=86400.0) for number in range(30_001, 40_011)]
+    Journal.open(path, LIMITS, "n1").close()
+    with sqlite3.connect(path) as connection:
+        connection.executemany("INSERT INTO begun VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.close()
+    opened = Journal.open(path, LIMITS, "n1")
+    opened.prune(now)
+    after = opened.brakes(now)
+    opened.close()
+    assert reread(path, now) == after
+    owners = {whom[2]: len(begun) for whom, begun in after.begun.items() if len(whom) == 3}
+    assert owners.pop("many") == 10_000
+    assert not [name for name in owners if name.startswith("old")]
+    assert len(owners) == 10_010
+
+
+def _row(number: int, name: str, now: Now, *, age_s: float) -> tuple[object, ...]:
+    return (number, "ns", "Job", name, now.boot_id, now.boottime_s - age_s, now.wall_s - age_s)
+
+
+def test_a_journal_in_which_nothing_was_ever_written_is_blank(path: Path) -> None:
+    """A file that is new, emptied or begun anew is told from one that has a past, also after all rows were pruned."""
+    first = Journal.open(path, LIMITS, "n1")
+    assert first.is_blank
+    first.note("started", "it has begun", at(0))
+    first.close()
+    second = Journal.open(path, LIMITS, "n1")
+    second.prune(replace(at(0), boottime_s=1e9, wall_s=at(0).wall_s + 1e9))
+    second.close()
+    assert history(path, None, 0.0) == []
+    third = Journal.open(path, LIMITS, "n1")
+    assert not third.is_blank
+    third.close()
+
+
+def test_a_loss_is_remembered_by_the_next_daemon(journal: Journal, path: Path) -> None:
+    """Point 31: the brakes go on counting as full after a restart, from the moment of the loss."""
+    journal.presume(at(3))
+    assert journal.brakes(at(5)).lost_s == at(3).boottime_s
+    assert reread(path, at(60)) == BrakeMemory(lost_s=at(3).boottime_s)
+
+
 def test_a_jump_of_the_wall_clock_prunes_nothing_of_this_boot(journal: Journal, path: Path) -> None:
     """A wall clock that is 40 days ahead for a moment takes neither a deed that is waited for nor the history."""
     deed = journal.intend(entry(), KEYS, at(0))
@@ -113,6 +175,58 @@ def test_a_journal_that_is_begun_anew_knows_the_deeds_under_way(journal: Journal
     assert [each.deed for each in journal.unfinished()] == [later]
 
 
+TAMPERING = ("removed", "truncated", "emptied", "replaced", "without tables")
+
+
+@pytest.mark.parametrize("how", TAMPERING)
+def test_a_journal_that_was_tampered_with_gets_back_what_the_brakes_need(
+    journal: Journal, path: Path, tmp_path: Path, how: str
+) -> None:
+    """Point 31: a file that was lost, emptied or replaced under a running daemon is merged with what it remembers."""
+    journal.end(journal.intend(entry(), KEYS, at(0)), Result.FAILED, "it forked", at(1))
+    under_way = journal.intend(entry(), KEYS, at(2))
+    journal.breaker(at(5))
+    before = reread(path, at(60))
+    tamper(path, how, tmp_path)
+    assert journal.probe() or journal.probe()  # what is damaged is seen first, and then moved aside
+    found = reread(path, at(60))
+    assert set(before.begun[OWNER]) <= set(found.begun[OWNER])
+    assert found.opened == before.opened
+    assert len(found.begun[OWNER]) == (4 if how == "replaced" else 2)
+    assert under_way in [each.deed for each in journal.unfinished()]
+    assert "2 records" in journal.notices[-1] or "3 records" in journal.notices[-1]
+    assert [row.event for row in history(path, None, 0.0)].count("journal_restored") == 1
+    # Numbers go on, and that of the action in progress stands for no other one.
+    later = journal.intend(entry(), KEYS, at(61))
+    assert later > under_way
+    journal.end(under_way, Result.DONE, "", at(62))
+    journal.released(under_way, at(63), 60.0, "")
+    assert under_way not in [each.deed for each in journal.unfinished()]
+    assert later in [each.deed for each in journal.unfinished()]
+    assert len(journal.notices) <= 2
+    assert journal.probe()  # and it is said once
+
+
+def tamper(path: Path, how: str, folder: Path) -> None:
+    """What somebody does to the journal under a running daemon."""
+    if how == "removed":
+        path.unlink()
+    elif how == "truncated":
+        for suffix in ("", "-wal"):
+            os.truncate(f"{path}{suffix}", 0)
+    elif how == "replaced":
+        other = Journal.open(folder / "other.db", LIMITS, "n2")
+        for second in (7, 8):
+            other.intend(entry(), KEYS, at(second))
+        other.close()
+        (folder / "other.db").replace(path)
+    else:
+        with sqlite3.connect(path) as connection:
+            for table in ("begun", "breaker", "deed"):
+                connection.execute(f"DELETE FROM {table}" if how == "emptied" else f"DROP TABLE {table}")
+        connection.close()
+
+
 def test_a_breaker_that_turns_while_the_disk_is_full_is_written_later(journal: Journal, path: Path) -> None:
     """What could not be written of the breaker is there once the journal takes writes again."""
     with sqlite3.connect(path, isolation_level=None) as other:
@@ -132,6 +246,21 @@ def test_after_a_reboot_moments_are_taken_from_the_wall_clock(journal: Journal, 
     journal.intend(entry(), KEYS, at(100))
     rebooted = Now(boottime_s=30.0, wall_s=at(60).wall_s, boot_id="another")
     assert [each.at_s for each in reread(path, rebooted).begun[OWNER]] == [-30.0, 30.0]
+
+
+def test_the_age_of_what_an_earlier_boot_left_is_told_once(journal: Journal, path: Path) -> None:
+    """Points 19 and 31: a wall clock that went back makes it new at the start, and not again at a loss of the file."""
+    journal.intend(entry(), KEYS, at(1000))
+    journal.close()
+    after = replace(at(5), boot_id="boot-2", boottime_s=100.0)
+    running = Journal.open(path, LIMITS, "n1")
+    found = running.brakes(after)
+    assert found.begun[OWNER] == (Begun(after.boottime_s),)
+    running.close()
+    path.unlink()
+    again = Journal.open(path, LIMITS, "n1", kept=running.kept)
+    assert again.brakes(replace(after, boottime_s=130.0, wall_s=after.wall_s + 30)) == found
+    again.close()
 
 
 def test_the_breaker_is_remembered_until_it_closes(journal: Journal, path: Path) -> None:

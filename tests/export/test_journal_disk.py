@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from tests.export.build import entry
 from tests.export.journal_rig import KEYS, LIMITS, begin, events, sound
 from tests.worlds import at
+from watchdog.core.plan import Result
 from watchdog.export.journal import Journal, JournalError
 
 
@@ -26,7 +27,7 @@ def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:
     journal.note("stopped", "kept in memory", at(41))
     assert journal.probe()
     assert journal.intend(entry(), KEYS, at(42)) > 0
-    assert events(path) == ["stopped", "intended"]
+    assert sorted(events(path)) == ["intended", "journal_restored", "stopped"]
     assert sound(path)
 
 
@@ -70,6 +71,25 @@ def test_a_locked_file_makes_nobody_wait_long(journal: Journal, path: Path) -> N
     assert journal.problem == ""
     assert events(path) == ["stopped"]
     assert journal.intend(entry(), KEYS, at(33)) > 0
+
+
+def test_what_came_of_an_action_is_dropped_last(journal: Journal, path: Path) -> None:
+    """Points 22 and 31: after the longest outage the brakes count no withdrawn action, and none is unfinished."""
+    withdrawn, killed = begin(journal), begin(journal)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        journal.withdraw(withdrawn, "its use fell", at(32))
+        journal.end(killed, Result.DONE, "", at(33))
+        journal.released(killed, at(34), 1.0, "")
+        for second in range(1100):
+            journal.note("stopped", "kept as long as there is room", at(35 + second))
+        assert not journal.writable
+    assert journal.probe()
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT deed FROM begun").fetchall() == [(killed,)]
+        rows = file.execute("SELECT id, result, released_s IS NULL FROM deed").fetchall()
+    assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
+    assert events(path).count("records_lost") == 1
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ def test_counters_are_preset() -> None:
     """Whatever can be counted is there as 0 from the first pass, so that the first time shows as an increase."""
     found = after(quiet())
     ways = {(labels["rule"], labels["action"], labels["result"]) for labels in series(found, "actions_total")}
-    results = ("done", "failed", "blocked", "gone", "interrupted")
+    results = ("done", "failed", "blocked", "gone", "interrupted", "withdrawn")
     assert ways == {("notebooks", action, result) for action in ("warn", "kill") for result in results}
     assert {labels["brake"] for labels in series(found, "withheld_total")} == {brake.value for brake in Brake}
     assert {labels["reason"] for labels in series(found, "scan_gaps_total")} == {each.value for each in GapReason}

@@ -1,17 +1,19 @@
 """Every kind of note, read as a tenant reads it: what happened, how much, what to change, whom to ask."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.export.build import policy, trainer
+from tests.export.build import entry, policy, trainer
 from tests.export.notes import kill_of, on_cards, table
 from tests.worlds import rule, step
 from watchdog.core.policy import Policy
 from watchdog.core.tiding import Tiding
+from watchdog.export.clauses import shown_as
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 # What only somebody knows who has read the code or the status.
@@ -49,12 +51,21 @@ def test_a_note_about_use_has_the_amounts_and_the_remedy(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name, each in notes().items() if each.reason == "GPUMemoryKilled"))
 def test_a_kill_says_how_kubernetes_shows_it(name: str) -> None:
-    """The status of the container says Error and a number; whoever looks for OOMKilled finds nothing."""
+    """A program may exit with 0 on SIGTERM, which is Completed; who looks for OOMKilled finds nothing."""
     note = notes()[name].note
-    code = "exit code 137" if "SIGKILL at once" in note else "exit code 143 or 137"
-    assert code in note
-    assert "OOMKilled." in note
+    code = "Error with exit code 143 or 137 if a signal ends it, Completed if it exits with 0"
+    assert ("Error with exit code 137" if "SIGKILL at once" in note else code) in note
+    assert "OOMKilled" in note
     assert ("restart policy" in note) is ("scope process" not in name)
+
+
+def test_a_job_that_may_count_it_as_success_is_named() -> None:
+    """A Job's pod whose program exits with 0 on SIGTERM has succeeded for Kubernetes, and the Event says so."""
+    of_job = entry()
+    nobodys = replace(of_job.assessment, pod=replace(of_job.assessment.pod, owner=None))
+    note, of_none = shown_as(of_job), shown_as(replace(of_job, assessment=nobodys))
+    assert note.endswith("Completed if it exits with 0, and its Job counts that as success.")
+    assert of_none.endswith("Completed if it exits with 0.")
 
 
 def test_of_several_containers_it_is_said_why_this_one() -> None:
@@ -69,7 +80,7 @@ def test_a_default_is_told_as_nothing_declared() -> None:
     for name in ("kill, default", "kill, forbidden"):
         note = notes()[name].note
         assert "The pod declares no GPU memory. To stay within" in note
-        assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi.' in note
+        assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi (the allowance' in note
 
 
 def test_a_misdeclaration_says_how_the_number_is_read() -> None:
@@ -119,6 +130,9 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     )
     note = kill_of(under, holder, on_cards(12.4)).note
     assert len(note.encode()) <= 1024
-    assert re.search(r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi\. Questions: ask", note)
+    assert re.search(
+        r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi \(the allowance comes on top\)",
+        note,
+    )
     assert "Killing 3 processes of container c" in note
     assert note.endswith("c.")

@@ -13,11 +13,11 @@ from watchdog.core.model import PodList
 from watchdog.core.plan import Conditions, CycleReport
 
 
-def busy(second: float, until_s: float) -> CycleReport:
+def busy(second: float, until_s: float, **more: object) -> CycleReport:
     """A pass in which a kill of a/trainer is under way, whose memory is waited for until so many seconds."""
     report = climbing(int(second))
     (key,) = report.plan.ledger.accounts
-    under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s)
+    under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s, **more)  # type: ignore[arg-type]
     state = replace(report.plan.ledger.accounts[key], under_way=under_way)
     ledger = replace(report.plan.ledger, accounts={key: state})
     return replace(report, plan=replace(report.plan, entries=(), ledger=ledger))
@@ -27,7 +27,7 @@ def test_the_account_that_is_over_is_told_with_its_next_step() -> None:
     """Who, what comes when, how much against what, why, what comes besides, and what its owner can change."""
     told = read(climbing(9)).text("told")
     assert told == (
-        "Over a mark, and what follows a/trainer Kill in 1s; then warn in 21s "
+        "Over a mark, and what follows a/trainer Kill in 1s "
         "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi too much, over for 9s. "
         "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). "
         "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. "
@@ -40,7 +40,7 @@ def test_what_comes_first_stands_first() -> None:
     slow = replace(KILL, for_s=600.0)
     report = climbing(2, under=policy(rule(WARN, slow, name="notebooks")))
     page = read(report)
-    assert "a/trainer Warn in 28s; then kill in 9m 58s 12.4Gi used" in page.text("told")
+    assert "a/trainer Warn in 3s; then kill in 9m 58s 12.4Gi used" in page.text("told")
     assert "kill in 9m 58s" in page.text()
     assert "over, kill in 9m 58s" in page.text("accounts")
 
@@ -48,9 +48,9 @@ def test_what_comes_first_stands_first() -> None:
 def test_the_time_left_counts_from_now_on() -> None:
     """Between two passes the clock of the reader goes on; it never goes below zero."""
     report = climbing(3)
-    assert "Kill in 7s" in read(report).text("told")
-    assert "Kill in 2.5s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("told")
-    assert "Kill now" in read(report, passed_s=60.0, now_s=at(63).wall_s).text("told")
+    assert "Warn in 2s; then kill in 7s" in read(report).text("told")
+    assert "kill in 2.5s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("told")
+    assert "kill now" in read(report, passed_s=60.0, now_s=at(63).wall_s).text("told")
 
 
 def test_a_step_that_is_held_back_names_the_brake_and_when_it_lets_go() -> None:
@@ -82,13 +82,27 @@ def test_a_kill_under_way_is_told(second: float, until_s: float, short: str) -> 
     assert short in read(busy(second, until_s)).text("told")
 
 
+@pytest.mark.parametrize(
+    ("sent", "short", "said"),
+    [
+        (("SIGTERM",), "Killed", "got SIGTERM and have ended"),
+        ((), "Ended", "had ended before a signal was sent"),
+    ],
+)
+def test_processes_that_have_ended_are_told_with_what_they_got(sent: tuple[str, ...], short: str, said: str) -> None:
+    """They may have ended by themselves, before anything was sent."""
+    told = read(busy(31, 65, sent=sent, ended=True)).text("told")
+    assert f"{short}, waiting for its memory" in told
+    assert f"The processes of container main {said}; their memory is waited for, at most 30s." in told
+
+
 def test_on_an_old_pod_list_no_time_is_promised() -> None:
     """A timer that stands still is not counted down."""
     old = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))
     told = read(old, passed_s=5.0).text("told")
-    assert "Kill put off" in told
+    assert "Warn put off; then kill put off" in told
     assert "until it is read anew no time counts" in told
-    later = replace(old.plan.entries[0], withheld_by=Brake.OWNER)
+    later = replace(old.plan.entries[1], withheld_by=Brake.OWNER)
     told = read(replace(old, plan=replace(old.plan, entries=(later,))), passed_s=5.0).text("told")
     assert "Kill put off" in told
 

@@ -62,6 +62,14 @@ def test_gaps_with_one_remedy_stand_together() -> None:
     assert read(quiet()).text("gaps") == "Not known Nothing is missing."
 
 
+def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
+    """It may be valid: its own sentence is what is told."""
+    unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
+    told = read(quiet(), health=replace(WELL, policy_error=unsettled)).text("health")
+    assert f"Policy the file on disk is not in force: {unsettled}" in told
+    assert "mistake" not in told
+
+
 def test_the_health_says_what_is_wrong() -> None:
     """Each thing that can be wrong is a sentence in the list."""
     health = replace(
@@ -71,5 +79,5 @@ def test_the_health_says_what_is_wrong() -> None:
     told = read(quiet(), health=health).text("health")
     for expected in ("Ready the pod list is old", "Journal no space left", "API server node n1: no right"):
         assert expected in told
-    assert "Policy the file has mistakes, and the policy before it goes on: line 3" in told
+    assert "Policy the file on disk is not in force: line 3" in told
     assert "Version 0.1.0 Runs since 07:00:00 UTC, 1h ago" in told

@@ -53,7 +53,7 @@ def test_a_kill_is_told_as_it_goes(journal: Journal) -> None:
     deed = journal.intend(entry(), KEYS, at(31))
     (told,) = recent_rows(journal.recent.deeds)
     assert (told["result"], told["outcome"], told["signals"]) == (None, None, [])
-    assert told["why"].endswith("Killing 2 processes of container main: SIGTERM, then SIGKILL after 10s.")
+    assert told["why"].endswith("Killing 2 processes of container main: SIGTERM, with a grace period of 10s.")
     journal.signalled(deed, at(31), "SIGTERM", KEYS)
     journal.end(deed, Result.FAILED, "no right to signal process 101", at(32))
     (told,) = recent_rows(journal.recent.deeds)
@@ -65,7 +65,7 @@ def test_a_kill_is_told_as_it_goes(journal: Journal) -> None:
 def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
     """What the journal gives to the next daemon is what this one had in memory, deed by deed and word by word."""
     kill(journal)
-    journal.record(replace(climbing(31), outcomes=(outcome(entry(climbing(9), "warn")),)))
+    journal.record(replace(climbing(31), outcomes=(outcome(entry(climbing(5), "warn")),)))
     journal.record(replace(quiet(40), outcomes=(outcome(result=Result.OBSERVED),)))
     journal.record(replace(quiet(41), outcomes=(outcome(result=Result.FAILED, reason="no API"),)))
     kill(journal, 100)
@@ -95,7 +95,7 @@ def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     """However much happens, twenty stay; warnings by the hundred do not drive out the kills, nor kills the warnings."""
     first = kill(journal)
     for second in range(40, 140):
-        journal.record(replace(quiet(second), outcomes=(outcome(entry(climbing(9), "warn"), at=at(second)),)))
+        journal.record(replace(quiet(second), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
     assert (len(journal.recent.deeds), journal.recent.deeds[-1].deed) == (MOST_DEEDS, first)
     assert sum(each.do == "warn" for each in journal.recent.deeds) == MOST_DEEDS - 1
     for second in range(200, 230):

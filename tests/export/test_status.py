@@ -41,16 +41,16 @@ EXPECTED = """
     {"pid": 103, "start_ticks": 1030, "container": "main", "gpu": "GPU-1", "used": 1073741824, "name": "python3"}],
    "owner": {"kind": "Job", "name": "train"}, "requested": null, "allowed_by_request": null,
    "allowance": {"percent": "2%", "per_context": 536870912, "contexts": 4}, "misdeclarations": [],
-   "rule_unknown": null, "observes": false, "active": null, "under_way": null,
+   "behind": false, "rule_unknown": null, "observes": false, "active": null, "under_way": null,
    "ladder": [
-    {"step": 0, "do": "warn", "scope": null, "above": "100%", "height": 10909216931, "for_s": 30, "grace_s": null,
+    {"step": 0, "do": "warn", "scope": null, "above": "100%", "height": 10909216931, "for_s": 5, "grace_s": null,
      "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 1, "do": "kill", "scope": "container", "above": "110%", "height": 12000138624, "for_s": 10, "grace_s": 10,
      "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
-to at least 11Gi", "declare_by": null}],
+to at least 11Gi (the allowance comes on top)", "declare_by": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host"}],
  "gaps": [],
  "plan": [
@@ -58,12 +58,7 @@ to at least 11Gi", "declare_by": null}],
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
    "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
-   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."},
-  {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "do": "warn", "scope": null, "pids": [],
-   "rule": "notebooks", "step": 0, "due_in_s": 21, "withheld_by": null,
-   "account": {"container": null, "gpu": null}, "above": "100%", "height": 10909216931, "for_s": 30, "card": null,
-   "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
-   "sentence": "Pod a/trainer, in 21s: warn. Rule notebooks: above 100% of the 10.2Gi allowed for 30s."}],
+   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false,
  "breaker": {"open": false, "since": null, "until": null},
@@ -249,11 +244,12 @@ def test_a_deed_under_way_is_told() -> None:
     busy = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: state})))
     (account,) = status_document(busy)["accounts"]
     step_1 = {"step": 1, "do": "kill", "container": "main", "grace_s": 10}
-    assert account["under_way"] == {**step_1, "sigkill_at": "2027-01-15T08:00:30.000Z"}
+    moments = {"begun_at": "2027-01-15T08:00:20.000Z", "sigkill_at": "2027-01-15T08:00:30.000Z"}
+    assert account["under_way"] == {**step_1, **moments, "signals": [], "ended": False}
     forgotten = replace(state, under_way=UnderWay(step=None, victim=""))
     after = replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, accounts={key: forgotten})))
     (account,) = status_document(after)["accounts"]
-    assert account["under_way"] == dict.fromkeys([*step_1, "sigkill_at"])
+    assert account["under_way"] == dict.fromkeys([*step_1, *moments]) | {"signals": [], "ended": False}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Reading a status back: whoever wrote it, nothing but a clear error comes of what is not as it should be."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 
-from watchdog.export.status_read import Part, StatusError
+from watchdog.export.status_read import Part, StatusError, doubts_of
 
 PART = Part(
     {
@@ -58,7 +59,27 @@ def test_what_an_older_daemon_does_not_write_is_none(key: str) -> None:
         (lambda part: part.texts("x"), "text"),
     ],
 )
-def test_what_is_of_another_kind_is_refused_with_its_place(read: Callable[[Part], object], value: object) -> None:
-    """A number that is none, a time beyond the calendar, a table that is a list: each error names the place."""
-    with pytest.raises(StatusError, match=r"^accounts\[0\]\.x(\[0\])? of its status is not "):
+def test_what_is_of_another_kind_is_named_with_its_place(read: Callable[[Part], object], value: object) -> None:
+    """A number that is none, a time beyond the calendar, a table that is a list: an error, or a doubt and no value."""
+    says = r"^accounts\[0\]\.x(\[0\])? of its status is not "
+    with pytest.raises(StatusError, match=says):
         read(Part({"x": value}, "accounts[0]"))
+    doubts: list[str] = []
+    for _ in range(2):
+        assert not read(Part({"x": value}, "accounts[0]", doubts))
+    (said,) = doubts
+    assert re.match(says, said)
+
+
+def test_a_list_that_is_none_is_no_value_among_others() -> None:
+    """What has no list of accounts is not the status of a gpu-watchdog, and no picture is made of it."""
+    with pytest.raises(StatusError, match=r"^accounts of its status is not a list"):
+        Part({"accounts": 1}, doubts=[]).parts("accounts")
+
+
+def test_doubts_are_told_by_their_first_few() -> None:
+    """Many bad values make one sentence that names some of them."""
+    status = Part({"accounts": [{"used": "1"} for _ in range(5)]}, doubts=[])
+    assert doubts_of(status) == ""
+    assert [each.whole("used") for each in status.parts("accounts")] == [None] * 5
+    assert doubts_of(status).endswith("accounts[2].used of its status is not a whole number, and 2 more")

@@ -39,7 +39,6 @@ PID  NAME  GPU   USED  WHY
 What would follow
 - Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
   notebooks: above 110% of the 10.2Gi allowed for 10s.
-- Pod a/trainer, in 21s: warn. Rule notebooks: above 100% of the 10.2Gi allowed for 30s.
 Counted from now, without a daemon's timers and brakes: `gpu-watchdog explain NS/POD` has those.
 """
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1 processes", why="the card fell off the bus: look for Xid in dmesg")

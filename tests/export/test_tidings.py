@@ -58,9 +58,10 @@ def test_a_kill_is_told_at_its_first_signal() -> None:
     """The note begins as promised, then says what follows, what to do and whom to ask; machines have plain bytes."""
     found = only(quiet(31, began=(killed(),)))
     assert found.note == (
-        f"{KILLING} Whether it is started again is up to the pod's restart policy. Kubernetes shows this as Error with "
-        "exit code 143 or 137, not as OOMKilled. To stay within what is allowed, use less GPU memory or declare more: "
-        f'set resources.limits["{MEMORY}"] of container main to at least 11Gi. {CONTACT}'
+        f"{KILLING} Whether it is started again is up to the pod's restart policy. Kubernetes shows how the main "
+        "process ends, not OOMKilled: Error with exit code 143 or 137 if a signal ends it, Completed if it exits with "
+        "0, and its Job counts that as success. To stay within what is allowed, use less GPU memory or declare more: "
+        f'set resources.limits["{MEMORY}"] of container main to at least 11Gi (the allowance comes on top). {CONTACT}'
     )
     more = {"container": "main", "rule": "notebooks", "mark": "above 110% for 10s"}
     assert marks(found) == NUMBERS | more
@@ -180,7 +181,8 @@ def test_a_wrong_declaration_is_told_once_for_each_pod_and_finding() -> None:
     first = misdeclaring()
     found = only(first, first, quiet(40, pods=first.pods))
     assert found.once
-    assert found.note.startswith(f"Pod a/trainer: {MEMORY} of container main is skipped: 900Gi is more than all cards")
+    says = "counts as written: 900Gi is more than all cards"
+    assert found.note.startswith(f"Pod a/trainer: {MEMORY} of container main {says}")
     assert "Correct it where the pod is defined." in found.note
     assert len(told(first, misdeclaring("800Gi"))) == 2
 

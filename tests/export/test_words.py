@@ -23,7 +23,7 @@ from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import Misdeclaration, Verdict
 from watchdog.core.model import Now
-from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.export.explanation import explanation
 from watchdog.export.outcome_words import outcome_note, release_note
@@ -154,11 +154,27 @@ def test_every_outcome_has_its_sentence(result: Result, do: str) -> None:
 def test_the_release_is_told_with_its_time() -> None:
     """The memory's return, or that it did not return, is said with the time it took."""
     assert outcome_note(killed(release_s=0.8)) == (
-        "Pod a/trainer: killed 3 processes of container main; the memory was free 0.8s after the first signal "
-        "(rule notebooks, above 110% for 10s)."
+        "Pod a/trainer: killed 3 processes of container main with SIGTERM; the memory was free 0.8s after the first "
+        "signal (rule notebooks, above 110% for 10s)."
     )
     assert release_note(killed(release_s=0.8)).endswith("free again 0.8s after the first signal.")
     assert "has not been seen free again: still listed." in release_note(killed(reason="still listed"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ([], "no signal"),
+        ([("SIGTERM", 3, 0.0)], "SIGTERM"),
+        ([("SIGKILL", 3, 0.0)], "SIGKILL"),
+        ([("SIGTERM", 3, 0.0), ("SIGKILL", 1, 10.0)], "SIGTERM, and 1 process SIGKILL after 10s"),
+        ([("SIGTERM", 3, 0.0), ("SIGKILL", 3, 4.0)], "SIGTERM, then SIGKILL after 4s"),
+    ],
+)
+def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, int, float]], said: str) -> None:
+    """What a kill's step would have sent is not what it did send."""
+    signals = tuple(Sent(signal=name, processes=number, after_s=after_s) for name, number, after_s in sent)
+    assert f"The processes got {said}; " in explanation(killed(sent=signals), policy())
 
 
 def test_the_owner_reads_what_to_change() -> None:
@@ -168,10 +184,11 @@ def test_the_owner_reads_what_to_change() -> None:
         "The watchdog killed 3 processes of container main (pod a/trainer), because the pod used more GPU memory than "
         "it may. It used 12.4Gi; 10.2Gi were allowed: 8Gi declared by veriff.com/gpu-memory, plus 2.2Gi for what the "
         "driver takes. Rule notebooks kills above 110% for 10s, which is 11.2Gi here; the pod had been above it for "
-        "30s. The processes got SIGTERM, then SIGKILL after 10s, and the memory was free 0.8s after the first signal; "
-        "Kubernetes does not show this as OOMKilled. To prevent it, use less GPU memory or declare more: set "
-        'resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi. Questions: ask '
-        "gpu-team@example.org."
+        "30s. The processes got SIGTERM, and the memory was free 0.8s after the first signal; Kubernetes shows how the "
+        "main process ended, not OOMKilled: Error with exit code 143 or 137 if a signal ended it, Completed if it "
+        "exited with 0, and its Job counts that as success. To prevent it, use less GPU memory or declare more: set "
+        'resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance comes on top). '
+        "Questions: ask gpu-team@example.org."
     )
 
 
@@ -192,7 +209,7 @@ IN_MIB = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=Mi)
         (policy(), "1Gi", None, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
         (policy(), "11Gi", None, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
         (policy(), None, 0, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
-        (policy(declarations=(IN_MIB,)), "1024", None, "of container main to at least 12288."),
+        (policy(declarations=(IN_MIB,)), "1024", None, "of container main to at least 12288 (12Gi)."),
         (policy(declarations=()), None, 0, "use no GPU memory: there is no key here"),
     ],
 )
@@ -311,9 +328,7 @@ def test_moments_and_clipping() -> None:
 
 def test_a_kill_that_was_interrupted_is_told_whole() -> None:
     """Whoever got SIGTERM and nothing more reads that, and why, and not the name of a result."""
-    text = explanation(
-        killed(result=Result.INTERRUPTED, reason="enforcement was withdrawn in the grace period"), policy()
-    )
-    assert "this was interrupted: enforcement was withdrawn in the grace period." in text
+    text = explanation(killed(result=Result.INTERRUPTED, reason="enforcement was turned off meanwhile"), policy())
+    assert "this was interrupted: enforcement was turned off meanwhile." in text
     assert "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent." in text
     assert "ended as" not in text

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.cgroups import Cgroups
-from tests.rig.command import COMMAND, Daemon, free_port
+from tests.rig.command import COMMAND, Daemon
 from tests.rig.node import Container, Pod
+from tests.rig.volume import mount
 from tests.stub import GIB, MIB
 from watchdog.node.nvml import NvmlDriver
 
@@ -74,7 +75,7 @@ class Card:
         """Write the pod list and the policy."""
         items = [pod.to_json() for pod in self.pods]
         (self.root / "pods.json").write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
-        (self.root / "policy.toml").write_text(POLICY, encoding="utf-8")
+        mount(self.root / "policy.toml", POLICY)
 
     @property
     def options(self) -> list[str]:
@@ -137,13 +138,12 @@ def _by_pod(card: Card, got: dict[str, list[dict[str, int]]], allocated: dict[st
 def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
     """A real kill on a real GPU: the neighbour lives, and the release time is measured."""
     calm, hog = card.hog("calm", "2Gi", GIB), card.hog("hog", "1Gi", 512 * MIB)
-    port = free_port()
     log = card.root / "log"
-    where = ["--journal", f"{card.root}/state/j.db", "--listen", f"127.0.0.1:{port}"]
+    where = ["--journal", f"{card.root}/state/j.db", "--listen", "127.0.0.1:0"]
     command = [str(COMMAND), "run", *card.options, *where]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
-    running = Daemon(process, log, port)
+    running = Daemon(process, log)
     try:
         running.wait(Daemon.is_up)
         running.wait_passes(1)

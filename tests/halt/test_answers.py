@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.halt.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
-from tests.rig.command import free_port
+from tests.ports import free_port
 from watchdog.cli.group import main
 from watchdog.export.phrases import rfc3339
 

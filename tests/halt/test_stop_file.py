@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from tests.halt.answering import locked as watchdog
 from tests.node.support import need_root
-from tests.rig.command import COMMAND, free_port
+from tests.ports import free_port
+from tests.rig.command import COMMAND
 from watchdog.cli.group import main
 from watchdog.halt.file import Stop
 

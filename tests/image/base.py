@@ -1,5 +1,6 @@
 """The base of the image: a minimal Debian with Python, made once and kept in the user's cache."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,10 +21,16 @@ def base_archive() -> Path:
     name = hashlib.sha256(f"{RELEASE} {_PACKAGES}".encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-memory-watchdog" / "base"
     archive = cache / f"{name}.tar"
-    if archive.is_file():
-        return archive
     cache.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=cache))
+    with archive.with_suffix(".lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others wait for it; the kernel frees it when its holder ends
+        if not archive.is_file():
+            _make(archive)
+    return archive
+
+
+def _make(archive: Path) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix=f".{archive.stem}-", dir=archive.parent))
     try:
         root = scratch / "root"
         make = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", RELEASE, str(root)]
@@ -37,7 +44,6 @@ def base_archive() -> Path:
         packed.rename(archive)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return archive
 
 
 def without_shell(archive: Path, to: Path) -> None:

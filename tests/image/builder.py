@@ -28,10 +28,10 @@ LEFT_OUT: Final = frozenset(
 class Builder(Store):
     """A store of images, with the base in it, and one without a shell."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def fill(self) -> None:
+        """Put the bases into it."""
         archive = base_archive()
-        bare = folder / "bare.tar"
+        bare = self.folder / "bare.tar"
         without_shell(archive, bare)
         self.add(archive, "localhost/base:1")
         self.add(bare, "localhost/base:without-shell")

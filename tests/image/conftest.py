@@ -9,32 +9,25 @@ import pytest
 
 from tests.image.builder import Builder
 from tests.node.support import cannot_run, need_root
+from tests.shared import once
 
-# Another folder that imports these fixtures has them as its own: one build serves all of them.
-_BUILDER: Final = pytest.StashKey[Builder]()
-_IMAGE: Final = pytest.StashKey[str]()
+_WITHOUT_SHELL: Final = "localhost/base:without-shell"
 
 
 @pytest.fixture(scope="session")
-def builder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    """A store of images of the session's own."""
-    if _BUILDER in pytestconfig.stash:
-        yield pytestconfig.stash[_BUILDER]
-        return
+def builder() -> Builder:
+    """A store of images of the run's own: 1 GB, which goes with the run."""
     need_root()
     if missing := [name for name in ("buildah", "debootstrap", "tar", "setpriv") if shutil.which(name) is None]:
         cannot_run(f"the image is built with {', '.join(missing)} (Debian: apt-get install buildah debootstrap)")
-    made = pytestconfig.stash[_BUILDER] = Builder(tmp_path_factory.mktemp("images"))
-    yield made
-    made.close()
+    return Builder(once("images", lambda folder: Builder(folder).fill()))
 
 
 @pytest.fixture(scope="session")
-def image(pytestconfig: pytest.Config, builder: Builder) -> str:
+def image(builder: Builder) -> str:
     """The image of this checkout, on the base without a shell."""
-    if _IMAGE not in pytestconfig.stash:
-        pytestconfig.stash[_IMAGE] = builder.build("bare", run_base="localhost/base:without-shell")
-    return pytestconfig.stash[_IMAGE]
+    made = once("image", lambda folder: (folder / "name").write_text(builder.build("bare", run_base=_WITHOUT_SHELL)))
+    return (made / "name").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What each answer of the API server to an eviction means: bodies as kube-apiserver 1.34 gives them."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,16 @@ def found(**more: Any) -> bytes:
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "h"}}
 TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OF_DAEMONSET = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
+
+
+def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
+    """Point 28: an eviction with less grace shortens a deletion; one that has changed since is somebody else's."""
+    known_s = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    body = found(metadata=TERMINATING)
+    for deadline_s, answer in ((known_s, None), (known_s + 1, Answer.GONE), (None, Answer.GONE)):
+        made = attempt(deadline_s=deadline_s, objection=lambda _pod: None)
+        reply = read_look(made, ApiAnswer(200, body, {}))
+        assert (reply.answer if reply is not None else None) is answer
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,11 @@ def test_broken_node(tmp_path: Path, text: bytes, name: str, words: str) -> None
     path = tmp_path / "node.json"
     file = NodeFile(path, name)
     node, (gap,) = file.read(now())
-    assert (node, gap.reason, "No such file" in gap.why) == (Node(name=name, known=False), GapReason.NODE, True)
+    assert (node, gap.reason, "No such file" in gap.why) == (
+        Node(name=name, known=False, awaited=True),
+        GapReason.NODE,
+        True,
+    )
     path.write_bytes(list_of(node_object("n1", zone="a")))
     good, gaps = file.read(now())
     assert (good.labels, gaps) == ({"zone": "a"}, ())

@@ -12,7 +12,7 @@ import urllib3
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
-from tests.rig.command import free_port
+from tests.ports import free_port
 from watchdog.kube.api.answers import Answer, ApiUnreachableError
 from watchdog.kube.api.client import Api
 from watchdog.kube.api.unreachable import explain, is_certificate

@@ -42,11 +42,12 @@ from watchdog.core.model import (
     Use,
 )
 from watchdog.core.owner import Owner
-from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Step, Unless
+from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Safety, Step, Unless
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 NOTE = Declaration(kind="annotation", key="vram", unit=1)
 REPLICAS = "nvidia.com/gpu.replicas"
+UNLISTED = "not-in-the-list-yet"
 DECLARATIONS = (
     VERIFF,
     replace(VERIFF, limit_annotation="limit", unless=Unless(resource="t/core", at_least=100)),
@@ -79,13 +80,15 @@ class GeneratedNode:
     pods: tuple[Pod, ...]
     under: Policy
     node: Node = NODE
+    overdue: tuple[str, ...] = ()
 
     def later(self, seed: int, second: float) -> "GeneratedNode":
-        """The same node a while later: other numbers, other darkness, processes come and gone."""
+        """The same node a while later: other numbers, other darkness, processes come and gone, pods relabelled."""
         dice = random.Random(seed)
         uses = tuple(replace(each, used=_bytes(dice)) for each in self.seen.uses if dice.random() > 0.1)
         seen = make_snapshot(uses, self.seen.processes.values(), self.seen.gpus, second)
-        return replace(self, seen=_darken(dice, seen))
+        pods = tuple(_rewritten(dice, each) if dice.random() < 0.2 else each for each in self.pods)
+        return replace(self, seen=_darken(dice, seen), pods=pods)
 
 
 @st.composite
@@ -103,8 +106,10 @@ def build(dice: random.Random, gpus: int, pods: int, processes: int) -> Generate
     uses = [each for process_ in listed for each in _uses(dice, process_, cards)]
     seen = make_snapshot(uses, listed, cards)
     labels = {REPLICAS: dice.choice(["0", "1", "4", "many"])} if dice.random() < 0.5 else {}
-    node = Node(name="n1", labels=labels) if dice.random() < 0.8 else Node(name="n1", known=False)
-    return GeneratedNode(seen=_darken(dice, seen), pods=tenants, under=_policy(dice), node=node)
+    node = Node(name="n1", labels=labels, capacity=dice.choice(_CAPACITIES))
+    node = node if dice.random() < 0.8 else Node(name="n1", known=False, awaited=dice.random() < 0.5)
+    overdue = tuple(f"{tenant.uid}/{UNLISTED}" for tenant in tenants if dice.random() < 0.5)
+    return GeneratedNode(seen=_darken(dice, seen), pods=tenants, under=_policy(dice), node=node, overdue=overdue)
 
 
 def _card(dice: random.Random, number: int) -> Gpu:
@@ -125,10 +130,18 @@ def _pod(dice: random.Random, number: int) -> Pod:
     more: dict[str, object] = {
         "priority": dice.choice([None, 0, 10, 2_000_000_000]) if dice.random() < 0.3 else 0,
         "static": dice.random() < 0.05,
-        "owner": dice.choice([None, Owner(kind="Job", name="j"), Owner(kind="Deployment", name=f"d-{number % 4}")]),
+        "owner": dice.choice([None, Owner(kind="Job", name="j"), Owner(kind="Deployment", name=f"d-{number % 4}")])
+        if dice.random() < 0.9
+        else Owner(kind="DaemonSet", name="mps"),
         "annotations": dice.choice(_ANNOTATIONS) if dice.random() < 0.4 else {},
+        "labels": {"tier": dice.choice("abc")},
     }
     return make_pod(uid, *(_container(dice, uid, name) for name in names), namespace=namespace, **more)
+
+
+def _rewritten(dice: random.Random, pod: Pod) -> Pod:
+    """What a tenant may change about a pod that runs."""
+    return replace(pod, labels={"tier": dice.choice("abc")}, annotations=dice.choice(_ANNOTATIONS))
 
 
 _ANNOTATIONS = (
@@ -138,6 +151,7 @@ _ANNOTATIONS = (
     {"main.vram": "2", "main.limit": "1", "limit": "none"},
     {"gpu-fraction": "0.1", "gpu-fraction-num-devices": "1"},
 )
+_CAPACITIES: tuple[dict[str, str], ...] = ({}, {}, {"nvidia.com/gpu": "4"}, {MEMORY: "800Gi", "t/share": "8"})
 _PARTS: tuple[dict[str, str], ...] = (
     {"t/percent": "10"},
     {"t/ratio": "150"},
@@ -165,15 +179,16 @@ def _process(dice: random.Random, pid: int, pods: tuple[Pod, ...]) -> Process:
         return process(pid, place=place, key=None if place is GONE else process(pid).key)
     owner = dice.choice(pods)
     holder = owner if kind > 0.15 else dice.choice(pods)
-    name = dice.choice(holder.containers).name if kind > 0.2 else "not-in-the-list-yet"
+    name = dice.choice(holder.containers).name if kind > 0.2 else UNLISTED
     claim = owner.uid if kind > 0.12 else "nobody"
     place = Place(kind=PlaceKind.POD, pod=claim, container=container_id(f"{holder.uid}/{name}"))
-    return process(pid, place=place, mps_server=dice.random() < 0.02)
+    return process(pid, place=place, mps_server=dice.random() < 0.05, privileged=dice.random() < 0.5)
 
 
 def _uses(dice: random.Random, process_: Process, cards: list[Gpu]) -> list[Use]:
     chosen = dice.sample(cards, min(len(cards), dice.choice([1, 1, 1, 2, 8])))
-    return [use(process_.pid, _bytes(dice), card.index) for card in chosen]
+    mps = dice.choice([True, None]) if dice.random() < 0.1 else False
+    return [use(process_.pid, _bytes(dice), card.index, mps=mps) for card in chosen]
 
 
 def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
@@ -182,11 +197,23 @@ def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
         return seen
     if dice.random() < 0.1:
         return replace(seen, blind=True)
+    if len(seen.gpus) > 1 and dice.random() < 0.2:
+        return without_card(seen, dice.choice(seen.gpus))
     lost = dice.choice(seen.gpus)
     gpus = tuple(replace(g, listed=False, up=dice.random() < 0.5) if g is lost else g for g in seen.gpus)
     uses = tuple(replace(each, used=None) if each.gpu == lost.uuid else each for each in seen.uses)
     never = frozenset({lost.uuid}) if dice.random() < 0.5 else frozenset[str]()
     return replace(seen, gpus=gpus, uses=uses, unseen=never)
+
+
+def without_card(seen: Snapshot, lost: Gpu) -> Snapshot:
+    """What a daemon sees that was started after a card had dropped out: the driver counts it, and that is all."""
+    return replace(
+        seen,
+        gpus=tuple(each for each in seen.gpus if each is not lost),
+        uses=tuple(each for each in seen.uses if each.gpu != lost.uuid),
+        missing=frozenset({f"GPU at index {lost.index}"}),
+    )
 
 
 def _step(dice: random.Random) -> Step:
@@ -211,7 +238,9 @@ def _rule(dice: random.Random, number: int) -> Rule:
 
 
 def _match(dice: random.Random) -> Match:
-    """Every pod, for the most part; some by what runs them, or by labels that may not be known."""
+    """Every pod, for the most part; some by their label, what runs them, or by labels that may not be known."""
+    if dice.random() < 0.3:
+        return Match(labels={"tier": dice.choice("abc")})
     kinds = {"owner_kinds": dice.choice([("Pod",), ("Job", "Deployment")])} if dice.random() < 0.2 else {}
     teams = {"namespace_labels": {"team": "a"}} if dice.random() < 0.1 else {}
     return Match(**kinds, **teams)  # type: ignore[arg-type]
@@ -223,5 +252,6 @@ def _policy(dice: random.Random) -> Policy:
         *(_rule(dice, number) for number in range(dice.randint(1, 3))),
         declarations=declarations,
         allowance=dice.choice([Allowance(), policy().allowance]),
+        safety=Safety(signal_mps_clients=dice.random() < 0.2),
         protect=Protect(namespaces=("ns-2",) if dice.random() < 0.3 else ()),
     )

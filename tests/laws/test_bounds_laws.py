@@ -53,7 +53,9 @@ def _possible(assessment: Assessment, report: CycleReport) -> set[str]:
     found = {use.gpu for use in assessment.uses if use.used is None}
     found |= {gpu.uuid for gpu in report.snapshot.gpus if not gpu.listed} | report.snapshot.unseen
     found |= {use.gpu for use in report.attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
-    return found & every or every
+    # Of a pod that the list lags behind all bytes may be known, and only whose they are is not.
+    is_whose = assessment.behind and all(use.used is not None for use in assessment.uses)
+    return found & every or (set() if is_whose else every)
 
 
 def _hushed(seen: Snapshot, seed: int) -> Snapshot:

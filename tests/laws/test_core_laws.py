@@ -11,22 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.nodes import GeneratedNode, build, nodes
-from tests.worlds import MEMORY, assessed, at
+from tests.worlds import MEMORY, VERIFF, Gi, assessed, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.findings import AccountKey, Assessment, Verdict
 from watchdog.core.ledger import Ledger, Trying, UnderWay
+from watchdog.core.model import PlaceKind, Process
 from watchdog.core.plan import Conditions, Plan, PlanEntry
-from watchdog.core.policy import Do, Step
+from watchdog.core.policy import Do, Match, Step
 
 T = TypeVar("T")
 FREE = Conditions()
 
 
+def assess_node(node: GeneratedNode) -> tuple[Assessment, ...]:
+    """Every account of a generated node."""
+    return assessed(node.seen, node.pods, node.under, node.node, overdue=node.overdue)
+
+
 def plan_of(node: GeneratedNode, ledger: Ledger | None = None, conditions: Conditions = FREE) -> Plan:
     """One pass over a generated node."""
-    found = assessed(node.seen, node.pods, node.under, node.node)
+    found = assess_node(node)
     return decide(found, node.under, ledger or Ledger(), node.seen.at, conditions)
 
 
@@ -42,10 +48,7 @@ def test_bytes_are_conserved(node: GeneratedNode) -> None:
     placed += Counter((each.pid, each.gpu, each.used) for each in got.unattributed)
     assert placed == reported
     in_accounts = Counter(
-        (each.key.pid, each.gpu)
-        for one in assessed(node.seen, node.pods, node.under, node.node)
-        for each in one.uses
-        if one.account.uid == each.uid
+        (each.key.pid, each.gpu) for one in assess_node(node) for each in one.uses if one.account.uid == each.uid
     )
     assert in_accounts == Counter((each.key.pid, each.gpu) for each in got.attributed)
 
@@ -124,6 +127,37 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
             assert entry.definition.scope == "pod" or name == entry.victim
 
 
+@given(nodes())
+def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) -> None:
+    """Point 36: of what an action would end, a client on the driver's list has its server in its own pod alone.
+
+    And point 35: a process that may be an MPS server of other pods is never among it, whatever the policy accepts.
+    """
+    got = attribute(node.seen, node.pods)
+    by_uid = {pod.uid: pod for pod in node.pods}
+    named = {each.key: each for each in node.seen.processes.values() if each.mps_server and each.key is not None}
+    strangers = {each.gpu for each in node.seen.uses if _is_on_host(node.seen.processes[each.pid])}
+    for entry in plan_of(node).actions:
+        if not entry.do.is_force:
+            continue
+        pod = by_uid[entry.account.uid]
+        mine = [each for each in got.attributed if each.uid == pod.uid]
+        servers = {each.gpu for each in mine if each.key in named}
+        for each in mine:
+            is_ended = entry.hits_whole_pod or each.key in entry.targets
+            is_ended = is_ended or (entry.definition.scope == "container" and each.container == entry.victim)
+            if not is_ended:
+                continue
+            assert each.key not in named or pod.owner is None or pod.owner.kind != "DaemonSet"
+            accepted = node.under.safety.signal_mps_clients
+            assert accepted or not each.mps or (each.gpu in servers and each.gpu not in strangers)
+            assert accepted or each.mps is not None or each.gpu not in strangers
+
+
+def _is_on_host(process: Process) -> bool:
+    return process.mps_server and process.place.kind is PlaceKind.HOST
+
+
 def _mixed(dice: random.Random, values: Collection[T]) -> tuple[T, ...]:
     return tuple(dice.sample(list(values), len(values)))
 
@@ -136,41 +170,89 @@ def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
 
 @given(nodes(), _histories())
 def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
-    """Law 5, "Nothing is acted on before its time has passed without interruption, in conclusive readings".
+    """Law 5, "Nothing is acted on until its time has elapsed uninterrupted, in conclusive readings".
 
-    Told apart from the ladder by looking back at the whole history: every reading since the first of the
-    unbroken run above the mark, with at most one interval counted between two, must add up to `for`.
+    Told apart from the ladder by looking back at the whole history: the longest run of readings up to now whose
+    smallest usage is above the threshold of the largest allowed must add up to `for`, one interval a reading at most.
     """
     ledger, second = Ledger(), 0.0
     past: list[tuple[float, dict[AccountKey, Assessment]]] = []
     for seed, wait in history:
         second += wait
         here = node.later(seed, second)
-        past.append((second, {each.account: each for each in assessed(here.seen, here.pods, here.under, here.node)}))
+        past.append((second, {each.account: each for each in assess_node(here)}))
         plan = plan_of(here, ledger)
         for entry in plan.actions:
-            counted_s = _counted_s(past, entry.account, entry.definition, here.under.interval_s)
+            counted_s = _counted_s(past, entry, here.under.interval_s)
             assert counted_s >= entry.definition.for_s - 1e-6  # sums of fractions of a second
         ledger = plan.ledger
 
 
-def _counted_s(
-    past: list[tuple[float, dict[AccountKey, Assessment]]], account: AccountKey, step: Step, interval_s: float
-) -> float:
-    """Seconds above a mark, from the last reading backwards to the first sure one that is not above."""
-    counted, later = 0.0, past[-1][0]
-    for second, seen in reversed(past):
-        if account not in seen or later - second >= 10.0:
+def _counted_s(past: list[tuple[float, dict[AccountKey, Assessment]]], entry: PlanEntry, interval_s: float) -> float:
+    """Seconds above a threshold, from the last reading backwards to the first since its rule was in force."""
+    counted, later, least_used, most = 0.0, past[-1][0], past[-1][1][entry.account].used_at_least, 0
+    begins = next(i for i, (_, seen) in enumerate(past) if _rule_in_force(seen, entry) == entry.rule.name)
+    for second, seen in reversed(past[begins:]):
+        then = seen.get(entry.account)
+        if then is None:
+            continue
+        counts = _counts(then, entry)
+        if then.used is not None or counts:
+            least_used = min(least_used, then.used_at_least)
+        most = max(most, _threshold(then, entry.definition) if counts else 0)
+        if least_used <= most:
             break
-        then = seen[account]
-        height = step.above.height(then.allowed or 0, step.do)
-        is_above = then.allowed is not None and then.used_at_least > height
-        if then.declared != past[-1][1][account].declared or (not is_above and then.used is not None):
-            break
-        if is_above:
+        if counts:
             counted += min(later - second, interval_s)
             later = second
     return counted
+
+
+def _rule_in_force(seen: dict[AccountKey, Assessment], entry: PlanEntry) -> str | None:
+    then = seen.get(entry.account)
+    return then.rule.name if then is not None and then.rule is not None else None
+
+
+def _threshold(then: Assessment, step: Step) -> int:
+    return step.above.height(then.allowed or 0, step.do)
+
+
+def _counts(then: Assessment, entry: PlanEntry) -> bool:
+    """Whether a reading is above some threshold of the rule in force, or above this one if its own rule is."""
+    if then.rule is None or then.allowed is None:
+        return False
+    steps = (entry.definition,) if then.rule == entry.rule else then.rule.steps
+    return any(then.used_at_least > _threshold(then, step) for step in steps)
+
+
+def _tenants_moves() -> st.SearchStrategy[list[tuple[str, str]]]:
+    """Second by second the label and the annotation that a tenant writes."""
+    move = st.tuples(st.sampled_from("abcd"), st.sampled_from(["4Gi", "4294967297", "2Gi", "5Gi"]))
+    stays = st.tuples(move, st.integers(1, 15)).map(lambda pair: [pair[0]] * pair[1])
+    return st.lists(stays, min_size=30, max_size=60).map(lambda lists: [each for part in lists for each in part])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["pod", "container"]), st.integers(0, 20)), min_size=1, max_size=4), st.data()
+)
+def test_nothing_that_a_tenant_writes_puts_a_kill_off_beyond_a_bound(
+    kinds: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    """Laws 5 and 11: an offender is due once each rule that it can choose has been in force for its own time."""
+    rules = [
+        rule(step("100%", for_s, "kill"), name=tier, match=Match(labels={"tier": tier}), account=account)
+        for tier, (account, for_s) in zip("abcd", kinds, strict=False)
+    ]
+    under = policy(*rules, declarations=(replace(VERIFF, kind="annotation"),))
+    bound_s = sum(for_s + under.interval_s for _, for_s in kinds)
+    ledger, guilty_s = Ledger(), 0.0
+    for second, (tier, amount) in enumerate(data.draw(_tenants_moves())):
+        made = pod("a", container(), labels={"tier": tier}, annotations={MEMORY: amount})
+        plan = planned(snapshot([use(5, 6 * Gi)], second=second), [made], under, ledger)
+        ledger, guilty_s = plan.ledger, guilty_s + (tier in "abcd"[: len(kinds)])
+        if plan.actions:
+            return
+        assert guilty_s <= bound_s
 
 
 @given(nodes())
@@ -189,14 +271,18 @@ def test_recovery_resets_the_ladder(node: GeneratedNode, history: list[tuple[int
         ledger = plan_of(node.later(seed, second), ledger).ledger
     calm = replace(node.seen, uses=tuple(replace(each, used=0) for each in node.seen.uses), blind=False)
     gpus = tuple(replace(each, listed=True) for each in calm.gpus)
-    calm = replace(calm, at=at(second + 1), gpus=gpus, unseen=frozenset())
-    after = plan_of(replace(node, seen=calm), ledger).ledger
-    for state in after.accounts.values():
-        if state.below:
-            assert not state.timers
-            assert not state.warned_s
-            assert not state.observed
-            assert not state.reported
+    calm = replace(calm, at=at(second + 1), gpus=gpus, unseen=frozenset(), missing=frozenset())
+    recovered = replace(node, seen=calm)
+    after = plan_of(recovered, ledger).ledger
+    for each in assess_node(recovered):
+        state = after.accounts.get(each.account)
+        if state is not None and each.used is not None and each.verdict is not Verdict.UNKNOWN:
+            assert not state.stretches
+            assert each.allowed is None or (state.warned_s, state.observed, state.reported) == (
+                {},
+                frozenset(),
+                frozenset(),
+            )
 
 
 @given(nodes(), st.data())
@@ -208,7 +294,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
         return
     busy = data.draw(st.sampled_from(kills))
     under_way = UnderWay(step=busy.definition.signature, victim=busy.victim)
-    ledger = Ledger().note_under_way(busy.account, busy.rule.name, busy.assessment.declared, under_way)
+    ledger = Ledger().note_under_way(busy.account, under_way)
     plan = plan_of(node, ledger)
     others = {each.account for each in kills if each.account.uid != busy.account.uid}
     assert others <= {each.account for each in plan.actions}
@@ -251,7 +337,7 @@ def test_the_generated_nodes_reach_what_they_are_for() -> None:
     limited = 0
     for seed in range(150):
         node = build(random.Random(seed), 1 + seed % 8, seed % 41, seed)
-        found = assessed(node.seen, node.pods, node.under, node.node)
+        found = assess_node(node)
         verdicts.update(each.verdict.value for each in found)
         sources.update(key for each in found for key in (each.declared_by or "").split(", "))
         limited += sum(each.requested is not None for each in found)
@@ -264,5 +350,5 @@ def test_the_generated_nodes_reach_what_they_are_for() -> None:
     assert sources >= {"nvidia.com/gpu", "t/percent", "t/ratio", "t/share", "nvidia.com/mig-1g.10gb.me"}
     assert set(verdicts) == {"within", "over", "undeclared", "misdeclared", "unknown"}
     assert set(acted) == {"warn", "kill", "evict"}
-    assert set(withheld) >= {"None", "protected", "unknown_container", "pending"}
+    assert set(withheld) >= {"None", "protected", "unknown_container", "pending", "mps"}
     assert set(reasons) == {"host", "gone", "zombie", "unknown_pod", "spoofed", "mps_server"}

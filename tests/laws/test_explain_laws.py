@@ -34,7 +34,8 @@ def test_every_pod_can_be_explained(node: GeneratedNode, seed: int, stale: bool)
         assert " None" not in text
         for account in found.accounts:
             used, allowed = account["used_at_least"], account["allowed"]
-            assert (format_bytes(used) if used or account["used"] is None else "no GPU memory") in text
+            nothing = "How much GPU memory" if account["used"] is None else "no GPU memory"
+            assert (format_bytes(used) if used else nothing) in text
             assert allowed is None or (format_bytes(allowed) if allowed else "may use none") in text
         assert all(line.isprintable() for line in found.lines(80))
 

@@ -5,14 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.act.eviction_rig import World
 from tests.export.build import entry
 from tests.worlds import at, policy
+from watchdog.core.brakes import BrakeMemory
 from watchdog.core.findings import AccountKey
 from watchdog.core.model import ProcessKey
-from watchdog.core.policy import Policy, Safety
+from watchdog.core.policy import MpsControl, Policy, Pulse, Safety
 from watchdog.core.switches import Switches
 from watchdog.cycle.leftovers import Leftover, Leftovers
-from watchdog.loop.enforcement import REMEDIES, Footing, judge, remedies, stop_file
+from watchdog.loop.enforcement import (
+    POLICY_FILE,
+    REMEDIES,
+    Enforcement,
+    Footing,
+    judge,
+    remedies,
+    remedy_on,
+    stop_file,
+)
 from watchdog.loop.reporter import Reporter
 from watchdog.options import Options
 
@@ -27,6 +38,8 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
         (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
         (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
+        (policy(pulse=Pulse()), FIRM, (True, True), ("policy_section",)),
+        (policy(mps=MpsControl(), safety=ALLOWED), FIRM, (True, True), ("policy_section",)),
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
@@ -80,6 +93,23 @@ def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches,
     assert (observing.enforcing, observing.suspended) == (False, ())
 
 
+@pytest.mark.parametrize(
+    ("now", "suspended", "waits"),
+    [
+        (Enforcement(enforcing=True, suspended=()), (POLICY_FILE,), True),
+        (Enforcement(enforcing=False, suspended=("lock",)), ("lock", POLICY_FILE), False),
+        (Enforcement(enforcing=False, suspended=()), (), False),
+    ],
+    ids=["enforcing", "suspended besides", "observing"],
+)
+def test_only_who_would_enforce_waits_for_the_policy_file(
+    now: Enforcement, suspended: tuple[str, ...], *, waits: bool
+) -> None:
+    """Point 20: a file that has changed puts SIGKILL off only where nothing besides turns enforcement off."""
+    assert (now.held().enforcing, now.held().suspended, now.held().waits_for_policy) == (False, suspended, waits)
+    assert not now.waits_for_policy
+
+
 def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
     """A daemon whose lock file was taken away lets go of the journal, and reads it anew once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
@@ -89,7 +119,7 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
     assert second.tend(at(1)) is not None
     assert first.tend(at(2)) is None
     assert not first.has_journal
-    deed = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3))
+    deed = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
     second.stop((), at(4))
     inherited = first.tend(at(5))
     assert inherited is not None
@@ -128,6 +158,16 @@ def test_two_deeds_of_one_account_are_both_waited_for() -> None:
     assert not both.is_waiting(first.account)
 
 
+def test_an_account_with_two_deeds_of_an_earlier_life_is_not_free_after_the_first() -> None:
+    """Point 31: a second kill while the memory of an earlier one is waited for would be one too many."""
+    world = World()
+    listed = replace(_leftover(5), targets=(ProcessKey(pid=5, start_ticks=50),))
+    world.cycle.take_over((_leftover(7), listed), BrakeMemory())
+    for second, tries in ((0, 0), (29, 0), (31, 1)):
+        world.look(second)
+        assert len(world.tries) == tries
+
+
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """Whoever is to remove a file must know which, and ask first who put it there."""
     told = remedies(tmp_path / "journal.db", "gpu-7")
@@ -135,3 +175,6 @@ def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     assert told["stop_file"].startswith(stop)
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()
+    assert remedy_on("node_annotation", "gpu-7") == told["node_annotation"]
+    assert remedy_on("node_annotation", "") == REMEDIES["node_annotation"]
+    assert (remedy_on("lock", "gpu-7"), remedy_on("unheard_of", "gpu-7")) == (REMEDIES["lock"], None)

@@ -2,18 +2,23 @@
 
 import fcntl
 import os
+import sqlite3
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.export.build import entry
+from tests.export.journal_rig import KEYS, LIMITS
 from tests.worlds import at
-from watchdog.core.policy import JournalLimits
+from watchdog.core.plan import Result
+from watchdog.core.policy import Brakes, Window
+from watchdog.export.journal_read import history
 from watchdog.export.lock import lock_path
 from watchdog.loop.keeper import Ears, Keeper
-
-LIMITS = JournalLimits()
 
 
 @pytest.fixture
@@ -28,8 +33,7 @@ def keeper(tmp_path: Path, said: list[str]) -> Iterator[Keeper]:
     made = Keeper(tmp_path / "journal.db", "n1", LIMITS, {}, Ears(loud=said.append, recall=lambda *_: None))
     yield made
     made.lock.release()
-    if made.record.journal is not None:
-        made.record.journal.close()
+    assert made.record.close(5.0)
 
 
 @contextmanager
@@ -57,12 +61,33 @@ def test_each_damaged_journal_is_said(keeper: Keeper, said: list[str], tmp_path:
             assert keeper.tend(at(10 * number + 2)) is None
 
 
+def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
+    keeper: Keeper, said: list[str], tmp_path: Path
+) -> None:
+    """Point 31: where an earlier daemon held the lock its journal is missing; where there was none the node is new."""
+    found = keeper.tend(at(1))
+    assert found is not None
+    assert found.brakes.lost_s is None
+    assert keeper.record.close(10.0)
+    keeper.lock.release()
+    (tmp_path / "journal.db").unlink()
+    other = Keeper(tmp_path / "journal.db", "n1", LIMITS, {}, Ears(loud=said.append, recall=lambda *_: None))
+    other.brakes = Brakes(node=Window(count=1, per_s=60.0))
+    found = other.tend(at(9))
+    assert found is not None
+    assert found.brakes.lost_s == at(9).boottime_s
+    (told,) = said
+    assert "node until" in told
+    assert other.record.close(10.0)
+    other.lock.release()
+
+
 def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: Keeper, said: list[str], tmp_path: Path) -> None:
     """A single refusal is told to nobody, and without the lock there is no journal and so no deed; then it is had."""
     with looked_at(tmp_path / "journal.db"):
         assert keeper.tend(at(1)) is None
         assert not keeper.lock.held
-        assert keeper.record.journal is None
+        assert not keeper.record.is_open
         assert "holds the lock" in keeper.problem
     assert keeper.tend(at(2)) is not None
     assert (keeper.problem, said) == ("", [])
@@ -81,3 +106,57 @@ def test_who_keeps_the_lock_is_named_once(keeper: Keeper, said: list[str], tmp_p
         keeper.tend(at(1000))
     assert keeper.tend(at(1001)) is not None
     assert said == [told]
+
+
+def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(keeper: Keeper, tmp_path: Path) -> None:
+    """Points 22 and 31: the brakes count no withdrawn action, and none is waited for whose memory is free."""
+    keeper.tend(at(1))
+    withdrawn, killed = (keeper.record.intend(entry(), KEYS, at(2)).result(5.0) for _ in range(2))
+    keeper.record.signalled(killed, at(2), "SIGTERM", KEYS)
+    lock_path(tmp_path / "journal.db").unlink()
+    slow = threading.Event()
+    keeper.record.submit(lambda: slow.wait(10.0))
+    assert keeper.tend(at(3)) is None
+    keeper.record.withdraw(withdrawn, "its use fell", at(3))
+    keeper.record.signalled(killed, at(3), "SIGKILL", KEYS)
+    keeper.record.end(killed, Result.DONE, "", at(3))
+    keeper.record.released(killed, at(4), 1.0, "")
+    slow.set()
+    keeper.record.submit(lambda: None).result(5.0)
+    found = keeper.tend(at(5))
+    assert found is not None
+    assert ([len(each) for each in found.brakes.begun.values()], found.unfinished) == ([1, 1, 1], ())
+    assert keeper.record.close(5.0)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
+        assert file.execute("SELECT deed FROM begun").fetchall() == [(killed,)]
+        rows = file.execute("SELECT id, result, released_s IS NULL FROM deed").fetchall()
+    assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
+    told = [(row.event, row.pod) for row in history(tmp_path / "journal.db", None, 0) if row.deed == killed]
+    assert told == [(event, "trainer") for event in ("intended", "signalled", "signalled", "kill_ended", "released")]
+
+
+def test_a_journal_that_cannot_be_opened_holds_up_the_loop_once(
+    keeper: Keeper, said: list[str], tmp_path: Path
+) -> None:
+    """Law 10: whoever has the file locked for as long as he likes costs one wait, and is told of all the time."""
+    keeper.tend(at(1))
+    assert keeper.record.close(5.0)
+    with closing(sqlite3.connect(tmp_path / "journal.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        keeper.tend(at(2))
+        while "locked" not in keeper.problem:
+            time.sleep(0.05)
+            keeper.tend(at(3))
+        began, problems = time.monotonic(), set()
+        waited_s = 0.0
+        while time.monotonic() - began < 2.5:
+            before = time.monotonic()
+            assert keeper.tend(at(4)) is None
+            waited_s += time.monotonic() - before
+            problems.add(keeper.problem)
+            time.sleep(0.05)
+    assert (waited_s < 0.4, len(problems)) == (True, 1)
+    while keeper.tend(at(5)) is None:
+        time.sleep(0.05)
+    assert (keeper.problem, len(said)) == ("", 2)

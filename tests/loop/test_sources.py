@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds import NODE, Gi, container, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import NODE, Gi, at, container, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.clock import now
 from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
-from watchdog.loop.sources import missing_sources, namespace_source, node_source, uses_api, with_rule_gaps
+from watchdog.core.protect import protection
+from watchdog.export.phrases import rfc3339
+from watchdog.loop.sources import missing_sources, namespace_source, node_source, uses_api, with_gaps
+from watchdog.loop.surroundings import Surroundings
 from watchdog.options import Options
 
 FILE = Path("/nowhere/objects.json")
@@ -72,6 +75,24 @@ def test_evictions_without_an_api_are_warned_of() -> None:
     assert missing_sources(Options(node="n1", kubeconfig=FILE), evicts) == ()
 
 
+def test_a_deletion_with_a_grace_period_of_a_year_shields_for_ten_minutes(tmp_path: Path) -> None:
+    """Point 28: by the list that a daemon reads, the pod is left alone for ten minutes after it was first seen so."""
+    labels = {"edited": ""}
+    metadata = {"name": "a", "namespace": "ns", "uid": "a", "deletionGracePeriodSeconds": 31_536_000}
+    metadata |= {"deletionTimestamp": rfc3339(at(31_536_000).wall_s), "labels": labels}
+    item = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
+    path, under = tmp_path / "pods.json", policy(rule(step()))
+    surroundings = Surroundings(Options(node="n1", pods=path), None)
+
+    def spared(second: float) -> bool:
+        labels["edited"] = str(second)
+        path.write_text(json.dumps(item))
+        (found,) = surroundings.view(under, at(second)).pods.pods
+        return protection(found, under.protect, None, at(second)) is not None
+
+    assert [spared(second) for second in (0, 300, 600, 601, 9000)] == [True, True, True, False, False]
+
+
 def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     """Two pods of one namespace whose labels are not known make one gap, after those that were there already."""
     tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
@@ -80,13 +101,13 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     earlier = Gap(reason=GapReason.PODS, what="x", why="y")
     listed = PodList(pods=tuple(tenants), gaps=(earlier,))
     doubtful = assess(attribute(seen, tenants), seen, tenants, Setting(policy=under, node=NODE))
-    found = with_rule_gaps(listed, doubtful).gaps
+    found = with_gaps(listed, doubtful).gaps
     assert [(gap.reason, gap.what) for gap in found] == [
         (GapReason.PODS, "x"),
         (GapReason.NAMESPACES, "labels of namespace ns"),
     ]
     known = Setting(policy=under, node=NODE, namespaces={"ns": {}})
-    assert with_rule_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
+    assert with_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
     assert not planned(seen, tenants, under).entries
 
 

@@ -21,8 +21,10 @@ from tests.monitoring.prometheus import Config, Prometheus
 from tests.monitoring.scraping import JOB, plain_job, without_api
 from tests.monitoring.shared_node import SharedNode, shared_node
 from tests.node.support import ENDS_WITH_US, REPOSITORY, wait_until
+from tests.ports import free_port
 from tests.rig import Daemon, Node, node
-from tests.rig.command import COMMAND, daemon, free_port
+from tests.rig.command import COMMAND, daemon
+from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubProcess, StubReturn, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
 
@@ -71,7 +73,9 @@ def _scrape_too(prometheus: Prometheus, others: list[tuple[str, str]], kube_stat
     config: Config = yaml.safe_load(prometheus.file.read_text(encoding="utf-8"))
     job = without_api(plain_job(), *others)
     named = {"target_label": "job", "replacement": JOB}  # a configuration has each name of a job once
-    state = {"job_name": "kube-state-metrics", "honor_labels": True}
+    # A scrape that takes longer than its timeout makes the series stale. What never changes needs no short one.
+    slowly = {"scrape_interval": "10s", "scrape_timeout": "10s"}
+    state = {"job_name": "kube-state-metrics", "honor_labels": True, **slowly}
     config["scrape_configs"] += [
         {**job, "job_name": "others", "relabel_configs": [*job["relabel_configs"], named]},
         {**state, "static_configs": [{"targets": [f"127.0.0.1:{kube_state_metrics}"]}]},
@@ -101,7 +105,7 @@ def _troubled(root: Path) -> Iterator[Daemon]:
 def _spoil(world: Node, running: Daemon, policy: Path) -> None:
     world.pods_file.unlink()
     (world.journal.parent / "stop").touch()
-    policy.write_text("nonsense", encoding="utf-8")
+    mount(policy, "nonsense")
     lost = StubReturn(call="*", code=pynvml.NVML_ERROR_GPU_IS_LOST, gpu=world.stub.gpus[0].uuid)
     world.stub = replace(world.stub, returns=(lost,))
     world.write(pods=False)
@@ -118,22 +122,22 @@ def _hung(root: Path) -> Iterator[int]:
     )
     pods = root / "pods.json"
     pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
-    policy, port = write_policy(root, KILL_AT_ONCE), free_port()
+    policy = write_policy(root, KILL_AT_ONCE)
     options: dict[str, Any] = {"--policy": policy, "--pods": pods, "--journal": root / "journal.db", "--node": "n4"}
     command = [
         *ENDS_WITH_US,
         COMMAND,
         "run",
         "--listen",
-        f"127.0.0.1:{port}",
+        "127.0.0.1:0",
         *(each for pair in options.items() for each in pair),
     ]
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(stub), stdout=log, stderr=log, cwd=root)
     try:
-        running = Daemon(process, root / "log", port)
+        running = Daemon(process, root / "log")
         wait_until(lambda: _answers(running))
-        yield port
+        yield running.port
     finally:
         process.kill()
         process.wait()

@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import yaml
 
-from tests.cluster.network import free_port
 from tests.cluster.processes import Server
 from tests.monitoring.asking import ask, is_ready
 from tests.monitoring.programs import find
+from tests.ports import free_port
 
 Config = dict[str, Any]
 

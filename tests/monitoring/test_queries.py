@@ -58,6 +58,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     with trouble_everywhere(tmp_path_factory.mktemp("questions")) as (shared, _):
         running = shared.prometheus
         running.wait_for('up{node="n5"} == 0')
+        running.wait_for("kube_node_status_allocatable")
         running.wait_for('increase(gpu_watchdog_scan_gaps_total{reason="process_memory", node="n3"}[5m]) > 0')
         # The steps of `[1d:1m]` are whole minutes: until one has passed, there is nothing in it.
         running.wait_for(next(each.query for each in questions() if "[1d:1m]" in each.query), 90)

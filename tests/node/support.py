@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,18 @@ def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"
         time.sleep(0.005)
+
+
+def mounts(ours: Path) -> list[str]:
+    """The mounts of this machine, without those that other tests have meanwhile in temporary folders of their own."""
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    points = [Path(line.split()[1]) for line in lines]
+    theirs = Path(tempfile.gettempdir())
+    return [
+        line
+        for line, point in zip(lines, points, strict=True)
+        if point.is_relative_to(ours) or not point.is_relative_to(theirs)
+    ]
 
 
 @contextlib.contextmanager

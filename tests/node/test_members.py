@@ -80,8 +80,9 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
 
 
 @ways
-def test_never_the_protected(tmp_path: Path, *, pidfds: bool) -> None:
-    """Law 4: "never PID 1 or 0, oneself", nor the MPS server, although the cgroup is the container's."""
+@pytest.mark.parametrize("spare_servers", [True, False])
+def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: bool) -> None:
+    """Law 4: "never PID 1 or 0, oneself", nor an MPS server where those of others run, although it is in the cgroup."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
         fake.add(
@@ -94,8 +95,9 @@ def test_never_the_protected(tmp_path: Path, *, pidfds: bool) -> None:
         fake.add(1, POD, real_stat(1))
         fake.add(os.getpid(), POD, real_stat(os.getpid()))
         fake.add(process.pid, POD, real_stat(process.pid))
-        handles, _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
-        assert [handle.key.pid for handle in handles] == [process.pid]
+        handles, _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds, spare_servers=spare_servers)
+        found = {process.pid} if spare_servers else {server.pid, process.pid}
+        assert {handle.key.pid for handle in handles} == found
         for handle in handles:
             handle.close()
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from watchdog import clock
 from watchdog.core.model import GapReason
+from watchdog.node.driver import DriverReading
 
 COMPUTE, GRAPHICS, MPS = LISTS
 
@@ -60,6 +61,36 @@ def test_several_lists_are_united_by_their_maximum(world: NvmlWorld) -> None:
     )
     expected = {1: 3 * GIB, 2: 4 * GIB, 3: 2 * GIB, 4: 5 * GIB, 5: 6 * GIB, 6: None, 7: 0}
     assert uses(world.driver().read(), "GPU-a") == expected
+
+
+def test_who_is_an_mps_client(world: NvmlWorld) -> None:
+    """Point 36: the driver's list of MPS clients is kept, of the last good listing where there is none now."""
+    node = (
+        card("a", ghost(1), ghost(2, lists=("compute", "mps")), ghost(3, lists=("mps",))),
+        mig_card("m", ghost(4, gi=1, ci=0), ghost(4, gi=2, ci=0, lists=("mps",))),
+    )
+    world.show(*node)
+    driver = world.driver(layout_every_s=3600.0)
+    assert clients(driver.read()) == {
+        ("GPU-a", 1): False,
+        ("GPU-a", 2): True,
+        ("GPU-a", 3): True,
+        ("MIG-m1", 4): False,
+        ("MIG-m2", 4): True,
+    }
+    world.show(*node, returns=(StubReturn(call=MPS, code=pynvml.NVML_ERROR_UNKNOWN, gpu="GPU-a"),))
+    assert {at: mps for at, mps in clients(driver.read()).items() if at[0] == "GPU-a"} == {
+        ("GPU-a", 1): None,
+        ("GPU-a", 2): True,
+        ("GPU-a", 3): True,
+    }
+    world.show(card("a", ghost(1)), returns=(StubReturn(call=MPS, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
+    assert clients(world.driver().read()) == {("GPU-a", 1): None}
+
+
+def clients(reading: DriverReading) -> dict[tuple[str, int], bool | None]:
+    """Of each process on each GPU, by its number, whether it is an MPS client."""
+    return {(use.gpu, use.pid - PID): use.mps for use in reading.uses}
 
 
 def test_an_amount_that_is_not_available_is_unknown(world: NvmlWorld) -> None:

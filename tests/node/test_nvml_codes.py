@@ -1,6 +1,7 @@
 """Each return code of NVML, from each call in use: no exception, a gap that names it, the other GPUs go on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -75,7 +76,8 @@ def check(world: NvmlWorld, call: str, code: int, broken: tuple[str, ...], *, fr
     assert {gpu.uuid for gpu in reading.gpus} >= {gpu.uuid for gpu in healthy.gpus} - set(broken), about
     listed = {gpu.uuid for gpu in reading.gpus if gpu.listed}
     for use in reading.uses:
-        assert use.used is None or (use in healthy.uses and use.gpu in listed), about
+        is_same = use in healthy.uses or (call == MPS and replace(use, mps=False) in healthy.uses)
+        assert use.used is None or (is_same and use.gpu in listed), about
     if code not in ANSWERS.get(call, set()) and world.calls(call):  # a name, once known, is not asked for again
         names = (*broken, "GPU at index 0")
         assert any(call.removesuffix("_v2") in gap.why and gap.what.startswith(names) for gap in reading.gaps), about
@@ -113,7 +115,7 @@ def test_each_code_of_a_new_handle(world: NvmlWorld, code: int) -> None:
         assert not reading.blind
         assert untouched(reading, "GPU-a") == untouched(healthy, "GPU-a")
         assert {use for use in reading.uses if use.gpu == "GPU-a"} == {
-            Use(gpu="GPU-a", pid=PID + number, used=None) for number in (1, 2)
+            Use(gpu="GPU-a", pid=PID + number, used=None, mps=None) for number in (1, 2)
         }
         assert [gpu.up for gpu in reading.gpus if gpu.uuid == "GPU-a"] == [False]
         assert any(gap.gpu == "GPU-a" for gap in reading.gaps)

@@ -160,12 +160,23 @@ def test_a_vanished_card_stays_as_one_that_is_down(world: NvmlWorld) -> None:
     assert (row(reading, "GPU-a").up, uses(reading, "GPU-a"), reading.gaps) == (True, {1: 2 * GIB}, ())
 
 
-def test_two_cards_with_one_uuid_are_not_counted_twice(world: NvmlWorld) -> None:
-    """A doubled row would double every byte of its processes."""
-    world.show(card("a", ghost(1)), card("a", ghost(1)))
-    reading = world.driver().read()
-    assert (len(reading.gpus), len(reading.uses)) == (1, 1)
-    assert [gap.reason for gap in reading.gaps] == [GapReason.CONTRADICTION]
+def test_what_is_used_on_two_cards_with_one_uuid_is_unknown(world: NvmlWorld) -> None:
+    """Neither is read as the other, nor left out: who was known stays with an unknown amount, others may be there."""
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    driver = world.driver()
+    driver.read()
+    world.show(card("a", ghost(1)), card("b", ghost(2)), *(card(each, ghost(3), says="GPU-a") for each in "cd"))
+    for _ in range(2):
+        reading = driver.read()
+        assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a", "GPU-b"]
+        assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: None}, {2: GIB})
+        assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.CONTRADICTION, "GPU-a")]
+        assert (sorted(reading.unseen), row(reading, "GPU-a").listed) == (["GPU-a"], False)
+    second = driver.read(frozenset({"GPU-a"}))
+    assert (uses(second, "GPU-a"), sorted(second.unseen)) == ({1: None}, ["GPU-a"])
+    world.show(card("a", ghost(1)), card("b", ghost(2)))
+    reading = driver.read()
+    assert (uses(reading, "GPU-a"), reading.gaps, reading.unseen) == ({1: GIB}, (), frozenset())
 
 
 def test_text_that_is_not_utf8_ends_nothing(world: NvmlWorld) -> None:
@@ -200,3 +211,19 @@ def test_a_card_that_is_put_into_mig_mode_becomes_a_parent(world: NvmlWorld) -> 
     assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
     assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
     assert uses(reading, "MIG-a1") == {2: GIB}
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_card_that_is_lost_before_the_start_is_counted_as_missing(world: NvmlWorld, code: int) -> None:
+    """Point 6: the driver counts it, so what the others have together is not all; one lost later keeps its size."""
+    two = (card("a"), card("b"))
+    gone = (StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=code, gpu="GPU-b"),)
+    world.show(*two, returns=gone)
+    reading = world.driver().read()
+    assert ([gpu.uuid for gpu in reading.gpus], reading.missing) == (["GPU-a"], frozenset({"GPU at index 1"}))
+    world.show(*two)
+    driver = world.driver()
+    assert driver.read().missing == frozenset()
+    world.show(*two, returns=gone)
+    later = driver.read()
+    assert ([gpu.uuid for gpu in later.gpus], later.missing) == (["GPU-a", "GPU-b"], frozenset())

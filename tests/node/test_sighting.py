@@ -53,6 +53,25 @@ def test_places(tmp_path: Path, cgroup: str, leader: bytes, threads: list[tuple[
     assert process.key == ProcessKey(pid=5, start_ticks=1000)
 
 
+@pytest.mark.parametrize(("cgroup", "meanwhile"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
+def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile: Place) -> None:
+    """However many traced threads have ended, each look goes on where the last one ended; then the living one is kept.
+
+    Where none lives the process is a zombie in the end, and stays one.
+    """
+    fake = FakeProc(tmp_path)
+    fake.add(5, cgroup, line("Z"))
+    for tid in range(5, 4200):
+        fake.add(5, cgroup, line("Z"), task=tid)
+    procfs = Procfs(tmp_path)
+    fake.add(5, POD, line("S"), task=4150)
+    places = [sight(procfs, 5)[0].place for _ in range(4)]
+    assert places == [meanwhile, meanwhile, PLACE, PLACE]
+    fake.add(5, cgroup, line("Z"), task=4150)
+    places = [sight(procfs, 5)[0].place for _ in range(6)]
+    assert places == [meanwhile, meanwhile, ZOMBIE, ZOMBIE, ZOMBIE, ZOMBIE]
+
+
 def test_cgroup_that_cannot_be_read(tmp_path: Path) -> None:
     """A process whose cgroup can't be read keeps its identity and is unreadable, not of the host."""
     fake = FakeProc(tmp_path)
@@ -106,14 +125,37 @@ def test_gone(tmp_path: Path) -> None:
     ],
 )
 def test_mps_server(tmp_path: Path, comm: bytes, cmdline: bytes, *, server: bool) -> None:
-    """Point 35: the MPS server is known by its name and first argument; its control daemon is another."""
+    """Point 35: an MPS server has this name and first argument; its control daemon has others."""
     FakeProc(tmp_path).add(5, stat=stat_line(5, comm), cmdline=cmdline)
     process, _ = sight(Procfs(tmp_path), 5)
     assert process.mps_server is server
 
 
+@pytest.mark.parametrize(
+    ("bounding", "users", "privileged"),
+    [
+        ("000001ffffffffff", "0 0 4294967295", True),
+        ("00000000a80425fb", "0 0 4294967295", False),  # an ordinary container's, whoever the user is
+        ("000001ffffffffff", "0 65536 65536", False),  # a user namespace gives all rights, in itself
+        ("000001ffffffffff", "", False),
+        ("zz", "0 0 4294967295", False),
+        (None, "0 0 4294967295", False),
+    ],
+)
+def test_where_an_mps_server_runs(tmp_path: Path, bounding: str | None, users: str, *, privileged: bool) -> None:
+    """Point 35: only a process that a privileged container started has its rights; a tenant can't give itself those."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"), cmdline=b"nvidia-cuda-mps-server\0")
+    (tmp_path / "5/uid_map").write_text(f"         {users}\n", encoding="ascii")
+    status = tmp_path / "5/status"
+    status.write_text(f"Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t{bounding}\n", encoding="ascii")
+    if bounding is None:
+        status.unlink()
+    process, _ = sight(Procfs(tmp_path), 5)
+    assert (process.mps_server, process.privileged) == (True, privileged)
+
+
 def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
-    """Point 35: what may be the MPS server is taken for it."""
+    """Point 35: what may be an MPS server is taken for one."""
     FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"))
     (tmp_path / "5/cmdline").unlink()
     (tmp_path / "5/cmdline").symlink_to("cmdline")

@@ -120,7 +120,7 @@ def test_the_time_that_nobody_saw_does_not_count(path: Path) -> None:
         (tenant(declared="16Gi"), 2.0, Stand.TOO_MUCH, ("veriff.com/gpu-memory", "2304Mi")),
         (tenant(declared="4Gi"), 79.5, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "80Gi")),
         (tenant(declared=None), 3.0, Stand.NOTHING, ("veriff.com/gpu-memory", "3584Mi")),
-        (tenant(declared="900Gi"), 3.0, Stand.MISDECLARED, ("veriff.com/gpu-memory", "3584Mi")),
+        (tenant(declared="-1"), 3.0, Stand.MISDECLARED, ("veriff.com/gpu-memory", "3584Mi")),
         (pod("a", container(of="a", resources={"nvidia.com/gpumem": "1000"})), 1.5, Stand.TOO_LITTLE,
          ("nvidia.com/gpumem", "1792")),
         (pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "10"})), 12.0, Stand.TOO_LITTLE,

@@ -1,13 +1,17 @@
 """Cgroups of a test, in every hierarchy of one version that this machine has mounted."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from tests.leftovers import note_cgroup
 
 Version = Literal["cgroup", "cgroup2"]
+# Set on what tests have made. Tests that run at the same time share a parent such as `kubepods`; the last one removes
+# it. One that the machine had before has no such mark, and stays.
+_OURS: Final = "trusted.gpu-watchdog-tests"
 
 
 def mounts(version: Version) -> list[Path]:
@@ -50,25 +54,34 @@ class Cgroups:
         return (self._mounts[0] / path / "cgroup.procs").read_text(encoding="ascii")
 
     def remove(self) -> None:
-        """Remove what was made, the innermost first; what somebody else uses by now stays."""
+        """Remove what was made, the innermost first, and parents that no test uses any more."""
         for folder in reversed(self._made):
-            deadline = time.monotonic() + 5
-            while folder.exists() and time.monotonic() < deadline:
-                # A cgroup is busy until its last process has been reaped.
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-                    break
-                if any(child.is_dir() for child in folder.iterdir()):
-                    break
-                time.sleep(0.01)
+            _remove(folder)
+            for parent in folder.parents:
+                with contextlib.suppress(OSError):  # in use, or not of the tests
+                    os.getxattr(parent, _OURS)
+                    parent.rmdir()
         self._made.clear()
 
     def _make(self, folder: Path) -> None:
-        missing = []
         while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
-        for each in reversed(missing):
-            each.mkdir()
-            note_cgroup(each)
-            self._made.append(each)
+            self._make(folder.parent)
+            # Another test may make it at the same moment, or remove its parent.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                folder.mkdir()
+                os.setxattr(folder, _OURS, b"")
+                note_cgroup(folder)
+                self._made.append(folder)
+
+
+def _remove(folder: Path) -> None:
+    deadline = time.monotonic() + 5
+    while folder.exists() and time.monotonic() < deadline:
+        # A cgroup is busy until its last process has been reaped.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            break
+        with contextlib.suppress(FileNotFoundError):
+            if any(child.is_dir() for child in folder.iterdir()):
+                break
+        time.sleep(0.01)

@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.support import ENDS_WITH_US
+from tests.rig.volume import mounted
 from tests.stub import Variant, environment
 
 COMMAND = Path(sys.executable).with_name("gpu-watchdog")
@@ -65,15 +66,25 @@ class Endpoints(abc.ABC):
 class Daemon(Endpoints):
     """A running `gpu-watchdog run`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, *, log_from: int = 0) -> None:
+        """`log_from`: what the log holds before that byte is of an earlier daemon."""
         self.process = process
-        self.port = port
         self._log = log
+        self._log_from = log_from
 
     @property
     def pid(self) -> int:
         """Its PID."""
         return self.process.pid
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, by its own log: nobody else can be taken for it. Raises ConnectionError."""
+        lines = self._log.read_bytes()[self._log_from :].split(b"\n")[:-1]
+        begun = next((line for line in reversed(lines) if b'"event": "started"' in line), None)
+        if begun is None:
+            raise ConnectionError("it does not listen yet")
+        return int(json.loads(begun)["listen"].rpartition(":")[2])
 
     def log(self) -> list[dict[str, Any]]:
         """What it has logged so far."""
@@ -100,6 +111,12 @@ class Daemon(Endpoints):
             assert time.monotonic() < deadline, self._log.read_text(encoding="utf-8")
             time.sleep(0.01)
 
+    def has_begun(self) -> bool:
+        """Whether it listens; its first cycle may still be to come."""
+        with contextlib.suppress(ConnectionError):
+            return self.port > 0
+        return False
+
     def is_up(self) -> bool:
         """Whether a pass has finished."""
         with contextlib.suppress(OSError):
@@ -121,11 +138,21 @@ class Daemon(Endpoints):
 
 @contextlib.contextmanager
 def daemon(
-    root: Path, stub: Path, *arguments: str | Path, prefix: tuple[str, ...] = (), port: int | None = None
+    root: Path,
+    stub: Path,
+    *arguments: str | Path,
+    prefix: tuple[str, ...] = (),
+    port: int = 0,
+    settled: bool = True,
 ) -> Iterator[Daemon]:
-    """Run the daemon on a port of loopback, a free one where none is given; it is ended at the end."""
+    """Run the daemon on a port of loopback, by default one that the kernel gives it; it is ended at the end.
+
+    The policies of this folder are mounted as from a ConfigMap, unless they are not to be `settled`.
+    """
+    for each in arguments if settled else ():
+        if isinstance(each, Path) and each.suffix == ".toml" and each.parent == root:
+            mounted(each)
     log = root / f"log-{time.monotonic_ns()}.jsonl"
-    port = port or free_port()
     command = [
         *ENDS_WITH_US,
         *prefix,
@@ -140,7 +167,7 @@ def daemon(
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment(stub), stdout=out, stderr=out, cwd=root)
     try:
-        running = Daemon(process, log, port)
+        running = Daemon(process, log)
         running.wait(Daemon.is_up)
         yield running
     finally:
@@ -149,14 +176,4 @@ def daemon(
         process.wait()
 
 
-def free_port() -> int:
-    """A port of loopback that nobody uses at the moment."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-__all__ = ["COMMAND", "Daemon", "Samples", "daemon", "free_port", "gpu_watchdog"]
+__all__ = ["COMMAND", "Daemon", "Samples", "daemon", "gpu_watchdog"]

@@ -9,16 +9,17 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.node.support import ENDS_WITH_US, cannot_run, need_root
 from tests.rig.cgroups import Cgroups, Version
-from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
+from tests.stub import GIB, MIB, ListName, Stub, StubGpu, StubProcess
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
 
 # What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
-# either, `breeder` forks a child every few milliseconds for as long as it lives. Each notes when SIGTERM came.
+# either, `breeder` forks a child every few milliseconds for as long as it lives, `saver` leaves the saving of its work
+# to a child on SIGTERM, which takes a second and a half and no notice of signals. Each notes when SIGTERM came.
 # A shell is light enough to be had by the dozen, and notes nothing: `plain` ends at SIGTERM, `deaf` does not.
 _PREAMBLE = """
 import os, signal, sys, time
@@ -50,6 +51,19 @@ while time.monotonic() < deadline - 280:
     time.sleep(0.005)
 """,
 }
+_BEHAVIOURS["saver"] = """
+def save(number, frame):
+    note(number, frame)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # Python forgets those that come right after a fork
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, note)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    time.sleep(1.5)
+    open(sys.argv[1] + "-saved", "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+"""
 _SHELLS = {"plain": "", "deaf": "trap '' TERM; "}
 _REST = """
 while time.monotonic() < deadline:
@@ -64,6 +78,7 @@ class Tenant:
     process: subprocess.Popen[bytes]
     used: int
     notes: Path
+    lists: tuple[ListName, ...] = ("compute",)
 
     @property
     def pid(self) -> int:
@@ -81,6 +96,11 @@ class Tenant:
         return [float(line) for line in self.notes.read_text(encoding="ascii").split()] if self.notes.exists() else []
 
     @property
+    def has_saved(self) -> bool:
+        """Whether what it started on SIGTERM has saved its work."""
+        return self.notes.with_name(f"{self.notes.name}-saved").exists()
+
+    @property
     def ended_by(self) -> int | None:
         """The signal that ended it; None while it runs or where it ended by itself."""
         code = self.process.poll()
@@ -89,19 +109,28 @@ class Tenant:
 
 @dataclass
 class Container:
-    """A container of a pod and its processes."""
+    """A container of a pod and its processes.
+
+    `resources` are what it asks for besides. One that `is_new` runs under an ID that its status does not have yet.
+    `init` is "plain", or "sidecar" for one that runs on beside the others.
+    """
 
     name: str
     id: str
     declared: str | None = None
     tenants: list[Tenant] = field(default_factory=list)
+    resources: Mapping[str, str] = field(default_factory=dict)
+    is_new: bool = False
+    init: Literal["", "plain", "sidecar"] = ""
 
     def to_json(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Its spec and its status, as the API server has them."""
         amount = {} if self.declared is None else {"veriff.com/gpu-memory": self.declared}
+        amount |= self.resources
         spec = {"name": self.name, "image": "i", "resources": {"limits": amount, "requests": amount}}
-        status = {"name": self.name, "containerID": f"containerd://{self.id}", "state": {"running": {}}}
-        return spec, status
+        spec |= {"restartPolicy": "Always"} if self.init == "sidecar" else {}
+        seen = {"containerID": f"containerd://{self.id}", "state": {"running": {}}}
+        return spec, {"name": self.name, **({"state": {"waiting": {}}} if self.is_new else seen)}
 
 
 @dataclass
@@ -121,11 +150,15 @@ class Pod:
 
     def to_json(self) -> dict[str, Any]:
         """The pod as `kubectl get pods -o json` prints it."""
-        pairs = [container.to_json() for container in self.containers]
+        pairs = [container.to_json() for container in self.containers if not container.init]
+        first = [container.to_json() for container in self.containers if container.init]
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, **self.metadata}
         priority = {} if self.priority is None else {"priority": self.priority}
         spec = {"nodeName": "n1", "containers": [spec for spec, _ in pairs], **priority}
         status = {"phase": "Running", "containerStatuses": [status for _, status in pairs]}
+        if first:
+            spec["initContainers"] = [spec for spec, _ in first]
+            status["initContainerStatuses"] = [status for _, status in first]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
@@ -157,11 +190,18 @@ class Node:
         """The node's own object."""
         return self.root / "node.json"
 
-    def mark(self, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> None:
-        """Let the node's own object have these labels and annotations from now on, and no others."""
+    def mark(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        capacity: Mapping[str, str] | None = None,
+    ) -> None:
+        """Let the node's own object have these labels and annotations and this capacity from now on, and no others."""
         metadata = {"name": "n1", "labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"capacity": dict(capacity or {})}}
         scratch = self.root / ".node.json"
-        scratch.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": metadata}), encoding="utf-8")
+        scratch.write_text(json.dumps(made), encoding="utf-8")
         scratch.replace(self.node_file)
 
     @property
@@ -184,17 +224,21 @@ class Node:
         used: int = 0,
         behaviour: str = "polite",
         user: int | None = None,
+        lists: tuple[ListName, ...] = ("compute",),
     ) -> Tenant:
-        """Start a process in a container, or on the host (None), that uses so much of the card."""
+        """Start a process in a container, or on the host (None), that uses so much of the card.
+
+        An MPS client stands in the driver's list `mps` too; the behaviour `server` has the name of an MPS server.
+        """
         notes = self.root / f"terms-{len(self._tenants)}"
         process = subprocess.Popen(
-            [*ENDS_WITH_US, *_command(behaviour, notes, user)],
+            [*ENDS_WITH_US, *(_command(behaviour, notes, user) if behaviour != "server" else self._server())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             user=user,
         )
-        tenant = Tenant(process=process, used=used, notes=notes)
+        tenant = Tenant(process=process, used=used, notes=notes, lists=lists)
         self._tenants.append(tenant)
         if pod is not None:
             path = pod.cgroup(pod.containers[container])
@@ -206,6 +250,19 @@ class Node:
         process.stdin.flush()
         assert process.stdout.readline() == b"ready\n"
         return tenant
+
+    def inside(self, pod: Pod, container: int = 0) -> tuple[str, ...]:
+        """The words before a command that is to run in a container, in a cgroup namespace of its own."""
+        folders = self._cgroups.make(pod.cgroup(pod.containers[container]))
+        enter = "; ".join(f"echo $$ > {folder}/cgroup.procs" for folder in folders)
+        return ("sh", "-c", f'{enter}; exec unshare --cgroup "$@"', "sh")
+
+    def _server(self) -> list[str | Path]:
+        """A shell that goes by another name: the kernel takes it from the file that is started."""
+        path = self.root / f"{len(self._tenants)}" / "nvidia-cuda-mps-server"
+        path.parent.mkdir()
+        path.symlink_to("/bin/sh")
+        return [path, "-c", "read line; echo ready; read line"]
 
     def enter(self, path: str, pid: int) -> None:
         """Put a process into a cgroup of any path."""
@@ -219,7 +276,9 @@ class Node:
     def write(self, *, pods: bool = True) -> None:
         """Let the driver and the pod list show what is there now."""
         first, *others = self.stub.gpus
-        listed = tuple(StubProcess(pid=each.pid, used=each.used) for each in self._tenants if each.used)
+        listed = tuple(
+            StubProcess(pid=each.pid, used=each.used, lists=each.lists) for each in self._tenants if each.used
+        )
         kept = tuple(each for each in first.processes if each.pid not in {tenant.pid for tenant in self._tenants})
         gpu = replace(first, processes=(*kept, *listed))
         replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)

@@ -1,11 +1,12 @@
 """What the daemon lives in, and what outlives it."""
 
+import random
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from tests.soak.book import Book
 from tests.soak.clock import Clock
@@ -14,6 +15,7 @@ from tests.soak.driver import SimulatedDriver
 from tests.soak.kernel import Kernel
 from tests.soak.policies import PolicyPlan
 
+BOTH: Final = "lock and journal"  # a loss that leaves a new node
 _NO_LIMIT: Final = resource.getrlimit(resource.RLIMIT_FSIZE)
 
 
@@ -36,20 +38,41 @@ def full_disk(full: bool) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class Around:
-    """The node and its oracle. `slow_s` is how long the driver takes to answer, `stirs` how often it was disturbed."""
+    """The node and its oracle.
 
+    `loss` is what happened to the journal since the last daemon ended.
+
+    `slow_s` is how long the driver takes to answer, `stall_s` how long the disk takes for a commit, `stirs` how often
+    the daemon was disturbed.
+
+    `plan` is the policy as its operator means it. `swaps` counts how often it came as a ConfigMap does; `half` is what
+    the file says while `writer` writes it in place.
+    """
+
+    dice: random.Random
     clock: Clock
     kernel: Kernel
     cluster: Cluster
     journal: Path
     plan: PolicyPlan
+    policy_file: Path
     book: Book
     stir: Callable[[str], None]
     open_driver: Callable[[], SimulatedDriver]
     slow_s: float = 0.0
     second_slow_s: float = 0.0
+    stall_s: float = 0.0
     disk_full: bool = False
+    loss: str = ""
     stirs: int = 0
+    swaps: int = 0
+    half: PolicyPlan | None = None
+    writer: TextIO | None = None
+
+    @property
+    def on_disk(self) -> PolicyPlan:
+        """What whoever reads the policy file now takes for the policy."""
+        return self.half or self.plan
 
     def pass_by(self, seconds: float) -> None:
         """Let time pass for everybody."""

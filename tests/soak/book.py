@@ -4,20 +4,36 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tests.soak.brakebook import BrakeBook
+from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
 from tests.soak.cluster import Tenant
 from tests.soak.deedbook import ENDED, Deed, DeedBook
 from tests.soak.driver import Listed, Told
 from tests.soak.policies import PolicyPlan, StepPlan
-from tests.soak.signalbook import LAW4, SignalBook
+from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
 from tests.soak.standing import Reading, Standing
 from tests.soak.timers import Timers
-from tests.soak.truth import Fact, Key, facts_of, is_bright, protected, tenants_uses, victim_container
+from tests.soak.truth import (
+    Fact,
+    Key,
+    Sight,
+    TrueUse,
+    facts_of,
+    is_bright,
+    lags,
+    protected,
+    tenants_uses,
+    victim_container,
+)
 from tests.soak.violation import fail
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import PlanEntry, Result
 
+_SETTLES_S: Final = 15.0  # after the end of an action on a pod: until then the daemon may still have its doubts
 LAW3: Final = "law 3, unknown or stale input never leads to force"
+JOURNAL: Final = "point 31, journal first"
+LISTED: Final = "point 13, an unknown container counts once the list should have had it for a minute"
+COUNTED: Final = "point 29, an action that was begun counts"
+FRESH: Final = "point 22, the last look is at most 2 s old, and after the commit of the intention"
 LAW5: Final = "law 5, nothing is acted on before its time"
 OBSERVES: Final = "law 7, what observes does nothing"
 
@@ -35,16 +51,40 @@ class Book:
         self.begun_now: set[Key] = set()
         self.put_off: dict[Key, int] = {}
         self._is_written = True
+        self._dying_s: dict[str, float] = {}
+        self._intended: dict[int, Deed] = {}  # on disk, and no signal yet
+        self._withdrawn: dict[int, Deed] = {}
+        # When the daemon saw a container first at the earliest, and at the latest, and when it did last.
+        self._unlisted: dict[tuple[str, str], tuple[float, float, float]] = {}
 
     def daemon_starts(self, now: Now) -> None:
         """Nothing is known to the new one but what the journal holds."""
+        self._dying_s.clear()
+        self._unlisted.clear()
         self.standing.life += 1
         self.standing.reading = None
         self.timers.begin_anew()
         self.deeds.daemon_starts(now)
 
-    def journal_opens(self, now: Now) -> None:
-        """The daemon learns what earlier ones left; a breaker that turned while the disk was full may not be in it."""
+    def forget(self, now: Now, *, lost: bool) -> None:
+        """The journal was lost while no daemon ran: a new one can't know what was begun, and whether anything was."""
+        self.brakes.forget(now, lost=lost)
+        self.deeds.forget()
+        self._intended.clear()
+        self._withdrawn.clear()
+
+    def journal_opens(self, now: Now, counted: set[int]) -> None:
+        """The daemon learns what earlier ones left; a breaker that turned while the disk was full may not be in it.
+
+        What was on disk, and not withdrawn there, counts for the new daemon as if it had begun.
+        """
+        for number, deed in {**self._withdrawn, **self._intended}.items():
+            if number in counted:
+                self.brakes.begun.append(Begun(deed.owner, deed.began, deed.began.boottime_s))
+                deed.ends_s = now.boottime_s + self.standing.plan.release_timeout_s
+                self.deeds.open[number] = deed
+        self._intended.clear()
+        self._withdrawn.clear()
         self.brakes.daemon_starts(now)
         if not self._is_written:
             self.brakes.doubt(now)
@@ -53,7 +93,12 @@ class Book:
     def see_pods(self, tenants: Mapping[str, Tenant], synced: Now | None, now: Now) -> None:
         """The pod list as the daemon reads it at this moment."""
         here = self.standing
-        here.tenants = tenants
+        self._dying_s = {uid: since_s for uid, since_s in self._dying_s.items() if uid in tenants}
+        for uid, tenant in tenants.items():
+            if tenant.deadline_s is not None:
+                self._dying_s.setdefault(uid, now.boottime_s)
+        here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()}
+        here.synced = synced
         is_of_this_boot = synced is not None and synced.boot_id == now.boot_id
         age_s = now.boottime_s - (synced.boottime_s if synced is not None else 0.0)
         here.stale = not is_of_this_boot or age_s > here.plan.stale_after_s
@@ -65,54 +110,204 @@ class Book:
             self.seen["enforcement began"] += 1
         self.standing.enforcing = enforcing
 
-    def read(self, told: Told, asked: Now, *, written: bool) -> None:
-        """A reading has been taken as far as its plan; nothing has been done about it yet."""
+    def policy_is_written(self, now: Now) -> None:
+        """The daemon can see that its policy is being written."""
+        if self.standing.waiting_s is None:
+            self.standing.waiting_s = now.boottime_s
+
+    def policy(self, plan: PolicyPlan, half: PolicyPlan | None, *, starts: bool) -> None:
+        """The daemon goes by this policy from now on; only at its start may it be `half` of one."""
+        if plan is half and not starts:
+            fail(WRITTEN, "half a policy is loaded")
+        self.standing.plan, self.standing.is_half, self.standing.waiting_s = plan, plan is half, None
+        self.seen["started by half a policy"] += plan is half
+
+    def read(self, told: Told, asked: Now, overdue: frozenset[tuple[str, str]], *, written: bool) -> None:
+        """A reading has been taken as far as its plan; nothing has been done about it yet.
+
+        `overdue` are the containers (pod, ID) of which the daemon holds that the list should have them by now.
+        """
         here = self.standing
         bright = is_bright(told, here.answers)
         uses = tenants_uses(told.lines, here.answers, here.tenants)
         self.deeds.saw((use for each in uses.values() for use in each), told)
-        facts = facts_of(uses, here.tenants, here.plan, bright=bright)
+        perhaps, surely = self._overdue(asked)
+        if not surely <= overdue <= perhaps:
+            fail(LISTED, f"overdue are {set(overdue)}; surely {set(surely)}, perhaps {set(perhaps)}")
+        here.overdue = overdue
+        sight = self._sight(told)
+        self._note_unlisted(uses, told, asked)
+        bright = bright and not any(lags(use, uid, sight) for uid, each in uses.items() for use in each)
+        facts = facts_of(uses, here.tenants, here.plan, sight, bright=bright)
         here.reading = Reading(told, asked, facts, bright)
-        self.timers.read(facts, here.plan, asked, stale=here.stale, bright=bright)
+        self.timers.read(facts, uses, here.tenants, here.plan, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
         opened = self.brakes.look(facts, self.timers, here.plan, asked, sure=sure, enforcing=here.enforcing)
         self.seen["breaker opened"] += opened
         self.seen["bright reading"] += bright
         self._is_written = self._is_written and written
 
+    def _sight(self, told: Told) -> Sight:
+        here, reading = self.standing, told.reading
+        return Sight(
+            sizes={gpu.uuid: gpu.total or 0 for gpu in reading.gpus},
+            answer=not reading.blind and all(gpu.up for gpu in reading.gpus),
+            hidden=bool(reading.missing),
+            labelled=here.labelled,
+            overdue=here.overdue,
+        )
+
+    def _overdue(self, asked: Now) -> list[frozenset[tuple[str, str]]]:
+        """The containers that were first seen a minute ago and are still not in the list, although it was synced.
+
+        Those of which that can be, and those of which it is sure.
+        """
+        synced = self.standing.synced
+        if synced is None or synced.boot_id != asked.boot_id:
+            return [frozenset(), frozenset()]
+        return [
+            frozenset(
+                key
+                for key, seen in self._unlisted.items()
+                if asked.boottime_s - seen[place] >= 60.0 and synced.boottime_s > seen[place]
+            )
+            for place in (0, 1)
+        ]
+
+    def _note_unlisted(self, uses: Mapping[str, list[TrueUse]], told: Told, asked: Now) -> None:
+        here, now_s = self.standing, asked.boottime_s
+        listed = {(uid, box.cid) for uid, t in here.tenants.items() for box in t.boxes if box.known}
+        kept = {k: seen for k, seen in self._unlisted.items() if k not in listed and now_s - seen[2] <= 600.0}
+        new = [(uid, use) for uid, each in uses.items() for use in each if not use.container]
+        sure = {(uid, use.task.container or "") for uid, use in new if use.gpu not in told.dark}
+        for key in {(uid, use.task.container or "") for uid, use in new} | (self._of_another(told) - listed):
+            first_s, sure_s, _ = kept.get(key, (now_s, float("inf"), now_s))
+            kept[key] = first_s, min(sure_s, now_s) if key in sure else sure_s, now_s
+            self.seen["container not in the list"] += 1
+            self.seen["container overdue"] += key in here.overdue
+        self._unlisted = kept
+
+    def _of_another(self, told: Told) -> set[tuple[str, str]]:
+        """The containers of processes that have the PID of a listed one, and are seen because of it."""
+        answers = ((line.task, self.standing.answers.get(line.pid)) for line in told.lines)
+        places = [said.place for task, said in answers if said is not None and (task is None or said.key != task.key)]
+        return {(each.pod, each.container or "") for each in places if each.pod and each.pod in self.standing.tenants}
+
     def intended(self, number: int, entry: PlanEntry, keys: Iterable[ProcessKey], now: Now) -> None:
-        """The daemon has written down what it is about to do: no law may be against it."""
+        """The daemon has written down what it is about to do."""
+        here, account, pod, meant = self.standing, entry.account, entry.assessment.pod, entry.definition
+        boxes = [box for box in pod.containers if meant.scope == "pod" or box.name == entry.victim]
+        self._intended[number] = Deed(
+            number=number,
+            key=(account.uid, account.container, account.gpu),
+            owner=(pod.namespace, pod.workload.kind, pod.workload.name),
+            step=StepPlan(
+                kind="amount", number=entry.height, for_s=0.0, do="kill", scope=meant.scope, grace_s=meant.grace_s
+            ),
+            height=entry.height,
+            names=frozenset(box.name for box in boxes),
+            boxes=frozenset[str]().union(*(box.ids for box in boxes)),
+            targets=frozenset(keys),
+            began=now,
+            ends_s=now.boottime_s + meant.grace_s + here.plan.release_timeout_s,
+            life=here.life,
+        )
+        self._check_its_turn(self._intended[number])
+        self.seen["intended"] += 1
+
+    def _check_its_turn(self, chosen: Deed) -> None:
+        """Point 25: whether another account should have had its place under the brakes."""
         here = self.standing
+        if here.reading is None:
+            return
+        asked, others = here.reading.asked, [each for each in self._intended.values() if each is not chosen]
+        busy = {each.key[0] for each in (*others, chosen, *self.deeds.open.values())}
+        busy |= {uid for uid, at_s in self.deeds.closed_s.items() if asked.boottime_s - at_s <= _SETTLES_S}
+        ready = [
+            fact
+            for fact in here.reading.facts.values()
+            if fact.key[0] not in busy
+            and counts(fact, here.plan, asked)
+            and is_ready(fact, self.timers)
+            and victim_container(fact)
+            and not here.is_withheld_for_mps(fact)
+        ]
+        before = len(self.brakes.begun)
+        self.brakes.begun += [Begun(each.owner, each.began, each.began.boottime_s) for each in others]
+        self.brakes.in_its_turn(chosen, here.reading.facts, ready, self.timers, here.plan.brakes, asked)
+        del self.brakes.begun[before:]
+
+    @property
+    def meant(self) -> list[str]:
+        """The pods that the daemon has written down, and has not acted on yet."""
+        return sorted({deed.key[0] for deed in self._intended.values()} & self.standing.tenants.keys())
+
+    def ended(self, number: int, result: Result, now: Now) -> None:
+        """An action has ended; one that nobody was signalled for, since a process was out of reach, may count."""
+        intended = self._intended.pop(number, None)
+        if intended is not None:
+            self.brakes.perhaps.append(Begun(intended.owner, now, now.boottime_s))
+        self.deeds.ended(number, result, now)
+
+    def withdrawn(self, number: int) -> None:
+        """The daemon has found out that it must not do what it has written down, or that nobody is left to signal."""
+        deed = self._intended.pop(number, None) or self._take_back(number)
+        self.seen["withdrawn"] += 1
+        if deed is not None:
+            self._withdrawn[number] = deed
+            self.timers.note_failed(deed.key)
+
+    def _take_back(self, number: int) -> Deed | None:
+        """The deed that had begun, but for a signal."""
+        deed = self.deeds.open.pop(number, None)
+        if deed is not None:
+            if deed.signalled:
+                fail(COUNTED, f"{deed.key} was signalled, and its action is withdrawn")
+            latest = max(place for place, each in enumerate(self.brakes.begun) if each.owner == deed.owner)
+            del self.brakes.begun[latest]
+            self.begun_now.discard(deed.key)
+        return deed
+
+    def begins(self, entry: PlanEntry, now: Now) -> None:
+        """The daemon is about to send the first signal of what it has written down: no law may be against it."""
+        here = self.standing
+        if here.waits(now):
+            fail(WRITTEN, f"{entry.account} is acted on")
         fact = self._account(entry)
+        number = next((number for number, deed in self._intended.items() if deed.key == fact.key), None)
+        if number is None or here.reading is None:
+            fail(JOURNAL, f"{fact.key} is acted on, and the journal does not say so")
+        if not self._intended[number].began.boottime_s <= here.reading.looked_s >= now.boottime_s - 2:
+            fail(FRESH, f"{fact.key}: on disk {self._intended[number].began}, looked at {here.reading.looked_s}, {now}")
+        deed = self._intended.pop(number)
         step = fact.rule.steps[entry.step]
         self._judge(fact, step, now)
         victim = self._victim(fact, entry.victim)
-        for deed in self.deeds.open.values():
-            if deed.key == fact.key or (deed.key[0] == fact.key[0] and (victim in deed.names or step.scope == "pod")):
-                fail(ENDED, f"{fact.key}: deed {deed.number} on {deed.key} has not ended")
-        chosen = _chosen(fact, victim, keys) if step.scope == "process" else None
-        self.brakes.begin(fact.tenant.workload, here.plan.brakes, now)
+        for other in self.deeds.open.values():
+            if other.key == fact.key or (
+                other.key[0] == fact.key[0] and (victim in other.names or step.scope == "pod")
+            ):
+                fail(ENDED, f"{fact.key}: deed {other.number} on {other.key} has not ended")
+        self.brakes.begin(fact.tenant.workload, here.plan.brakes, deed.began, now)
         boxes = [box for box in fact.tenant.boxes if step.scope == "pod" or box.name == victim]
-        self.deeds.open[number] = Deed(
-            number=number,
-            key=fact.key,
+        self.deeds.open[number] = replace(
+            deed,
             step=step,
             height=step.height(fact.allowed or 0),
             names=frozenset(box.name for box in boxes),
             boxes=frozenset(box.cid for box in boxes if box.known),
-            targets=frozenset(keys),
             began=now,
             ends_s=now.boottime_s + step.grace_s + here.plan.release_timeout_s,
-            life=here.life,
-            chosen=chosen,
+            chosen=_chosen(fact, victim, entry.targets) if step.scope == "process" else None,
         )
         self.begun_now.add(fact.key)
         self.timers.note_acted(fact.key)
         self.seen["deed"] += 1
+        self.seen["killed before its deadline"] += now.wall_s <= (fact.tenant.deadline_s or 0.0)
         self.seen[f"scope {step.scope}"] += 1
 
     def _account(self, entry: PlanEntry) -> Fact:
-        """How the account truly stood at the second look."""
+        """How the account truly stood at the last look."""
         here, account = self.standing, entry.account
         key: Key = (account.uid, account.container, account.gpu)
         if not here.enforcing:
@@ -122,7 +317,7 @@ class Book:
         if account.uid not in here.tenants:
             fail(LAW4, f"pod {account.uid} is not in the list")
         if here.reading is None or here.reading.second is None:
-            fail(LAW4, f"{key} is acted on without a second look")
+            fail(LAW4, f"{key} is acted on without a last look")
         fact = self._second_facts(here.reading, here.reading.second, entry).get(key)
         if fact is None:
             fail(LAW4, f"{key} is no account of any rule")
@@ -136,7 +331,7 @@ class Book:
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
         uses = tenants_uses(lines, here.answers, here.tenants)
-        return facts_of(uses, here.tenants, here.plan, bright=False)
+        return facts_of(uses, here.tenants, here.plan, self._sight(reading.told), bright=False)
 
     def _judge(self, fact: Fact, step: StepPlan, now: Now) -> None:
         here, key = self.standing, fact.key
@@ -146,10 +341,10 @@ class Book:
             fail(LAW4, f"{key} is killed by {step}, allowed {fact.allowed}")
         if fact.used <= step.height(fact.allowed):
             fail(LAW4, f"{key} uses {fact.used}, its mark is {step.height(fact.allowed)}, allowed {fact.allowed}")
-        if protected(fact.tenant, here.plan, now.wall_s):
+        if protected(fact.tenant, here.plan, now):
             fail(LAW4, f"pod {key[0]} is protected")
-        if not self.timers.due(key, step):
-            fail(LAW5, f"{key} by {step}: {self.timers.ladders.get(key)}")
+        if not self.timers.due(fact, step, looked=True):
+            fail(LAW5, f"{key} by {step} of {fact.rule.name}: {self.timers.ladders.get(key)}")
 
     def _victim(self, fact: Fact, named: str) -> str:
         victim = victim_container(fact)

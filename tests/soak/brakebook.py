@@ -1,9 +1,10 @@
 """Brakes of the oracle: every deed that was begun, and whether one more was allowed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.soak.clock import QUANTUM_S
+from tests.soak.deedbook import Deed
 from tests.soak.policies import BrakePlan, PolicyPlan
 from tests.soak.timers import Timers
 from tests.soak.truth import Fact, Key, protected
@@ -11,6 +12,7 @@ from tests.soak.violation import fail
 from watchdog.core.model import Now
 
 LAW = "law 6, the brakes hold over any history"
+FIRST = "point 25, the account most bytes over goes first where a brake lets only some through"
 Workload = tuple[str, str, str]
 
 
@@ -28,15 +30,31 @@ class BrakeBook:
 
     def __init__(self) -> None:
         self.begun: list[Begun] = []
+        self.perhaps: list[Begun] = []  # what has ended before any signal
         self.opened_s: float | None = None
         self._unknown_s: float | None = None
+        self._lost: Now | None = None
+        self._lost_s = 0.0
+
+    def forget(self, now: Now, *, lost: bool) -> None:
+        """The journal is gone. `lost`: that can be seen, so every window and back-off counts as full once from now."""
+        self.begun.clear()
+        self.opened_s = self._unknown_s = None
+        self._lost, self._lost_s = (now if lost else None), now.boottime_s
 
     def daemon_starts(self, now: Now) -> None:
         """A daemon starts: what an earlier boot left has the age that the wall clock gives it at this moment."""
         for each in self.begun:
             if each.at.boot_id != now.boot_id:
                 each.at_s = now.boottime_s - max(now.wall_s - each.at.wall_s, 0.0)
-            else:
+        self.reads(now)
+        if self._lost is not None and self._lost.boot_id != now.boot_id:
+            self._lost_s = now.boottime_s - max(now.wall_s - self._lost.wall_s, 0.0)
+
+    def reads(self, now: Now) -> None:
+        """A daemon reads a journal, be it once more."""
+        for each in self.begun:
+            if each.at.boot_id == now.boot_id:
                 each.at_s = each.at.boottime_s
         self.begun.sort(key=lambda each: each.at_s)
 
@@ -44,12 +62,20 @@ class BrakeBook:
         """Nobody can say any more whether the breaker is open: what was said of it may not have reached the disk."""
         self._doubt(now.boottime_s)
 
-    def begin(self, owner: Workload, brakes: BrakePlan, now: Now) -> None:
-        """A deed begins: no brake may forbid it."""
+    def begin(self, owner: Workload, brakes: BrakePlan, intended: Now, now: Now) -> None:
+        """A deed begins: no brake may forbid it. The journal has it from when it was intended."""
         allowed, law, why = self.verdict(owner, brakes, now.boottime_s)
         if not allowed:
             fail(law, why)
-        self.begun.append(Begun(owner, now, now.boottime_s))
+        self.begun.append(Begun(owner, intended, now.boottime_s))
+
+    def is_free(self, owner: Workload, brakes: BrakePlan, now_s: float) -> bool:
+        """Whether one more deed on a pod of this owner is allowed now, whatever else counts."""
+        known = len(self.begun)
+        self.begun += self.perhaps
+        is_allowed = self.verdict(owner, brakes, now_s)[0]
+        del self.begun[known:]
+        return is_allowed
 
     def verdict(self, owner: Workload, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
         """Whether one more deed on a pod of this owner is allowed now; else the law and what forbids it."""
@@ -62,14 +88,52 @@ class BrakeBook:
             if window is None:
                 continue
             count, per_s = window
+            if self._lost is not None and now_s < self._lost_s + per_s:
+                return (
+                    False,
+                    LAW,
+                    f"the journal was lost {now_s - self._lost_s} s ago, {per_s} s is the window of {name}",
+                )
             recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + per_s > now_s)
             if recent >= count:
                 return False, LAW, f"{recent} deeds within {per_s} s for {name} {whom}, {count} allowed"
+        if self._lost is not None and brakes.backoff is not None and now_s < self._lost_s + brakes.backoff[2]:
+            return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {brakes.backoff} is the back-off"
         wait_s = self._backoff_s(owner, brakes)
         last_s = max((e.at_s for e in self.begun if e.owner == owner), default=None)
         if last_s is not None and wait_s is not None and now_s < last_s + wait_s:
             return False, LAW, f"back-off of {owner}: {now_s - last_s} s after the last deed, {wait_s} s to wait"
         return self._breaker(brakes, now_s)
+
+    def in_its_turn(
+        self,
+        chosen: Deed,
+        facts: Mapping[Key, Fact],
+        ready: Iterable[Fact],
+        timers: Timers,
+        brakes: BrakePlan,
+        asked: Now,
+    ) -> None:
+        """An action is about to begin: no account that is ready and more bytes over may lose its place by that.
+
+        Where the breaker is half open those come first that were over before it let the last one through. `asked` is
+        when the facts were read; actions that are about to begin as well are to be in `begun` already.
+        """
+        if chosen.key not in facts or self._unknown_s is not None:
+            return
+        fact, now_s = facts[chosen.key], asked.boottime_s
+        over, place = _over(fact), (self._let_through_by(timers.since_s(fact)[0]), -_over(fact))
+        first = [each for each in ready if (self._let_through_by(timers.since_s(each)[1]), -_over(each)) < place]
+        free = [fact for fact in first if self.verdict(fact.tenant.workload, brakes, now_s)[0]]
+        self.begun.append(Begun(chosen.owner, asked, now_s))
+        for fact in free:
+            if not self.verdict(fact.tenant.workload, brakes, now_s)[0]:
+                fail(FIRST, f"{chosen.key} is {over} over and goes before {fact.key}, {_over(fact)} over")
+        self.begun.pop()
+
+    def _let_through_by(self, at_s: float) -> int:
+        """How many actions had begun by a moment since the breaker opened; 0 where it is closed."""
+        return 0 if self.opened_s is None else sum(self.opened_s < each.at_s < at_s for each in self.begun)
 
     def _backoff_s(self, owner: Workload, brakes: BrakePlan) -> float | None:
         """How long the owner has to wait after its last deed."""
@@ -105,7 +169,7 @@ class BrakeBook:
             self.opened_s = self._unknown_s = None
             return False
         percent, at_least, hold_s = breaker
-        crowd = [fact for fact in facts.values() if _counts(fact, plan, now)]
+        crowd = [fact for fact in facts.values() if counts(fact, plan, now)]
         base = {fact.tenant.workload for fact in crowd}
         perhaps = {fact.tenant.workload for fact in facts.values() if _perhaps_due(fact, timers)}
         may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, percent, at_least))
@@ -141,25 +205,36 @@ class BrakeBook:
         self.opened_s, self._unknown_s = None, since_s
 
 
-def _counts(fact: Fact, plan: PolicyPlan, now: Now) -> bool:
+def counts(fact: Fact, plan: PolicyPlan, now: Now) -> bool:
     has_force = any(step.do != "warn" for step in fact.rule.steps)
     is_known = fact.allowed is not None and (fact.is_known or fact.used > fact.allowed)
-    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, plan, now.wall_s)
+    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, plan, now)
 
 
 def _above(fact: Fact) -> bool:
     return any(step.do != "warn" and fact.used > step.height(fact.allowed or 0) for step in fact.rule.steps)
 
 
+def _over(fact: Fact) -> int:
+    return fact.used - (fact.allowed or 0)
+
+
 def _surely_due(fact: Fact, timers: Timers) -> bool:
     ladder = timers.ladders.get(fact.key)
-    if ladder is None or ladder.acted or ladder.failed:
+    return ladder is not None and not ladder.acted and is_ready(fact, timers)
+
+
+def is_ready(fact: Fact, timers: Timers) -> bool:
+    """Whether a kill on this account is due for sure, with nothing but kills after it, and has not failed before."""
+    ladder, steps = timers.ladders.get(fact.key), fact.rule.steps
+    if ladder is None or ladder.failed:
         return False
-    return any(step.do == "kill" and timers.surely_due(fact.key, step) for step in fact.rule.steps)
+    due = [index for index, step in enumerate(steps) if timers.surely_due(fact, step)]
+    return bool(due) and all(step.do == "kill" for step in steps[due[0] :])
 
 
 def _perhaps_due(fact: Fact, timers: Timers) -> bool:
-    return any(step.do != "warn" and timers.due(fact.key, step) for step in fact.rule.steps)
+    return any(step.do != "warn" and timers.due(fact, step) for step in fact.rule.steps)
 
 
 def _crowded(offenders: set[Workload], owners: set[Workload], percent: int, at_least: int) -> bool:

@@ -5,35 +5,46 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from tests.soak.clock import Clock
-from watchdog.core.model import Container, Now, Pod, PodList
+from watchdog.core.model import Container, ContainerKind, Node, Now, Pod, PodList
 from watchdog.core.owner import Owner
 
 Mi: Final = 2**20
 Gi: Final = 2**30
-Kind = Literal["bytes", "mib", "gpu_mib", "note"]
+Kind = Literal["bytes", "mib", "gpu_mib", "share", "note"]
 # How amounts are written, by kind: the key, and the bytes that its number 1 stands for.
 KEYS: Final[Mapping[str, tuple[str, int]]] = {
     "bytes": ("veriff.com/gpu-memory", 1),
     "mib": ("volcano.sh/vgpu-memory", Mi),
     "gpu_mib": ("nvidia.com/gpumem", Mi),
+    "share": ("nvidia.com/gpu.shared", 1),
     "note": ("vram", 1),
 }
 GARBAGE: Final = "many"
+LABEL: Final = "nvidia.com/gpu.replicas"
+REPLICAS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A container: its true ID, whether the list knows that ID yet, and the bytes that it declares (-1: garbage)."""
+    """A container: its true ID, whether the list knows that ID yet, and the bytes that it declares (-1: garbage).
+
+    Of kind `share` it is the number of shares. Of one of `INIT`, `runs` is what the list says.
+    """
 
     name: str
     cid: str
     known: bool = True
     declares: int | None = None
+    kind: ContainerKind = ContainerKind.MAIN
+    runs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A pod as it truly is. `kind` is how its amounts are written; of kind `note` the pod declares `notes` bytes."""
+    """A pod as it truly is. `kind` is how its amounts are written; of kind `note` the pod declares `notes` bytes.
+
+    `dying_s` is the boot time at which this daemon first saw it terminating; only the oracle's copies have it.
+    """
 
     uid: str
     namespace: str
@@ -47,6 +58,7 @@ class Tenant:
     spared: bool = False
     static: bool = False
     deadline_s: float | None = None
+    dying_s: float | None = None
 
     @property
     def workload(self) -> tuple[str, str, str]:
@@ -77,7 +89,8 @@ def as_pod(tenant: Tenant) -> Pod:
 def _as_container(box: Box, kind: Kind) -> Container:
     key, unit = KEYS[kind]
     resources = {} if box.declares is None or kind == "note" else {key: _written(box.declares, unit)}
-    return Container(name=box.name, ids=frozenset({box.cid} if box.known else ()), resources=resources)
+    ids = frozenset({box.cid} if box.known else ())
+    return Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
 
 
 def _written(amount: int, unit: int) -> str:
@@ -99,11 +112,12 @@ class View:
 
 @dataclass(slots=True)
 class Cluster:
-    """Pods by UID. While `frozen` the list is not renewed, and grows old."""
+    """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing."""
 
     clock: Clock
     tenants: dict[str, Tenant] = field(default_factory=dict)
     frozen: bool = False
+    labelled: bool = True
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
     _made: dict[str, tuple[Tenant, Pod]] = field(default_factory=dict)
@@ -127,6 +141,11 @@ class Cluster:
         """The pod's object is gone."""
         self.tenants.pop(uid, None)
         self._made.pop(uid, None)
+
+    @property
+    def node(self) -> Node:
+        """The node's own object."""
+        return Node(name="n1", labels={LABEL: str(REPLICAS)} if self.labelled else {})
 
     def read(self, now: Now) -> PodList:
         """The list as the daemon reads it now."""

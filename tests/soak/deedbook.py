@@ -23,6 +23,7 @@ class Deed:
 
     number: int
     key: Key
+    owner: tuple[str, str, str]
     step: StepPlan
     height: int
     names: frozenset[str]
@@ -34,6 +35,7 @@ class Deed:
     termed: set[Task] = field(default_factory=set)
     killed: set[Task] = field(default_factory=set)
     is_killing: bool = False
+    is_dead: bool = False
     is_grace_over: bool = False
     chosen: ProcessKey | None = None
     result: Result | None = None
@@ -64,6 +66,11 @@ class DeedBook:
         for deed in self.open.values():
             deed.ends_s = now.boottime_s + self._standing.plan.release_timeout_s
 
+    def forget(self) -> None:
+        """The journal was lost while no daemon ran: nobody knows any more what is under way."""
+        self.open.clear()
+        self._lingering.clear()
+
     def saw(self, uses: Iterable[TrueUse], told: Told) -> None:
         """Whom the daemon has seen alive, and on which card."""
         self._seen_alive |= {(use.gpu, use.task.key) for use in uses if use.gpu not in told.dark}
@@ -86,14 +93,16 @@ class DeedBook:
             return told.reading.blind or any(task is not None and task.key in deed.targets for task in listed)
         if told.reading.blind or not deed.signalled:
             return True
-        return any(task.lives or task in listed for task in deed.signalled)
+        # As long as the daemon does not call its processes dead, those that have joined are its victims, too.
+        joined = any(task is not None and task.pod == deed.key[0] and task.container in deed.boxes for task in listed)
+        return (joined and not deed.is_dead) or any(task.lives or task in listed for task in deed.signalled)
 
     def close(self, number: int) -> None:
         """A deed has ended, by its own end or by the oracle's."""
         deed = self.open.pop(number, None)
         if deed is not None:
             self._lingering[number] = deed
-            self._timers.end_force(deed.key)
+            self._timers.end_force(deed.key, self._asked_s)
             self.closed_s[deed.key[0]] = self._asked_s
 
     def _forget(self, number: int) -> None:
@@ -110,8 +119,13 @@ class DeedBook:
         """The daemon has let its deeds go on: those whose grace was over then are past it for good."""
         for deed in (*self.open.values(), *self._lingering.values()):
             over = now.boottime_s >= deed.began.boottime_s + deed.step.grace_s
-            if over or not any(task.lives for task in deed.termed) or self.hastened(deed):
+            if over or self.hastened(deed):
                 deed.is_grace_over = True
+
+    def before_reload(self) -> None:
+        """What a stronger step has cut short stays so, whatever the next policy says."""
+        for deed in self.open.values():
+            deed.is_grace_over = deed.is_grace_over or self.hastened(deed)
 
     def hastened(self, deed: Deed) -> bool:
         """Whether a stronger step can have come due: one that stands after the deed's own in the rule as it is now."""
@@ -121,9 +135,9 @@ class DeedBook:
             return False
         names = [step.name for step in fact.rule.steps]
         own = names.index(deed.step.name) if deed.step.name in names else len(names)
-        return any(step.do == "kill" and self._timers.due(deed.key, step) for step in fact.rule.steps[own + 1 :])
+        return any(step.do == "kill" and self._timers.due(fact, step) for step in fact.rule.steps[own + 1 :])
 
-    def ended(self, number: int, result: Result) -> None:
+    def ended(self, number: int, result: Result, now: Now) -> None:
         """The daemon says that a deed has ended, or that its processes are dead."""
         deed = self.open.get(number) or self._lingering.get(number)
         if deed is None:
@@ -132,8 +146,11 @@ class DeedBook:
             self._timers.note_failed(deed.key)
             self._standing.seen["failed"] += 1
             self._forget(number)
+        elif result is Result.DONE:
+            deed.is_dead = True
         elif result is Result.INTERRUPTED:
             deed.result = result
+            self._timers.end_force(deed.key, now.boottime_s)
             self._standing.seen["interrupted"] += 1
 
     def _demand_unlisted(self, deed: Deed, told: Told) -> None:

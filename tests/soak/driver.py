@@ -20,12 +20,13 @@ class Card(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One line of a reading, with whose memory it truly is; `used` is what the driver said."""
+    """One line of a reading, with whose memory it truly is; `used` and `mps` are what the driver said."""
 
     gpu: str
     pid: int
     used: int | None
     task: Task | None
+    mps: bool | None = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +57,17 @@ class SimulatedDriver:
     """One session with the driver, as long as a daemon lives; it remembers whom it listed last."""
 
     def __init__(self, kernel: Kernel, cards: Cards) -> None:
+        """A card that has dropped out before is counted, and nothing is known of it until it is back."""
+        self._absent = {uuid for uuid, state in cards.state.items() if state is Card.LOST}
         self._kernel = kernel
         self._cards = cards
-        self._known: dict[str, dict[int, Task]] = {}
+        self._known: dict[str, dict[int, Listed]] = {}
 
     def read(self, only: frozenset[str] | None = None) -> Told:
         """Read all cards, or those named."""
-        chosen = [uuid for uuid in self._cards.sizes if only is None or uuid in only]
+        self._absent &= {uuid for uuid, state in self._cards.state.items() if state is Card.LOST}
+        there = [uuid for uuid in self._cards.sizes if uuid not in self._absent]
+        chosen = [uuid for uuid in there if only is None or uuid in only]
         lines: list[Listed] = []
         gpus: list[Gpu] = []
         gaps: list[Gap] = []
@@ -74,23 +79,24 @@ class SimulatedDriver:
             if listed:
                 found = self._list(uuid)
                 lines += found
-                self._known[uuid] = {line.pid: line.task for line in found if line.task is not None}
+                self._known[uuid] = {line.pid: line for line in found if line.task is not None}
             else:
                 dark.add(uuid)
                 gaps.append(Gap(reason=GapReason.PROCESSES, what=f"{uuid} processes", why="it failed", gpu=uuid))
                 known = self._known.get(uuid)
                 if known is None and state is not Card.LOST:
                     unseen.add(uuid)
-                lines += [Listed(gpu=uuid, pid=pid, used=None, task=task) for pid, task in (known or {}).items()]
+                lines += [replace(line, used=None, mps=line.mps or None) for line in (known or {}).values()]
             up = not self._cards.blind and state is not Card.LOST
             gpus.append(self._gpu(uuid, index, up=up, listed=listed))
         reading = DriverReading(
             driver="550.54",
             gpus=tuple(gpus),
-            uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used) for line in lines),
+            uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used, mps=line.mps) for line in lines),
             gaps=tuple(gaps),
             blind=self._cards.blind,
             unseen=frozenset(unseen),
+            missing=frozenset(f"GPU {uuid}" for uuid in self._absent),
         )
         return Told(reading=reading, lines=tuple(lines), dark=frozenset(dark))
 
@@ -103,7 +109,7 @@ class SimulatedDriver:
                 continue
             pid = task.key.pid
             known = None if numberless or (uuid, pid) in self._cards.silent else used
-            found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task)
+            found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task, mps=task.client)
         return list(found.values())
 
     def _gpu(self, uuid: str, index: int, *, up: bool, listed: bool) -> Gpu:

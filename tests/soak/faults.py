@@ -27,11 +27,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, and the law that the soak must name."""
+    """A fault, and the law that the soak must name; `seeds` is what the seeds begin with by which it is looked for."""
 
     name: str
     law: str
     edits: tuple[Edit, ...]
+    seeds: str = "fault"
 
 
 def broken(fault: Fault) -> dict[str, str]:
@@ -76,7 +77,7 @@ def prove(fault: Fault, seeds: int) -> tuple[int, list[tuple[int, str]]]:
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         plant(fault, Path(folder))
         while tried < seeds and len(found) < _ENOUGH:
-            seed = f"fault/{tried}"
+            seed = f"{fault.seeds}/{tried}"
             said = hunt(Path(folder), seed, _STEPS)
             tried += 1
             match = _FAILURE.match(said)

@@ -1,18 +1,23 @@
 """What the simulated daemon has in place of its sources and beside its record; the production code is around them."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.soak.around import Around
 from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
-from watchdog.core.model import Node, Now, Place, PlaceKind, PodList, ProcessKey
+from watchdog.core.errors import RecordError
+from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.loop.deed_record import DeedRecord
-from watchdog.loop.sources import NamedNode, NoNamespaces
+from watchdog.core.protect import Terminating
+from watchdog.export.journal import Journal
+from watchdog.export.journal_writer import COMMIT_WITHIN_S
+from watchdog.loop.sources import NoNamespaces
 from watchdog.loop.surroundings import Surroundings
 
 NODE: Final = Node(name="n1")
@@ -20,13 +25,14 @@ OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)
 
 
 class Sources(Surroundings):
-    """The pods of the simulated cluster, and a node without labels; the oracle sees what the daemon sees."""
+    """The pods and the node of the simulated cluster; the oracle sees what the daemon sees."""
 
     def __init__(self, around: Around) -> None:
         self._own = OWN
         self._pods = _Pods(around)
-        self._node = NamedNode(NODE.name)
+        self._node = _Node(around)
         self._namespaces = NoNamespaces()
+        self._terminating = Terminating()
 
 
 class _Pods:
@@ -44,29 +50,120 @@ class _Pods:
         return False
 
 
-class Record(DeedRecord):
-    """The daemon's own record; the oracle hears what is written, and when."""
-
+class _Node:
     def __init__(self, around: Around) -> None:
-        super().__init__()
         self._around = around
 
-    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
+        """The node as it is known now."""
+        self._around.book.standing.labelled = self._around.cluster.labelled
+        return self._around.cluster.node, ()
+
+    def has_changed(self) -> bool:
+        """Nobody asks."""
+        return False
+
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """It is always as it is."""
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """An intention on its way to a disk that stalls, until `until_s` (boot time)."""
+
+    future: "Future[int]"
+    commit: Callable[[], int]
+    since_s: float
+    until_s: float
+
+
+class Record:
+    """Writes to the daemon's own journal; a stalled disk takes an intention later. The oracle hears of everything."""
+
+    def __init__(self, around: Around) -> None:
+        self.journal: Journal | None = None
+        self._around = around
+        self._writes: list[_Write] = []
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the disk has kept a write waiting for longer than an action waits for it."""
+        now_s = self._around.clock.boottime_s
+        return any(now_s - write.since_s >= COMMIT_WITHIN_S for write in self._writes)
+
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
+        """Hand an intention in; without a stall it is on disk at once."""
         keys = tuple(targets)
+        since_s = self._around.clock.boottime_s
+        future: Future[int] = Future()
+        self._writes.append(_Write(future, lambda: self._intend(entry, keys, now), since_s, self._stalled_until_s()))
+        if self._around.dice.random() < 0.5:
+            future.set_running_or_notify_cancel()  # then it can't be called back
+        self.settle()
+        return future
+
+    def settle(self) -> None:
+        """Let the disk take what it takes by now, in its order."""
+        while self._writes and self._writes[0].until_s <= self._around.clock.boottime_s:
+            write = self._writes.pop(0)
+            if not write.future.running() and not write.future.set_running_or_notify_cancel():
+                continue
+            try:
+                write.future.set_result(write.commit())
+            except RecordError as error:
+                write.future.set_exception(error)
+
+    def _stalled_until_s(self) -> float:
+        last_s = self._writes[-1].until_s if self._writes else 0.0
+        return max(last_s, self._around.clock.boottime_s + self._around.stall_s)
+
+    def _intend(self, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
+        if self.journal is None:
+            raise RecordError("there is no journal")
         self._around.stir("intend")
-        number = super().intend(entry, keys, now)
+        number = self.journal.intend(entry, keys, now)
         _demand_on_disk(self._around.journal, number)
-        self._around.book.intended(number, entry, keys, now)
+        self._around.book.intended(number, entry, keys, self._around.clock.now())
         self._around.stir("intended")
         return number
 
+    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+        """Hand on that an intention came to nothing."""
+        self._around.book.withdrawn(deed)
+        if self.journal is not None:
+            self.journal.withdraw(deed, reason, now)
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+        """Hand on the same of an intention that is being written, once it is on disk."""
+
+        def withdraw(done: "Future[int]") -> None:
+            if done.exception() is None:
+                self.withdraw(done.result(), reason, now)
+
+        intended.add_done_callback(withdraw)
+
+    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Hand on which processes got which signal."""
+        if self.journal is not None:
+            self.journal.signalled(deed, now, signal, keys)
+
     def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
-        self._around.book.deeds.ended(deed, result)
-        super().end(deed, result, reason, now)
+        """Hand on what came of an action."""
+        self._around.book.ended(deed, result, now)
+        if self.journal is not None:
+            self.journal.end(deed, result, reason, now)
 
     def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Hand on when the memory was seen free."""
         self._around.book.deeds.released(deed, now, release_s)
-        super().released(deed, now, release_s, reason)
+        if self.journal is not None:
+            self.journal.released(deed, now, release_s, reason)
+
+    def breaker(self, opened: Now | None) -> None:
+        """Hand on since when the breaker is open."""
+        if self.journal is not None:
+            self.journal.breaker(opened)
 
 
 def _demand_on_disk(journal: Path, number: int) -> None:
@@ -74,3 +171,9 @@ def _demand_on_disk(journal: Path, number: int) -> None:
     with closing(sqlite3.connect(journal)) as other:
         if other.execute("SELECT count(*) FROM deed WHERE id = ?", (number,)).fetchone() != (1,):
             fail("point 31, journal first", f"deed {number} is not in the journal")
+
+
+def counted(journal: Path) -> set[int]:
+    """The numbers of the actions that the brakes of the next daemon count by this journal."""
+    with closing(sqlite3.connect(journal)) as other:
+        return {number for (number,) in other.execute("SELECT deed FROM begun")}

@@ -26,9 +26,10 @@ class State(Enum):
 class Task:
     """A process as it truly is. `pod` and `container` (an ID) are where it truly runs; None: on the host.
 
-    `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `aloof` can't be signalled, `slow_s` is how
-    long it takes to die of SIGKILL, `holds_s` how long the driver lists its memory after its death. `other` is what it
-    holds the next time that it wavers.
+    `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `saves` starts another process on it before it
+    ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
+    lists its memory after its death. `other` is what it holds the next time that it wavers.
+    `named` says that it calls itself an MPS server, `client` that it is a client of the one on the host.
     """
 
     key: ProcessKey
@@ -37,11 +38,13 @@ class Task:
     container: str | None = None
     state: State = State.RUNNING
     stubborn: bool = False
+    saves: bool = False
     aloof: bool = False
     slow_s: float = 0.0
     holds_s: float = 0.0
     reaped_s: float = 0.0
-    mps: bool = False
+    named: bool = False
+    client: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     other: dict[str, int] | None = None
     dies_s: float | None = None
@@ -69,6 +72,7 @@ class Kernel:
         self.ghosts: list[Task] = []
         self.last_ticks: dict[int, int] = {}
         self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
+        self.server: Task | None = None  # the MPS server of the host, with whose end all its clients are none any more
         self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
         self._free: list[int] = list(range(FIRST_PID, FIRST_PID + PIDS))
 
@@ -107,6 +111,10 @@ class Kernel:
         if not task.lives:
             return
         task.state, task.died_s = State.ZOMBIE, self.clock.boottime_s
+        if task is self.server:
+            self.server = None
+            for each in (*self.tasks.values(), *self.ghosts):
+                each.client = False
         self.ghosts.append(task)
         if task.reaped_s <= 0.0:
             self.reap(task)
@@ -131,6 +139,7 @@ class Kernel:
 
     def restart(self) -> None:
         """A reboot: nothing is left."""
+        self.server = None
         self.tasks.clear()
         self.ghosts.clear()
         self.last_ticks.clear()
@@ -148,8 +157,17 @@ class Kernel:
             delay_s = task.slow_s if number == signal.SIGKILL else whole(self._dice.random() * 2)
             dies_s = self.clock.boottime_s + delay_s
             task.dies_s = dies_s if task.dies_s is None else min(task.dies_s, dies_s)
+            if number == signal.SIGTERM and task.saves:
+                self._save(task)
         elif number == signal.SIGTERM and self._dice.random() < 0.3:
             task.memory = dict.fromkeys(task.memory, 2**20)  # it handles the signal by giving back what it can
+
+    def _save(self, task: Task) -> None:
+        """Start the process that writes to the disk what another one has to lose; SIGTERM does not stop it."""
+        saver = self.spawn(task.pod, task.container)
+        if saver is not None:
+            saver.stubborn = True
+            saver.dies_s = self.clock.boottime_s + whole(self._dice.choice([0.5, 3.0, 60.0]))
 
 
 @dataclass(slots=True, eq=False)

@@ -16,8 +16,9 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Mode
+from watchdog.core.unlisted import Unlisted
 from watchdog.cycle.cycle import Cycle, Pass
-from watchdog.loop.deed_record import DeedRecord
+from watchdog.export.journal_writer import JournalWriter
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
@@ -81,15 +82,15 @@ def _again(opened: Pass, before: Ledger, asked: Now, dice: random.Random | None)
         pods = _mixed(dice, pods)
         processes = dict(_mixed(dice, tuple(seen.processes.items())))
         seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
-    found = assess(attribute(seen, pods), seen, pods, view.setting)
+    found = assess(attribute(seen, pods), seen, pods, replace(view.setting, overdue=opened.overdue))
     if dice is not None:
         found = _mixed(dice, found)
     return decide(found, view.setting.policy, before, asked, view.conditions)
 
 
-def ignores_the_mode(opened: Pass, before: Ledger, asked: Now) -> None:
+def ignores_the_mode(opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
     """Law 7: the same pass under either mode, through the very code that runs it."""
-    one, other = (_under(opened, before, asked, mode).plan for mode in _MODES)
+    one, other = (_under(opened, before, unlisted, asked, mode).plan for mode in _MODES)
     if _essences(one) != _essences(other):
         fail(LAW7, f"enforce {_brief(one)}, observe {_brief(other)}")
     if _essences(one) != _essences(opened.plan):
@@ -101,12 +102,12 @@ def ignores_the_mode(opened: Pass, before: Ledger, asked: Now) -> None:
 _MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
 
 
-def _under(opened: Pass, before: Ledger, asked: Now, mode: Mode) -> Pass:
+def _under(opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, mode: Mode) -> Pass:
     setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
     frozen = _Frozen(opened.snapshot)
-    record = DeedRecord()
+    record = JournalWriter()
     cycle = Cycle(frozen, Deeds(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
-    cycle.ledger = before
+    cycle.ledger, cycle.unlisted = before, unlisted
     view = replace(opened.view, setting=setting, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None), view, asked, asked)
 

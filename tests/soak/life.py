@@ -1,32 +1,59 @@
 """One life of the daemon: what `watchdog.daemon` does around the cycle, on the simulated node."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from tests.soak.around import Around, full_disk
+from tests.soak.around import BOTH, Around, full_disk
 from tests.soak.clock import QUANTUM_S
 from tests.soak.driver import Told, late
-from tests.soak.fittings import NODE, OWN, Record, Sources
+from tests.soak.fittings import NODE, OWN, Record, Sources, counted
 from tests.soak.kernel import Task
 from tests.soak.laws import conserves, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
+from tests.soak.policies import PolicyPlan
 from tests.soak.table import SimulatedTable
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
+from watchdog.config.watch import PolicyFile
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.unlisted import Unlisted
 from watchdog.cycle.cycle import Cycle, Finish, Pass, View
-from watchdog.cycle.late import outdated, without_second_look
+from watchdog.cycle.late import outdated, without_last_look
 from watchdog.cycle.leftovers import left_over
+from watchdog.cycle.second_look import LastLook
 from watchdog.export.journal import Journal, JournalError
+from watchdog.export.journal_kept import Kept
+from watchdog.export.lock import NodeLock
 from watchdog.loop.enforcement import Enforcement, Footing, judge, stop_file
+from watchdog.loop.keeper import inherit
+from watchdog.loop.looking import Look
+from watchdog.loop.open_pass import FRESH_S, Next, OpenPass
 from watchdog.node.scan import Scanner
 
 _FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)
-_SECOND_LOOK_S: Final = 2.0
+
+
+class WatchedDeeds(Deeds):
+    """Kills of which the book hears right before the first signal."""
+
+    begins: Callable[[PlanEntry], None]
+
+    def begin(
+        self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
+    ) -> Outcome:
+        def refuse(asked: PlanEntry) -> str | None:
+            why = refusal(asked)
+            if why is None:
+                self.begins(asked)
+            return why
+
+        return super().begin(entry, number, release_timeout_s, refuse)
 
 
 class Life:
@@ -35,18 +62,25 @@ class Life:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._book = around.book
-        self._plan = around.plan
-        self._policy: Policy = around.plan.compiled()
+        self._plan = around.on_disk
+        self._policy: Policy = self._plan.compiled()
+        self._policy_file = PolicyFile(around.policy_file)
+        self._policy_file.begin(around.clock.now())
+        self._swaps = around.swaps
+        self._is_held = self._decides = False
         self._driver = around.open_driver()
         self._table = SimulatedTable(around.kernel, self._tell, around.stir)
         self._scanner = Scanner(self._table)
         self._record = Record(around)
-        self._deeds = Deeds(self._scanner, self._record, around.clock.now)
+        self._lock = NodeLock(around.journal)
+        self._kept: Kept | None = None
+        self._deeds = WatchedDeeds(self._scanner, self._record, around.clock.now)
+        self._deeds.begins = lambda entry: self._book.begins(entry, around.clock.now())
         self._sources = Sources(around)
         # It has no API: an eviction fails at once.
         self.cycle = Cycle(self._scanner, self._deeds, Evictions(None, self._record, around.clock.now))
         self._enforcement = Enforcement(enforcing=False, suspended=())
-        self._book.standing.plan = self._plan
+        self._book.policy(self._plan, around.half, starts=True)
         self._book.standing.answers = self._table.answers
         self._book.standing.recycled = around.kernel.recycled
         self._book.enforcement(enforcing=False)
@@ -57,56 +91,91 @@ class Life:
             self._around.stir("signal")
         self._book.signals.signalled(task, number, self._around.clock.now())
 
+    @property
+    def has_seen_swaps(self) -> bool:
+        """Whether it goes by the last policy that came as a ConfigMap does."""
+        return self._swaps == self._around.swaps
+
     def beat(self) -> None:
         """What the daemon looks for between passes."""
         now = self._around.clock.now()
-        if self._around.plan is not self._plan:
-            self._plan = self._book.standing.plan = self._around.plan
-            self._policy = self._plan.compiled()
-            self._book.timers.doubt()
+        self._policy_file.look(now)
+        if not self.has_seen_swaps or self._policy_file.is_ready:
+            self._swaps = self._around.swaps
+            self._policy_file.load()
+            self._go_by(self._around.on_disk)
         with full_disk(self._around.disk_full):
             self._tend(now)
         self._judge()
 
+    def _go_by(self, plan: PolicyPlan) -> None:
+        self._book.deeds.before_reload()
+        self._book.timers.reload(self._plan, plan)
+        self._book.policy(plan, self._around.half, starts=False)
+        self._plan, policy = plan, plan.compiled()
+        self.cycle.ledger = self.cycle.ledger.reloaded(self._policy, policy)
+        self._policy = policy
+
     def _tend(self, now: Now) -> None:
         journal = self._record.journal
-        if journal is not None:
+        if journal is not None and self._lock.held:
             journal.probe()
             return
+        if journal is not None:
+            journal.close()
+            self._record.journal = None
+        if not self._lock.acquire():
+            return
+        known = self._kept.in_progress if self._kept is not None else None
         try:
-            journal = Journal.open(self._around.journal, self._policy.journal, NODE.name)
+            journal = Journal.open(self._around.journal, self._policy.journal, NODE.name, kept=self._kept)
         except JournalError:
             return
         try:
-            unfinished, brakes = journal.unfinished(), journal.brakes(now)
+            found = inherit(journal, self._lock, now, known)
         except JournalError:
             journal.close()
             return
-        for deed in unfinished:
-            if deed.result is None:
-                journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
-        self.cycle.take_over(left_over(unfinished, until_s), brakes)
-        self._book.journal_opens(now)
+        self.cycle.take_over(left_over(found.unfinished, until_s), found.brakes)
+        if self._kept is None:
+            loss, self._around.loss = self._around.loss, ""
+            if loss and (loss != BOTH or found.brakes.lost_s is not None):
+                self._book.forget(now, lost=True)
+            elif loss:
+                self._book.forget(now, lost=False)
+            self._book.journal_opens(now, counted(self._around.journal))
+        else:
+            self._book.brakes.reads(now)
+        self._kept = journal.kept
 
     def _judge(self) -> None:
-        before = self._enforcement
+        now = self._around.clock.now()
+        self._policy_file.look(now)
+        if self._around.writer is not None:
+            self._book.policy_is_written(now)
         has_journal = self._record.journal is not None
         stop = stop_file(self._around.journal)
-        switches = self._sources.switches(self._around.clock.now())
-        self._enforcement = judge(
+        switches = self._sources.switches(now)
+        enforcement = judge(
             self._policy, _FOOTING, self._around.journal, switches, has_lock=True, has_journal=has_journal
         )
-        if self._enforcement.enforcing and not before.enforcing:
+        self._enforcement = enforcement.held() if self._policy_file.holds else enforcement
+        self._is_held = self._enforcement.waits_for_policy and self._policy_file.has_settled
+        decided, self._decides = self._decides, self._enforcement.enforcing or self._is_held
+        if self._decides and not decided:
             self.cycle.ledger = self.cycle.ledger.begun_anew()
-        self._book.enforcement(enforcing=self._plan.mode == "enforce" and has_journal and not stop.exists())
+        is_whole = not self._book.standing.is_half
+        enforcing = self._plan.mode == "enforce" and has_journal and not stop.exists() and is_whole
+        self._book.enforcement(enforcing=enforcing)
 
     def advance(self) -> None:
-        """Let the deeds under way go on."""
+        """Let the deeds under way go on, and the disk take what it takes by now."""
         now = self._around.clock.now()
         with full_disk(self._around.disk_full):
-            self.cycle.advance(now, self._objection)
+            self._record.settle()
+            self.cycle.advance(now, self._objection, is_held=self._is_held)
         self._book.deeds.advanced(now)
 
     def look(self, dice: random.Random) -> None:
@@ -124,7 +193,7 @@ class Life:
         now = around.clock.now()
         view = self._view()
         book.deeds.given(told, asked)
-        before = self.cycle.ledger
+        before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(around.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
         for gpu in reading.gpus:
@@ -132,12 +201,14 @@ class Life:
                 lines = (line for line in told.lines if line.gpu == gpu.uuid)
                 around.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
         told = conserves(opened, told, around.kernel.recycled)
-        book.read(told, asked, written=self._is_writable)
-        self._check(opened, before, asked, dice)
-        opened, second = self._second_look(opened, took_s, dice)
+        book.read(told, asked, opened.overdue, written=self._is_writable)
+        self._check(opened, before, unlisted, asked, dice)
         with full_disk(around.disk_full):
-            self._close(opened, second)
-        if second is not None and around.stirs == stirred:
+            waiting = OpenPass(opened=self.cycle.intend(opened), since=now)
+        second = self._last_look(waiting, dice)
+        with full_disk(around.disk_full):
+            self._close(waiting, second)
+        if (second is not None or not opened.only) and around.stirs == stirred:
             nobody_is_held_up(book, opened.plan, around.clock.now(), written=self._is_writable)
 
     def _ask(self, only: frozenset[str] | None, slow_s: float) -> tuple[Told, float]:
@@ -146,31 +217,46 @@ class Life:
         self._around.pass_by(max(slow_s, QUANTUM_S))
         return told, self._around.clock.boottime_s - began_s
 
-    def _second_look(self, opened: Pass, took_s: float, dice: random.Random) -> tuple[Pass, Told | None]:
-        if not opened.only:
-            return opened, None
+    def _last_look(self, waiting: OpenPass, dice: random.Random) -> Told | None:
+        """Wait for the disk, then ask the driver once more, as the daemon does; what it truly said in time."""
         around, book = self._around, self._book
-        patience_s = min(max(_SECOND_LOOK_S, 2 * took_s), self._policy.reset_after_s)
-        around.stir("between the looks")
-        told, again_s = self._ask(opened.only, around.second_slow_s)
-        if dice.random() < 0.2:
-            self.beat()
-            self.advance()
-        opened = replace(opened, view=self._view())
-        book.seen["second look"] += 1
-        if again_s > patience_s:
-            book.seen["second look too late"] += 1
-            return without_second_look(opened, again_s), None
+        told: Told | None = None
+        while (following := waiting.next(around.clock.now(), maintenance=False)) is not Next.CLOSE:
+            if following is Next.WAIT:
+                around.pass_by(QUANTUM_S)
+                self.advance()
+            else:
+                around.stir("between the looks")
+                waiting.ask()
+                asked = around.clock.now()
+                told, took_s = self._ask(waiting.opened.only, around.second_slow_s)
+                around.second_slow_s *= dice.random() < 0.7
+                waiting.take(Look(reading=told.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
+                book.seen["last look"] += 1
+                book.seen["last look too late"] += waiting.look is None
+            if dice.random() < 0.2:
+                self.beat()
+                self.advance()
         reading = book.standing.reading
-        if reading is not None:
-            reading.second, reading.only = told, opened.only
-        return opened, told
+        if reading is not None and waiting.look is not None:
+            reading.second, reading.only, reading.looked_s = told, waiting.opened.only, waiting.look.asked.boottime_s
+        return told if waiting.look is not None else None
 
-    def _close(self, opened: Pass, second: Told | None) -> Finish:
+    def _close(self, waiting: OpenPass, second: Told | None) -> Finish:
         around, book = self._around, self._book
+        self._judge()
         now = around.clock.now()
-        answer = second.reading if second is not None and self._enforcement.enforcing else None
-        finish = self.cycle.close(opened, answer, now)
+        opened = waiting.opened
+        if opened.only:
+            opened = replace(opened, view=self._view())
+        if waiting.late_s is not None:
+            opened = without_last_look(opened, waiting.late_s)
+        last: LastLook | None = None
+        if second is not None and waiting.look is not None:
+            until_s = waiting.look.asked.boottime_s + FRESH_S
+            refusal = partial(self._refusal, until_s)
+            last = LastLook(reading=second.reading, at=now, fresh_until_s=until_s, refusal=refusal, view=self._view)
+        finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
             account = outcome.entry.account
             if outcome.result is Result.FAILED and outcome.deed is None:
@@ -204,7 +290,7 @@ class Life:
             duration_s=now.boottime_s - opened.snapshot.at.boottime_s,
         )
 
-    def _check(self, opened: Pass, before: Ledger, asked: Now, dice: random.Random) -> None:
+    def _check(self, opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, dice: random.Random) -> None:
         # A deed that ends changes the ledger inside `open`: then it is not known by which one was decided.
         if any(state.under_way is not None for state in before.accounts.values()):
             return
@@ -212,20 +298,38 @@ class Life:
         if dice.random() < (0.3 if len(due) > 1 else 0.02):
             ignores_order(opened, before, asked, dice)
         if dice.random() < (0.1 if due else 0.01):
-            ignores_the_mode(opened, before, asked)
+            ignores_the_mode(opened, before, unlisted, asked)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether its journal is open."""
+        return self._record.journal is not None
 
     @property
     def _is_writable(self) -> bool:
-        return self._record.journal is not None and self._record.journal.writable
+        return self._record.journal is not None and self._record.journal.writable and not self._record.hangs
 
     def _view(self) -> View:
         now = self._around.clock.now()
-        enforcing = self._enforcement.enforcing
-        return self._sources.view(self._policy, now, journal_writable=self._is_writable, enforcing=enforcing)
+        return self._sources.view(
+            self._policy,
+            now,
+            journal_writable=self._is_writable,
+            enforcing=self._decides,
+            is_held=self._is_held,
+        )
+
+    def _refusal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
+        now = self._around.clock.now()
+        if now.boottime_s > fresh_until_s:
+            return "the last look was too old by then"
+        if self._is_held:
+            return "the policy file has changed, and has not settled"
+        return self._objection(entry)
 
     def _objection(self, entry: PlanEntry) -> str | None:
-        if not self._enforcement.enforcing:
-            return "enforcement was withdrawn in the grace period"
+        if not self._decides:
+            return "enforcement was turned off meanwhile"
         return self._sources.objection(entry, self._policy, self._around.clock.now())
 
     def end(self) -> None:
@@ -234,9 +338,11 @@ class Life:
             self.cycle.interrupt("the watchdog was stopped in the grace period", self._around.clock.now())
             if self._record.journal is not None:
                 self._record.journal.close()
+            self._lock.release()
 
     def die(self) -> None:
         """SIGKILL to the daemon: what had not reached the disk never will."""
         with full_disk(full=True):
             if self._record.journal is not None:
                 self._record.journal.close()
+            self._lock.release()

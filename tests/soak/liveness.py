@@ -8,23 +8,27 @@ from tests.soak.truth import Fact, protected, true_to_claim, victim_container
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 from watchdog.core.plan import Plan
-from watchdog.core.policy import Do
 
 LAW10: Final = "law 10, one pending or failing target never holds up another"
+LAW11: Final = "law 11, nothing a tenant can write holds enforcement back"
 _MOST_PUT_OFF: Final = 5  # passes
 _SETTLES_S: Final = 5.0  # after the end of a deed on a pod: until then the daemon may still have its doubts
 
 
 def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> None:
-    """To be asked after a pass with a second look that nothing has disturbed; `planned` is its plan before the act."""
+    """To be asked after a pass that nothing has disturbed, and whose second look, if it needed one, was in time.
+
+    `planned` is its plan before the act.
+    """
     here, reading = book.standing, book.standing.reading
-    if reading is None or reading.second is None or not here.enforcing or here.stale or not written:
+    if reading is None or not here.enforcing or here.stale or not written:
         return
-    if not reading.bright or not reading.second.is_bright or here.plan.brakes.breaker is not None:
+    is_bright = reading.bright and (reading.second is None or reading.second.is_bright)
+    if here.waiting_s is not None or not is_bright or here.plan.brakes.breaker is not None:
         return
     # Who was let through and needed no deed in the end took a place under the brakes: for this pass, and not for ever.
-    kills = {entry.account for entry in planned.actions if entry.do is Do.KILL and not entry.hastens}
-    most = _MOST_PUT_OFF if len(kills) > len(book.begun_now) else 0
+    let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.hastens}
+    most = _MOST_PUT_OFF if len(let_through) > len(book.begun_now) else 0
     for fact in reading.facts.values():
         if fact.key in book.begun_now or not _is_ripe(fact, book, now):
             book.put_off.pop(fact.key, None)
@@ -33,7 +37,8 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
         if book.put_off[fact.key] > most:
             mine = [e for e in planned.entries if e.account.uid == fact.key[0]]
             said = [(e.step, e.do.value, e.due_in_s, e.withheld_by, e.assessment.protected) for e in mine]
-            fail(LAW10, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {said}")
+            law = LAW11 if book.timers.is_rewritten(fact.key) else LAW10
+            fail(law, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {said}")
 
 
 def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
@@ -44,10 +49,10 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     if ladder is None or ladder.failed or fact.allowed is None or fact.rule.mode == "observe":
         return False
     # A pod whose grace is over only now was protected still when the reading was asked for.
-    is_spared = protected(fact.tenant, here.plan, now.wall_s - _SETTLES_S)
+    is_spared = protected(fact.tenant, here.plan, now, _SETTLES_S)
     if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant:
         return False
-    due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact.key, step)]
+    due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact, step)]
     if not due or any(step.do != "kill" for step in steps[due[0] :]):
         return False
     settles_s = max(reset_after_s(here.plan), _SETTLES_S)
@@ -56,8 +61,8 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
     victim = victim_container(fact)
     tasks = [use.task for use in fact.uses]
-    if not is_settled or is_acted_on or others or not victim:
+    if not is_settled or is_acted_on or others or not victim or here.is_withheld_for_mps(fact):
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):
         return False
-    return book.brakes.verdict(fact.tenant.workload, here.plan.brakes, now.boottime_s)[0]
+    return book.brakes.is_free(fact.tenant.workload, here.plan.brakes, now.boottime_s)

@@ -14,7 +14,14 @@ FAULTS: Final = (
     Fault(
         "a ladder that counts gaps",
         "law 5",
-        (Edit("core/ladder.py", "    if reading is Reading.INCONCLUSIVE:\n        return timer\n", ""),),
+        (
+            Edit("core/ladder.py", "    if not is_blind:\n", "    if True:\n"),
+            Edit(
+                "core/ladder.py",
+                "return None if is_sure else before",
+                "return None if is_sure else replace(before, counted_s=before.counted_s + policy.interval_s)",
+            ),
+        ),
     ),
     Fault(
         "a victim by PID alone",
@@ -33,7 +40,12 @@ FAULTS: Final = (
     Fault(
         "a protection looked up after the act",
         "law 4",
-        (Edit("cycle/second_look.py", "assessment.rule is not entry.rule or assessment.protected is not None or", ""),),
+        (
+            Edit("cycle/second_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
+            Edit("cycle/second_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
+            Edit("cycle/second_look.py", "    if is_same and pod in view.pods.pods:\n", "    if True:\n"),
+            Edit("loop/surroundings.py", "return None if protected is None else", "return None if True else"),
+        ),
     ),
     Fault(
         "observe and enforce differing",
@@ -51,30 +63,48 @@ FAULTS: Final = (
         "law 2",
         (
             Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
-            Edit("core/decide.py", "in sorted(candidates, key=_turn)", "in candidates"),
+            Edit("core/decide.py", "return sorted(candidates, key=turn_of)", "return list(candidates)"),
         ),
     ),
     Fault(
         "a gap that counts in full",
         "law 5",
-        (Edit("core/ladder.py", "min(blind_s, policy.interval_s)", "blind_s"),),
+        (
+            Edit(
+                "core/ladder.py",
+                "min(alone.last.boottime_s - before.last.boottime_s, policy.interval_s)",
+                "(alone.last.boottime_s - before.last.boottime_s)",
+            ),
+        ),
     ),
     Fault(
         "a rule that observes and acts",
         "law 7",
         (
             Edit("core/passes.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
-            Edit(
-                "cycle/second_look.py",
-                "assessment.protected is not None or assessment.observes",
-                "assessment.protected is not None",
-            ),
+            Edit("cycle/second_look.py", "    if assessment.observes:\n", "    if False:\n"),
+            Edit("loop/surroundings.py", "or not has_force or observes(rule, now)", "or not has_force"),
         ),
     ),
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
         (Edit("act/kills.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
+    ),
+    Fault(
+        "half a policy that is loaded",
+        "point 20",
+        (Edit("config/watch.py", "is_still and not _has_writer(self.path)", "is_still"),),
+    ),
+    Fault(
+        "a first signal while the policy is being written",
+        "point 20",
+        (Edit("loop/enforcement.py", "if not (self.enforcing or self.suspended):", "if True:"),),
+    ),
+    Fault(
+        "a grace that ends while the policy is being written",
+        "point 20",
+        (Edit("act/kills.py", "                if is_held:\n", "                if False:\n"),),
     ),
     Fault(
         "a grace that goes on although its pod has gone from the list",
@@ -91,6 +121,7 @@ FAULTS: Final = (
                 "return max(half_open_s - now_s, 0.0)",
             ),
         ),
+        seeds="breaker",
     ),
     Fault(
         "a breaker that never opens",
@@ -98,10 +129,30 @@ FAULTS: Final = (
         (Edit("core/breaker.py", "if is_crowded and not blind else", "if False else"),),
     ),
     Fault(
+        "decoys that go before the account most bytes over",
+        "point 25",
+        (Edit("core/gate.py", "return (-over, assessment.pod.priority or 0,", "return (over, 0,"),),
+    ),
+    Fault(
+        "a journal that is lost under the daemon and gets nothing back",
+        BRAKES,
+        (Edit("export/journal_kept.py", "lacked = self.give_back(connection)", "lacked = 0"),),
+    ),
+    Fault(
+        "a journal lost between two daemons that counts as a new node's",
+        BRAKES,
+        (Edit("loop/keeper.py", "journal.presume(now)", "pass"),),
+    ),
+    Fault(
+        "brakes that count as full for half their time",
+        BRAKES,
+        (Edit("core/brakes.py", "self.lost_s + whole_s - now_s", "self.lost_s + whole_s / 2 - now_s"),),
+    ),
+    Fault(
         "a window off by one",
         BRAKES,
         (
-            Edit("core/brakes.py", "or len(deeds) < window.count", "or len(deeds) <= window.count"),
+            Edit("core/brakes.py", "if len(deeds) >= window.count", "if len(deeds) > window.count"),
             Edit("core/brakes.py", "deeds[-window.count].at_s", "deeds[-window.count - 1].at_s"),
         ),
     ),
@@ -116,7 +167,7 @@ FAULTS: Final = (
     Fault(
         "unknown bytes that count",
         "law 4",
-        (Edit("core/assess.py", "sum(use.used or 0 for use in own)", "sum(use.used or 2**40 for use in own)"),),
+        (Edit("core/assess.py", "sum(use.used or 0 for use in own if", "sum(use.used or 2**40 for use in own if"),),
     ),
     Fault(
         "a spoofed cgroup believed",
@@ -140,25 +191,78 @@ FAULTS: Final = (
         ),
     ),
     Fault(
-        "no second look",
+        "no last look",
         "law 4",
-        (Edit("cycle/cycle.py", "again = renew(entry, renewed.get(entry.account), now)", "again = entry"),),
+        (Edit("cycle/second_look.py", "return renew(entry, renewed.get(entry.account), now)", "return entry"),),
+    ),
+    Fault(
+        "a last look that forgets what was allowed before",
+        "law 5",
+        (Edit("cycle/second_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
+    ),
+    Fault(
+        "a last look before the commit instead of after it",
+        "point 22",
+        (
+            Edit(
+                "loop/open_pass.py",
+                "if not self.opened.is_written and",
+                "if self._looks and not self.opened.is_written and",
+            ),
+            Edit(
+                "core/passes.py",
+                "is_on_disk = any(each.done() and each.exception() is None for each in futures)",
+                "is_on_disk = any(True for _ in futures)",
+            ),
+        ),
+    ),
+    Fault(
+        "a last look that may be old",
+        "point 22",
+        (
+            Edit("loop/open_pass.py", "if look.took_s <= FRESH_S else", "if True else"),
+            Edit("loop/open_pass.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
+        ),
     ),
     Fault(
         "a recovery that resets nothing",
         "law 5",
         (
+            Edit("core/ladder.py", "return None if is_sure else before", "return before"),
+            Edit("core/ledger.py", "0 <= gap_s < reset_after_s", "0 <= gap_s"),
+        ),
+    ),
+    Fault(
+        "a deletion that shields for as long as its grace",
+        "law 1[01]",
+        (Edit("core/protect.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),),
+    ),
+    Fault(
+        "a reset triggered by a tenant",
+        "law 11",
+        (
             Edit(
                 "core/ladder.py",
-                "if reading is Reading.BELOW:\n        return None",
-                "if reading is Reading.BELOW:\n        return timer",
-            ),
-            Edit(
-                "core/ladder.py",
-                "        calm=assessment,\n",
-                "        timers=before.timers if before is not None else {},\n",
+                "before, used = state.stretches.get(key), _compared",
+                "before, used = state.stretches.get(key) if is_in_force else None, _compared",
             ),
         ),
+    ),
+    Fault(
+        "a reset triggered by a byte in an annotation",
+        "law 11",
+        (
+            Edit(
+                "core/ladder.py",
+                "if before is None or not",
+                "if before is None or before.height != alone.height or not",
+            ),
+        ),
+    ),
+    Fault(
+        "a relabel that kills at once",
+        "law 5",
+        (Edit("core/ladder.py", "for rule in policy.rules if rule.name in ran_under]", "for rule in policy.rules]"),),
     ),
     Fault(
         "enforcement that goes on with the ladders of observing",
@@ -166,10 +270,21 @@ FAULTS: Final = (
         (
             Edit(
                 "core/ledger.py",
-                "key: AccountState(\n                    rule=state.rule, declared=state.declared,",
-                "key: replace(\n                    state, observed=False,",
+                "key: AccountState(under_way=state.under_way, trying=state.trying)",
+                "key: replace(state, observed=frozenset())",
             ),
-            Edit("core/ledger.py", "                if state.has_deed\n", ""),
+            Edit("core/ledger.py", "            if state.has_deed\n        }", "        }"),
+        ),
+    ),
+    Fault(
+        "a grace period that ends with the first processes",
+        "point 23",
+        (
+            Edit(
+                "act/deed.py",
+                "now.boottime_s < self._grace_ends_s:",
+                "now.boottime_s < self._grace_ends_s and self._let_go_of_the_dead():",
+            ),
         ),
     ),
     Fault(
@@ -207,17 +322,50 @@ FAULTS: Final = (
     Fault(
         "a mark of force below what is allowed",
         "law 4",
-        (Edit("core/policy.py", "return max(height, allowed) if do.is_force else height", "return height"),),
+        (Edit("core/policy.py", "max(height, allowed) if do.is_force else height, LARGEST", "height, LARGEST"),),
     ),
     Fault(
         "the wrong container",
         "law 4",
-        (Edit("core/victim.py", "return min(candidates, key=lambda s:", "return max(candidates, key=lambda s:"),),
+        (Edit("core/victim.py", "min(excess)[2]", "max(excess)[2]"),),
+    ),
+    Fault(
+        "the default applied to what cannot be determined",
+        "law 4",
+        (
+            Edit(
+                "core/declare.py",
+                "            if amount is not None:\n                return order, replace(amount, count=_count",
+                "            if amount is not None and amount.size is not None:\n"
+                "                return order, replace(amount, count=_count",
+            ),
+        ),
+    ),
+    Fault(
+        "an annotation judged by the cards that are left",
+        "law 4",
+        (Edit("core/declare.py", "(self.cards.complete or is_beyond_any(size, declaration.per))", "True"),),
+    ),
+    Fault(
+        "a container within its own declaration that is a victim",
+        "law 4",
+        (Edit("core/victim.py", "share.container and used > own", "share.container and used"),),
+    ),
+    Fault(
+        "a container that the list does not have yet, counted at once",
+        "law 4",
+        (Edit("core/assess.py", "return not use.container and (", "return False and ("),),
+    ),
+    Fault(
+        "the phase of an old list",
+        "law 4",
+        (Edit("core/assess.py", "    if not behind:\n", "    if True:\n"),),
     ),
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
         (Edit("act/kills.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
+        seeds="process",
     ),
     Fault(
         "unknown bytes that are lost",
@@ -240,5 +388,18 @@ FAULTS: Final = (
                 "waits = list(self._busy.values())",
             ),
         ),
+    ),
+    Fault(
+        "a client of an MPS server that is ended with its neighbours",
+        "point 36",
+        (
+            Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
+            Edit("cycle/second_look.py", "if again.mps_hazard is not None:", "if False:"),
+        ),
+    ),
+    Fault(
+        "an MPS client by its own container alone",
+        "point 36",
+        (Edit("core/mps.py", 'if step.do is Do.EVICT or step.scope == "pod":', "if step.do is Do.EVICT:"),),
     ),
 )

@@ -6,6 +6,7 @@ from tests.soak import processes
 from tests.soak.cluster import Box, Gi, Kind, Mi, Tenant
 from tests.soak.truth import WATCHDOG
 from tests.soak.world import World
+from watchdog.core.model import ContainerKind
 
 _OWNERS = (("ReplicaSet", "web"), ("ReplicaSet", "train"), ("Job", "batch"), ("DaemonSet", "agent"), None)
 
@@ -38,16 +39,17 @@ def create(world: World) -> None:
     if len(world.cluster.tenants) > 8:
         return
     dice = world.dice
-    owner = dice.choice(_OWNERS)
+    owner, kind = dice.choice(_OWNERS), dice.choice(_KINDS)
     number = world.cluster.serial()
+    names = [*(["load"] if dice.random() < 0.25 else []), *["main", "side"][: dice.choice([1, 1, 2])]]
     tenant = Tenant(
         uid=f"uid-{number}",
         namespace=dice.choice(["team-a"] * 5 + ["team-b"] * 5 + ["kube-system"]),
         name=f"pod-{number}" if owner is not None else f"bare-{number % 2}",
         owner=owner,
-        boxes=tuple(_box(world, number, name) for name in ["main", "side"][: dice.choice([1, 1, 2])]),
-        kind=dice.choice(_KINDS),
-        notes=_amount(world) if dice.random() < 0.8 else None,
+        boxes=tuple(_box(world, number, name, kind) for name in names),
+        kind=kind,
+        notes=_amount(world, kind) if dice.random() < 0.8 else None,
         tier=dice.choice("ab"),
         priority=dice.choice([None, 0, 0, 0, 1, 1, 10, 10, 1000, 2_000_000_000]),
         spared=dice.random() < 0.05,
@@ -59,17 +61,26 @@ def create(world: World) -> None:
     world.say(f"pod came: {tenant.uid}")
 
 
-_KINDS: tuple[Kind, ...] = ("bytes", "bytes", "mib", "mib", "gpu_mib", "note")
+_KINDS: tuple[Kind, ...] = ("bytes", "bytes", "mib", "mib", "gpu_mib", "note", "note", "share")
+_LETTERS = {"main": "a", "side": "b", "load": "c", "debug": "d"}
 
 
-def _box(world: World, number: int, name: str) -> Box:
-    cid = f"{number:x}{'a' if name == 'main' else 'b'}".ljust(64, "0")
-    declares = _amount(world) if world.dice.random() < 0.75 else None
-    return Box(name=name, cid=cid, known=world.dice.random() < 0.8, declares=declares)
+def _box(world: World, number: int, name: str, kind: Kind) -> Box:
+    dice = world.dice
+    return Box(
+        name=name,
+        cid=f"{number:x}{_LETTERS[name]}".ljust(64, "0"),
+        known=dice.random() < 0.8,
+        declares=_amount(world, kind) if dice.random() < 0.75 else None,
+        kind=ContainerKind.INIT if name == "load" else ContainerKind.MAIN,
+        runs=name != "load" or dice.random() < 0.4,
+    )
 
 
-def _amount(world: World) -> int:
-    return world.dice.choice([Gi, Gi, 2 * Gi, 2 * Gi, 3 * Gi, 4 * Gi, 512 * Mi, 0, -1])
+def _amount(world: World, kind: Kind) -> int:
+    if kind == "share":
+        return world.dice.choice([1, 1, 2, 3, 9])
+    return world.dice.choice([Gi, Gi, 2 * Gi, 2 * Gi, 3 * Gi, 4 * Gi, 512 * Mi, 30 * Gi, 90 * Gi, 0, -1])
 
 
 def _any(world: World) -> Tenant | None:
@@ -112,7 +123,8 @@ def crash_loop(world: World) -> None:
     memory = [task.memory for task in world.kernel.living() if task.pod == tenant.uid]
     _vanish(world, tenant)
     number = world.cluster.serial()
-    boxes = tuple(replace(_box(world, number, box.name), declares=box.declares) for box in tenant.boxes)
+    kept = [box for box in tenant.boxes if box.kind is not ContainerKind.EPHEMERAL]
+    boxes = tuple(replace(_box(world, number, box.name, tenant.kind), declares=box.declares) for box in kept)
     again = replace(tenant, uid=f"uid-{number}", boxes=boxes, deadline_s=None)
     again = replace(again, name=f"pod-{number}") if again.owner is not None else again
     world.cluster.put(again)
@@ -135,6 +147,48 @@ def restart_containers(world: World) -> None:
             world.say(f"container restarted: {box.name} of {tenant.uid}")
 
 
+def renew_container(world: World) -> None:
+    """The kubelet starts a container again, under an ID that the list does not have yet."""
+    tenant = _any(world)
+    if tenant is None or tenant.deadline_s is not None:
+        return
+    old = world.dice.choice(tenant.boxes)
+    for task in world.kernel.living():
+        if task.pod == tenant.uid and task.container == old.cid:
+            world.kernel.die(task)
+    new = replace(old, cid=f"{world.cluster.serial():x}e".ljust(64, "0"), known=False)
+    world.cluster.change(tenant.uid, boxes=tuple(new if box is old else box for box in tenant.boxes))
+    _fill(world, tenant.uid, new.cid)
+    world.say(f"container got a new ID: {new.name} of {tenant.uid}")
+
+
+def turn_phase(world: World) -> None:
+    """The list has it that an init container runs, or runs no more; the pod may be further on than that."""
+    tenant = _any(world)
+    if tenant is not None and any(box.kind is ContainerKind.INIT for box in tenant.boxes):
+        boxes = (replace(b, runs=not b.runs) if b.kind is ContainerKind.INIT else b for b in tenant.boxes)
+        world.cluster.change(tenant.uid, boxes=tuple(boxes))
+        world.say("phase turned")
+
+
+def debug(world: World) -> None:
+    """Somebody adds an ephemeral container to a pod."""
+    tenant = _any(world)
+    if tenant is None or any(box.kind is ContainerKind.EPHEMERAL for box in tenant.boxes):
+        return
+    made = _box(world, world.cluster.serial(), "debug", tenant.kind)
+    box = replace(made, kind=ContainerKind.EPHEMERAL, declares=None)
+    world.cluster.change(tenant.uid, boxes=(*tenant.boxes, box))
+    _fill(world, tenant.uid, box.cid)
+    world.say("ephemeral container came")
+
+
+def lose_labels(world: World) -> None:
+    """The labels of the node disappear, or are back."""
+    world.cluster.labelled = not world.cluster.labelled
+    world.say("node labels are back" if world.cluster.labelled else "node labels disappeared")
+
+
 def terminate(world: World) -> None:
     """A pod is being deleted, and may take its time."""
     tenant = _any(world)
@@ -142,6 +196,18 @@ def terminate(world: World) -> None:
         grace_s = world.dice.choice([0.0, 5.0, 30.0])
         world.cluster.change(tenant.uid, deadline_s=world.clock.wall_s + grace_s)
         world.say(f"pod terminates: {tenant.uid}")
+
+
+def linger(world: World) -> None:
+    """Pods have been deleted with a grace period of a year, and ten minutes of it have passed, or nearly."""
+    for uid in list(world.cluster.tenants):
+        if uid != WATCHDOG and world.dice.random() < 0.5:
+            world.cluster.change(uid, deadline_s=world.clock.wall_s + 365 * 86400.0)
+    if world.life is not None:
+        world.life.advance()
+        world.life.look(world.dice)
+    world.pass_by(world.dice.choice([590.0, 595.0, 605.0]))
+    world.say("pods linger")
 
 
 def drain(world: World) -> None:
@@ -172,11 +238,65 @@ def change(world: World) -> None:
         {"deadline_s": None},
     ]
     if tenant.kind == "note":
-        changes.append({"notes": _amount(world)})
+        changes.append({"notes": _amount(world, "note")})
     else:
-        changes.append({"boxes": tuple(replace(box, declares=_amount(world)) for box in tenant.boxes)})
+        declaring = (box.kind is not ContainerKind.EPHEMERAL for box in tenant.boxes)
+        changed = (
+            (b, _amount(world, tenant.kind) if can else None) for b, can in zip(tenant.boxes, declaring, strict=True)
+        )
+        changes.append({"boxes": tuple(replace(box, declares=amount) for box, amount in changed)})
     world.cluster.change(tenant.uid, **dice.choice(changes))
     world.say(f"pod changed: {tenant.uid}")
+
+
+def allow_more(world: World) -> None:
+    """A pod that is about to be acted on takes more memory, and is allowed all but a byte of what it uses then."""
+    dice, plan, uids = world.dice, world.around.plan, [uid for uid in world.book.meant if uid in world.cluster.tenants]
+    if not uids:
+        return
+    tenant = world.cluster.tenants[dice.choice(uids)]
+    tasks = [task for task in world.kernel.living() if task.pod == tenant.uid]
+    for task in tasks:
+        task.memory = {card: min(held + Gi, world.cards.sizes[card]) for card, held in task.memory.items()}
+    contexts = min(sum(len(task.memory) for task in tasks), plan.max_contexts)
+    allowed = sum(sum(task.memory.values()) for task in tasks) - 1 - plan.per_context * contexts
+    declared = max(allowed, 0) * 100 // (100 + plan.percent)
+    if tenant.kind == "note":
+        world.cluster.change(tenant.uid, notes=declared)
+    elif tenant.kind == "bytes":
+        first, *others = (replace(box, declares=None) for box in tenant.boxes)
+        world.cluster.change(tenant.uid, boxes=(replace(first, declares=declared), *others))
+    world.say(f"pod allowed more: {tenant.uid}")
+
+
+def begin_toggling(world: World) -> None:
+    """A tenant that uses a lot begins to change a label and an annotation all the time, by one byte, or leaves that."""
+    plain = [each for each in world.cluster.tenants.values() if each.uid != WATCHDOG and _is_plain(each)]
+    if not plain:
+        return
+    tenant = world.dice.choice(plain)
+    world.toggling ^= {tenant.uid}
+    if tenant.uid in world.toggling:
+        for task in world.kernel.living():
+            if task.pod == tenant.uid and world.dice.random() < 0.7:
+                processes.hold(world, task)
+    world.say("labels and annotations toggle" if tenant.uid in world.toggling else "a tenant leaves its pod as it is")
+
+
+def _is_plain(tenant: Tenant) -> bool:
+    is_spared = tenant.static or tenant.spared or tenant.deadline_s is not None
+    return not is_spared and tenant.namespace != "kube-system" and (tenant.priority or 0) < 1000
+
+
+def toggle(world: World) -> None:
+    """What those tenants write before the next reading."""
+    world.toggling &= world.cluster.tenants.keys()
+    for uid in sorted(world.toggling):
+        tenant = world.cluster.tenants[uid]
+        if world.dice.random() < 0.9:
+            world.cluster.change(uid, tier="b" if tenant.tier == "a" else "a")
+        if tenant.notes is not None and tenant.notes > 0:
+            world.cluster.change(uid, notes=tenant.notes ^ 1)
 
 
 def learn(world: World) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
-from tests.soak.cluster import KEYS
+from tests.soak.cluster import KEYS, LABEL
 from watchdog.core.policy import (
     Allowance,
     Backoff,
@@ -18,6 +18,7 @@ from watchdog.core.policy import (
     Policy,
     Protect,
     Rule,
+    Safety,
     Scope,
     Step,
     Window,
@@ -41,7 +42,7 @@ class StepPlan:
 
     @property
     def name(self) -> StepName:
-        """What keeps its timer over a reload."""
+        """What it is known by."""
         return (self.kind, self.number, self.for_s, self.do)
 
     def height(self, allowed: int) -> int:
@@ -91,6 +92,7 @@ class PolicyPlan:
     priority_at_least: int
     annotation: str
     brakes: BrakePlan
+    signal_mps_clients: bool = False
 
     def compiled(self) -> Policy:
         """The policy as the daemon gets it."""
@@ -113,6 +115,7 @@ class PolicyPlan:
             rules=tuple(_rule(rule) for rule in self.rules),
             protect=protect,
             brakes=_brakes(self.brakes),
+            safety=Safety(signal_mps_clients=self.signal_mps_clients),
         )
 
 
@@ -120,6 +123,7 @@ _DECLARATIONS: Final = (
     Declaration(kind="resource", key=KEYS["bytes"][0], unit=KEYS["bytes"][1]),
     Declaration(kind="resource", key=KEYS["mib"][0], unit=KEYS["mib"][1]),
     Declaration(kind="resource", key=KEYS["gpu_mib"][0], unit=KEYS["gpu_mib"][1], per="gpu"),
+    Declaration(kind="resource", key=KEYS["share"][0], unit="share", shares=f"label:{LABEL}"),
     Declaration(kind="annotation", key=KEYS["note"][0], unit=KEYS["note"][1]),
 )
 

@@ -48,7 +48,7 @@ def episode(seed: str, steps: int) -> Tally:
             if not isinstance(error, Violation):
                 raise
         finally:
-            node.kill_nine()
+            node.close()
     tally.steps, tally.seen = node.steps, node.book.seen
     tally.seconds = time.process_time() - began
     return tally

@@ -6,14 +6,16 @@ from typing import Final
 from tests.soak.deedbook import Deed, DeedBook
 from tests.soak.kernel import Task
 from tests.soak.standing import Standing
-from tests.soak.truth import protected
+from tests.soak.truth import protected, true_to_claim
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 
 LAW4: Final = "law 4, only the guilty and unprotected are ever signalled"
 GRACE: Final = "point 23, SIGTERM, then the grace, then SIGKILL"
 WITHDRAWN: Final = "point 20, a grace sends no SIGKILL once the pod is spared or the policy observes"
+WRITTEN: Final = "point 20, nobody is signalled while the policy is being written"
 ENOUGH: Final = "point 22, scope process stops when use is at or below the mark"
+NEIGHBOURS: Final = "point 36, no client of another pod's MPS server is ended: its neighbours would break"
 ALOOF: Final = "point 23, one out of reach and nobody is signalled"
 
 
@@ -35,6 +37,8 @@ class SignalBook:
             return
         self._standing.tail.append(f"signal {number} to {task.key.pid}/{task.key.start_ticks} of {task.pod}")
         deed = self._deed_on(task)
+        if not deed.signalled:
+            self._demand_no_client(deed)
         if number == signal.SIGTERM:
             self._term(deed, task)
         elif number == signal.SIGKILL:
@@ -44,7 +48,7 @@ class SignalBook:
 
     def _deed_on(self, task: Task) -> Deed:
         """The deed that this signal is part of; none may be sent without."""
-        if task.pod is None or task.key.pid <= 1 or task.mps:
+        if task.pod is None or task.key.pid <= 1:
             fail(LAW4, f"{task} is signalled")
         deed = self._deeds.of(task)
         if deed is None:
@@ -55,10 +59,23 @@ class SignalBook:
             fail(ALOOF, f"{task.key} of {task.pod}")
         return deed
 
+    def _demand_no_client(self, deed: Deed) -> None:
+        """Before the first signal: who was a client by the last look is not among those that are to be ended."""
+        here, reading = self._standing, self._standing.reading
+        told = None if reading is None else reading.second or reading.told
+        for line in () if told is None or here.plan.signal_mps_clients else told.lines:
+            task = line.task
+            is_meant = task is not None and task.lives and task.pod == deed.key[0] and task.container in deed.boxes
+            # One whose cgroup text lies is not found in the container, and so not signalled.
+            is_found = task is not None and true_to_claim(task) and deed.chosen in (None, task.key)
+            if is_meant and line.mps and is_found and task is not None:
+                fail(NEIGHBOURS, f"{task.key} of {task.pod} is a client")
+
     def _term(self, deed: Deed, task: Task) -> None:
         if deed.is_killing or deed.step.grace_s <= 0 or task in deed.termed:
             fail(GRACE, f"SIGTERM to {task.key} too late, or twice")
         deed.termed.add(task)
+        self._standing.seen["saver forked"] += task.saves and not task.stubborn
         self._standing.seen["SIGTERM"] += 1
 
     def _kill(self, deed: Deed, task: Task, now: Now) -> None:
@@ -73,18 +90,21 @@ class SignalBook:
         """The first SIGKILL of a deed: the grace must be over, and nothing may have withdrawn it meanwhile."""
         here = self._standing
         here.seen["grace ran out"] += 1
+        if here.waits(now):
+            fail(WRITTEN, f"SIGKILL for {deed.key}")
         waited_s = now.boottime_s - deed.began.boottime_s
-        over, ended = waited_s >= deed.step.grace_s, not any(task.lives for task in deed.termed)
-        if not (over or ended or self._deeds.hastened(deed)):
+        over = waited_s >= deed.step.grace_s
+        # Whichever of its processes have ended by then: those that came later have the rest of it, too.
+        if not (over or deed.is_grace_over or self._deeds.hastened(deed)):
             fail(GRACE, f"{waited_s} s of {deed.step}")
-        here.seen["hastened"] += not over and not ended
+        here.seen["hastened"] += not over
         if deed.is_grace_over:
             return  # it was over before anything could be withdrawn: what is left is completed
         tenant = here.tenants.get(deed.key[0])
         # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
-        if not here.enforcing or tenant is None or protected(tenant, here.plan, now.wall_s):
+        if not here.enforcing or tenant is None or protected(tenant, here.plan, now):
             fail(WITHDRAWN, f"{deed.key}: enforcing {here.enforcing}, {tenant}")
-        if deed.step.scope == "process" and not ended:
+        if deed.step.scope == "process":
             self._demand_need(deed)
 
     def _demand_need(self, deed: Deed) -> None:

@@ -1,13 +1,16 @@
 """The living node: everything around the daemon, and what happens to it, one random action a step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.soak import cards, clockwork, pods, processes
+from tests.soak import cards, clockwork, journals, pods, processes
 from tests.soak.around import KillNine
 from tests.soak.clock import whole
-from tests.soak.generation import generate, mutate
+from tests.soak.driver import Card
+from tests.soak.generation import FOCUSED, generate, mutate
+from tests.soak.policies import BrakePlan
 from tests.soak.world import World
 from watchdog.loop.enforcement import stop_file
 
@@ -17,17 +20,24 @@ class Simulation(World):
 
     def __init__(self, seed: str, folder: Path) -> None:
         super().__init__(seed, folder)
+        is_calm = seed.partition("/")[0] in FOCUSED
+        self._weights = [weight * (not is_calm or action in _CALM) for weight, action in _TABLE]
         pods.populate(self)
 
     def step(self) -> None:
         """Let one thing happen."""
         self.steps += 1
-        (action,) = self.dice.choices(_ACTIONS, _WEIGHTS)
+        (action,) = self.dice.choices(_ACTIONS, self._weights)
         try:
             action(self)
         except KillNine:
             self.say("kill -9 in the middle")
             self.kill_nine()
+
+    def close(self) -> None:
+        """Leave nothing open: the daemon ends, and whoever was writing the policy."""
+        self.kill_nine()
+        _end_writing(self)
 
     def race(self) -> None:
         """Something happens at the worst moment."""
@@ -38,6 +48,7 @@ class Simulation(World):
 def _pass(sim: World) -> None:
     interval_s = sim.around.plan.interval_s
     sim.pass_by(sim.dice.choice([interval_s, interval_s, interval_s, interval_s / 2, 0.25, 2 * interval_s]))
+    pods.toggle(sim)
     life = sim.alive()
     if sim.dice.random() < 0.7:
         life.beat()
@@ -59,8 +70,35 @@ def _reload(sim: World) -> None:
     whole_new = sim.dice.random() < 0.15
     number = sim.policies
     plan = generate(sim.dice, number) if whole_new else mutate(sim.dice, sim.around.plan, number)
+    _end_writing(sim)
     sim.around.plan = plan
+    sim.around.swaps += 1
     sim.say(f"policy changed: {plan.mode}")
+
+
+def _write_policy(sim: World) -> None:
+    """The policy is written in place, with pauses; what is there until then spares nobody and has no brakes."""
+    around = sim.around
+    if around.writer is None:
+        if sim.life is not None and not sim.life.has_seen_swaps:
+            return
+        around.writer = around.policy_file.open("a", encoding="utf-8")
+        none_spared = {"spared_namespace": None, "annotation": "", "priority_at_least": 2**31 - 1}
+        around.half = replace(around.plan, mode="enforce", brakes=BrakePlan(), **none_spared)  # type: ignore[arg-type]
+    around.writer.write("#\n")
+    around.writer.flush()
+    sim.say("policy is being written")
+    if sim.dice.random() < 0.2:
+        sim.policies += 1
+        around.plan = mutate(sim.dice, around.plan, sim.policies)
+        _end_writing(sim)
+        sim.say(f"policy written: {around.plan.mode}")
+
+
+def _end_writing(sim: World) -> None:
+    if sim.around.writer is not None:
+        sim.around.writer.close()
+        sim.around.writer = sim.around.half = None
 
 
 def _stop_file(sim: World) -> None:
@@ -87,6 +125,13 @@ def _kill(sim: World) -> None:
     sim.pass_by(sim.dice.choice([0.1, 1.0, 10.0]))
 
 
+def _lose_card(sim: World) -> None:
+    """A card drops out, and the daemon that comes next has never seen it."""
+    sim.cards.state[sim.dice.choice(sorted(sim.cards.sizes))] = Card.LOST
+    sim.say("card lost across a restart")
+    _restart(sim)
+
+
 def _reboot(sim: World) -> None:
     sim.kill_nine()
     sim.kernel.restart()
@@ -101,9 +146,14 @@ def _disk(sim: World) -> None:
     sim.say("disk full" if sim.around.disk_full else "disk has room")
 
 
+def _stall(sim: World) -> None:
+    sim.around.stall_s = whole(sim.dice.choice([0.0, 0.5, 1.5, 3.0, 8.0]))
+    sim.say(f"disk speed: {sim.around.stall_s}")
+
+
 def _driver_speed(sim: World) -> None:
     sim.around.slow_s = whole(sim.dice.choice([0.0, 0.0, 0.0, 0.5, 12.0, 20.0]))
-    sim.around.second_slow_s = whole(sim.dice.choice([0.0, 0.0, 0.5, 3.0]))
+    sim.around.second_slow_s = whole(sim.dice.choice([0.0, 0.0, 0.5, 3.0, 12.0]))
     sim.say(f"driver speed: {sim.around.slow_s}, {sim.around.second_slow_s}")
 
 
@@ -113,8 +163,9 @@ def _well(sim: World) -> None:
     sim.cards.silent.clear()
     sim.cards.blind = False
     sim.cluster.frozen = False
+    sim.cluster.labelled = True
     sim.around.disk_full = False
-    sim.around.slow_s = sim.around.second_slow_s = 0.0
+    sim.around.slow_s = sim.around.second_slow_s = sim.around.stall_s = 0.0
     stop_file(sim.around.journal).unlink(missing_ok=True)
     processes.heal(sim)
     pods.undrain(sim)
@@ -133,29 +184,45 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (1.0, processes.recycle),
     (1.0, processes.character),
     (0.7, processes.lie),
+    (0.5, processes.mps),
     (4.0, pods.crash_loop),
     (6.0, pods.restart_containers),
     (1.5, pods.create),
     (1.0, pods.delete),
     (0.6, pods.terminate),
+    (0.2, pods.linger),
     (1.5, pods.change),
+    (2.5, pods.begin_toggling),
     (3.0, pods.learn),
+    (2.0, pods.renew_container),
+    (0.8, pods.turn_phase),
+    (0.4, pods.debug),
+    (0.4, pods.lose_labels),
     (0.5, pods.freeze),
     (0.8, cards.trouble),
     (0.15, cards.blind),
     (2.5, _well),
     (0.8, _reload),
+    (1.0, _write_policy),
     (0.3, _stop_file),
     (0.3, _restart),
+    (0.4, _lose_card),
     (0.3, _kill),
     (0.08, _reboot),
     (0.2, _disk),
+    (0.3, journals.lose_under_the_daemon),
+    (0.2, journals.lose_between_daemons),
     (0.2, _driver_speed),
+    (0.3, _stall),
     (0.4, clockwork.jump),
     (0.3, clockwork.suspend),
 )
-_WEIGHTS: Final = [weight for weight, _ in _TABLE]
 _ACTIONS: Final = [action for _, action in _TABLE]
+# What happens where a seed is for one kind of situation: everything is told, and no policy changes.
+_CALM: Final = (
+    *(_pass, _wake, _well, processes.allocate, processes.waver, processes.stampede, processes.release, processes.fork),
+    *(processes.end, pods.crash_loop, pods.create, pods.delete, pods.learn),
+)
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (3.0, processes.release),
     (3.0, processes.fork),
@@ -166,7 +233,10 @@ _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (1.0, pods.delete),
     (0.6, pods.terminate),
     (2.0, pods.change),
+    (3.0, pods.allow_more),
     (1.5, pods.drain),
+    (0.6, pods.renew_container),
+    (0.3, pods.lose_labels),
     (0.8, cards.trouble),
     (0.5, _reload),
     (0.5, _stop_file),

@@ -4,29 +4,37 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Told
 from tests.soak.policies import PolicyPlan
-from tests.soak.truth import Fact, Key
+from tests.soak.truth import Fact, Key, is_system
 from watchdog.core.model import Now, Process
+
+HELD_S: Final = 55.0  # of the 60 s, since an earlier change may not have been loaded yet
 
 
 @dataclass(slots=True)
 class Reading:
-    """The last reading and what it truly said, and the second look where there was one."""
+    """The last reading and what it truly said, and the last look where there was one."""
 
     told: Told
     asked: Now
     facts: Mapping[Key, Fact]
     bright: bool
     second: Told | None = None
+    looked_s: float = 0.0  # boot time at which the last look was asked for
     only: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Standing:
-    """The daemon's input of this moment. `life` counts daemons, `seen` what was met, `tail` what has just happened."""
+    """The daemon's input of this moment. `life` counts daemons, `seen` what was met, `tail` what has just happened.
+
+    `waiting_s` is since when a policy that is being written was to be seen, `is_half` says that it started by one.
+    `overdue` are the containers (pod, ID) that the list should have by now.
+    """
 
     plan: PolicyPlan
     enforcing: bool = False
@@ -35,6 +43,24 @@ class Standing:
     answers: Mapping[int, Process] = field(default_factory=dict)
     recycled: AbstractSet[int] = frozenset()
     reading: Reading | None = None
+    waiting_s: float | None = None
+    is_half: bool = False
     life: int = 0
+    labelled: bool = True
+    synced: Now | None = None
+    overdue: frozenset[tuple[str, str]] = frozenset()
     seen: Counter[str] = field(default_factory=Counter)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=40))
+
+    def waits(self, now: Now) -> bool:
+        """Whether no first signal and no SIGKILL may be sent, because the policy is being written."""
+        return self.is_half or (self.waiting_s is not None and now.boottime_s - self.waiting_s < HELD_S)
+
+    def is_withheld_for_mps(self, fact: Fact) -> bool:
+        """Whether any process of the pod is an MPS client, or calls itself a server where such may be one."""
+        reading = self.reading
+        looks = () if reading is None else (reading.told, *([reading.second] if reading.second is not None else []))
+        own = [line for told in looks for line in told.lines if line.task is not None and line.task.pod == fact.key[0]]
+        may_serve = is_system(fact.tenant) or (fact.tenant.owner or ("", ""))[0] == "DaemonSet"
+        is_client = not self.plan.signal_mps_clients and any(line.mps is not False for line in own)
+        return is_client or (may_serve and any(line.task is not None and line.task.named for line in own))

@@ -41,7 +41,7 @@ class SimulatedTable(ProcessTable):
         return self._ask(set(pids), again=True)
 
     def container_members(
-        self, ids: frozenset[str], pods: frozenset[str]
+        self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
         """All living processes whose cgroup text puts them there now, each held."""
         self._stir("members")
@@ -51,7 +51,7 @@ class SimulatedTable(ProcessTable):
             place = task.claim
             unreadable += place.kind is PlaceKind.UNREADABLE
             belongs = place.kind is PlaceKind.POD and place.container in ids
-            if belongs and (place.pod is None or place.pod in pods) and not task.mps:
+            if belongs and (place.pod is None or place.pod in pods) and not (spare_servers and task.named):
                 found.append(Held(task, self._kernel, self._tell))
         gap = Gap(reason=GapReason.CGROUP, what="processes", why="unreadable")
         return tuple(found), (gap,) if unreadable else ()
@@ -82,7 +82,7 @@ class SimulatedTable(ProcessTable):
             process = gone if known is None else replace(known.process, place=GONE)
         else:
             place = ZOMBIE if task.state is State.ZOMBIE else task.claim
-            process = Process(pid=pid, key=task.key, place=place, name="python3", mps_server=task.mps)
+            process = Process(pid=pid, key=task.key, place=place, name="python3", mps_server=task.named)
             if known is not None and known.process == process:
                 process = known.process
         self._known[pid] = _Known(task, process)

@@ -1,40 +1,80 @@
-"""Timers of the oracle: how long each account has been above each mark, by the readings that were given."""
+"""Time of the oracle: every reading of an account is kept, and looked through backwards when a step is asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from tests.soak.policies import PolicyPlan, StepName, StepPlan
-from tests.soak.truth import Fact, Key
+from tests.soak.policies import PolicyPlan, RulePlan, StepPlan
+from tests.soak.truth import Fact, Key, TrueUse
 from watchdog.core.model import Now
 
 
-@dataclass(slots=True)
-class Count:
-    """Seconds above a mark: `most_s` grants every doubt, `sure_s` counts only readings that hid nothing."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An account at one reading. `rule` is the one in force, `allowed` what it may use; None: it forms no such account.
 
-    most_s: float = 0.0
-    last_s: float = 0.0
-    sure_s: float | None = None
+    `is_sure`: the reading hid nothing, and the pod list was fresh; `is_stale`: it was not, so that nothing counts.
+    """
+
+    at_s: float
+    used: int
+    allowed: int | None
+    rule: RulePlan | None
+    is_sure: bool
+    is_stale: bool
+
+    def counts(self, rule: RulePlan, step: StepPlan) -> bool:
+        """Whether it is above a step's threshold, and above some of the rule in force if that is another rule."""
+        if self.is_stale or self.rule is None or self.allowed is None or self.used <= step.height(self.allowed):
+            return False
+        if self.rule.name == rule.name:
+            return True
+        is_told = self.rule.mode != "observe" or rule.mode == "observe"
+        return is_told and any(self.used > each.height(self.allowed) for each in self.rule.steps)
+
+    def ends(self, rule: RulePlan, step: StepPlan) -> bool:
+        """Whether the account was surely at or below the threshold of a step of the rule in force."""
+        is_own = self.rule is not None and self.rule.name == rule.name and self.allowed is not None
+        return is_own and self.is_sure and self.used <= step.height(self.allowed or 0)
 
 
 @dataclass(slots=True)
 class Ladder:
-    """What is counted for one account.
+    """What is known of one account: its readings since it was calm, and when each rule was in force first.
 
-    `acted` says that a deed has begun since it was last below all marks, `failed` that one could not.
+    `acted` says that a deed has begun since it was last below all thresholds, `failed` that one could not; `forced_s`
+    is when the last deed ended.
     """
 
-    rule: str
-    declared: int | None
-    counts: dict[StepName, Count] = field(default_factory=dict)
-    observes: bool = False
+    reads: list[Read] = field(default_factory=list)
+    rules: dict[str, tuple[RulePlan, float]] = field(default_factory=dict)
     acted: bool = False
     failed: bool = False
+    forced_s: float = float("-inf")
 
-    def doubt(self, since_s: float) -> None:
-        """A reading said nothing of this account: what has last counted since then is held, and not sure any more."""
-        held = {name: count for name, count in self.counts.items() if count.last_s > since_s}
-        self.counts = {name: Count(count.most_s, count.last_s, None) for name, count in held.items()}
+    def backwards(self, rule: RulePlan, step: StepPlan) -> Iterator[Read]:
+        """The readings that a step can have counted, the last one first."""
+        since_s = self.rules[rule.name][1] if rule.name in self.rules else float("inf")
+        since_s = since_s if step.do == "warn" else max(since_s, self.forced_s)
+        for read in reversed(self.reads):
+            if read.at_s < since_s:
+                return
+            yield read
+
+    def add(self, read: Read) -> None:
+        """Take one more reading in; once it is surely below every threshold that it has met, all is forgotten."""
+        if read.rule is not None:
+            self.rules[read.rule.name] = read.rule, self.rules.get(read.rule.name, (read.rule, read.at_s))[1]
+        if read.is_sure and read.used <= self._lowest(read):
+            self.reads.clear()
+            if read.allowed is not None:
+                self.acted = self.failed = False
+        self.reads.append(read)
+
+    def _lowest(self, read: Read) -> int:
+        allowed = [each.allowed for each in (*self.reads, read) if each.allowed is not None]
+        steps = [step for rule, _ in self.rules.values() for step in rule.steps]
+        return min((step.height(min(allowed)) for step in steps), default=-1) if allowed else -1
 
 
 class Timers:
@@ -42,22 +82,21 @@ class Timers:
 
     def __init__(self) -> None:
         self.ladders: dict[Key, Ladder] = {}
+        self._plan: PolicyPlan | None = None
 
     def begin_anew(self) -> None:
         """Nothing is remembered: the daemon has started, or enforcement begins."""
         self.ladders.clear()
 
-    def doubt(self) -> None:
-        """Nothing is sure for a while: what is due later than it might be is nobody's fault."""
-        for ladder in self.ladders.values():
-            for count in ladder.counts.values():
-                count.sure_s = None
+    def reload(self, before: PolicyPlan, after: PolicyPlan) -> None:
+        """Another policy: all starts over unless it differs in brakes, protection and the times that are no step's."""
+        if _counted_by(before) != _counted_by(after):
+            self.begin_anew()
 
-    def end_force(self, key: Key) -> None:
-        """A deed on the account has ended: its steps of force begin anew."""
-        ladder = self.ladders.get(key)
-        if ladder is not None:
-            ladder.counts = {name: count for name, count in ladder.counts.items() if name[3] == "warn"}
+    def end_force(self, key: Key, now_s: float) -> None:
+        """A deed on the account has ended: its steps of force start over."""
+        if key in self.ladders:
+            self.ladders[key].forced_s = now_s
 
     def note_acted(self, key: Key) -> None:
         """A deed on the account has begun."""
@@ -69,67 +108,105 @@ class Timers:
         if key in self.ladders:
             self.ladders[key].failed = True
 
-    def due(self, key: Key, step: StepPlan) -> bool:
-        """Whether the time of a step can have passed."""
+    def due(self, fact: Fact, step: StepPlan, *, looked: bool = False) -> bool:
+        """Whether the time of a step can have passed: in the longest run of readings that may have been one stretch.
+
+        `looked` says that the fact is from the last look: one more reading, which adds no time of its own.
+        """
+        ladder, plan = self.ladders.get(fact.key), self._plan
+        if ladder is None or plan is None:
+            return False
+        counted_s, later_s, seen_s = 0.0, None, None
+        least, top, has_counted = float("inf"), 0, looked
+        if looked:
+            least, top = fact.used, step.height(fact.allowed or 0)
+        for read in ladder.backwards(fact.rule, step):
+            counts = read.counts(fact.rule, step)
+            if counts:
+                top = max(top, step.height(read.allowed or 0))
+            if counts or (read.is_sure and not read.is_stale):
+                least = min(least, read.used)
+            if least <= top or read.ends(fact.rule, step):
+                break
+            if seen_s is not None and seen_s - read.at_s >= reset_after_s(plan):
+                break
+            if not read.is_stale and read.used > top:
+                seen_s = read.at_s
+            if counts:
+                counted_s += 0.0 if later_s is None else min(later_s - read.at_s, plan.interval_s)
+                later_s, has_counted = read.at_s, True
+        return has_counted and counted_s >= step.for_s
+
+    def surely_due(self, fact: Fact, step: StepPlan) -> bool:
+        """Whether the time of a step has passed in readings that hid nothing, whatever was before them."""
+        return self._sure_since_s(fact, step) is not None
+
+    def since_s(self, fact: Fact) -> tuple[float, float]:
+        """Since when, at the earliest and at the latest, an account has been above a mark of force."""
+        ladder = self.ladders.get(fact.key)
+        earliest_s = ladder.reads[0].at_s if ladder is not None and ladder.reads else 0.0
+        since = (self._sure_since_s(fact, step) for step in fact.rule.steps if step.do != "warn")
+        return earliest_s, min((each for each in since if each is not None), default=float("inf"))
+
+    def _sure_since_s(self, fact: Fact, step: StepPlan) -> float | None:
+        ladder, plan = self.ladders.get(fact.key), self._plan
+        if ladder is None or plan is None:
+            return None
+        least, top, run, is_running = float("inf"), 0, list[float](), True
+        for read in ladder.backwards(fact.rule, step):
+            if read.ends(fact.rule, step):
+                break
+            height = step.height(read.allowed or 0)
+            top, least = max(top, height), min(least, read.used) if read.used > height else least
+            is_running = is_running and read.is_sure and read.counts(fact.rule, step)
+            if is_running:
+                run.append(read.at_s)
+        gaps = [later - earlier for later, earlier in pairwise(run)]
+        if least <= top or not run or any(gap >= reset_after_s(plan) for gap in gaps):
+            return None
+        return run[-1] if sum(min(gap, plan.interval_s) for gap in gaps) >= step.for_s else None
+
+    def is_rewritten(self, key: Key) -> bool:
+        """Whether a tenant has changed the rule or the amount of an account since it was calm."""
         ladder = self.ladders.get(key)
-        count = ladder.counts.get(step.name) if ladder is not None else None
-        return count is not None and count.most_s >= step.for_s
+        met = {(read.rule and read.rule.name, read.allowed) for read in ladder.reads} if ladder is not None else set()
+        return len(met) > 1
 
-    def surely_due(self, key: Key, step: StepPlan) -> bool:
-        """Whether the time of a step has passed in readings that hid nothing."""
-        ladder = self.ladders.get(key)
-        count = ladder.counts.get(step.name) if ladder is not None else None
-        return count is not None and count.sure_s is not None and count.sure_s >= step.for_s
-
-    def read(self, facts: Mapping[Key, Fact], plan: PolicyPlan, now: Now, *, stale: bool, bright: bool) -> None:
-        """Take one reading in; an account that is not seen is forgotten if the reading hid nothing."""
-        kept: dict[Key, Ladder] = {} if bright else {k: v for k, v in self.ladders.items() if k not in facts}
-        for held in kept.values():
-            held.doubt(now.boottime_s - reset_after_s(plan))
-        for key, fact in facts.items():
-            if fact.allowed is None:
-                continue
-            ladder = self.ladders.get(key)
-            observes = fact.rule.mode == "observe"
-            begins = ladder is not None and ladder.observes and not observes
-            if ladder is None or begins or ladder.rule != fact.rule.name or ladder.declared != fact.declared:
-                ladder = Ladder(fact.rule.name, fact.declared)
-            ladder.observes = observes
-            kept[key] = ladder
-            self._read_account(ladder, fact, plan, now, stale=stale)
-        self.ladders = kept
-
-    def _read_account(self, ladder: Ladder, fact: Fact, plan: PolicyPlan, now: Now, *, stale: bool) -> None:
-        allowed = fact.allowed or 0
-        before, ladder.counts = ladder.counts, {}
-        above_any = False
-        for step in fact.rule.steps:
-            count = before.get(step.name)
-            if not stale and fact.used > step.height(allowed):
-                ladder.counts[step.name] = _above(count, plan, now, sure=fact.is_known)
-                above_any = True
-            elif not stale and fact.is_known:
-                continue  # surely at or below the mark: it begins anew
-            elif count is not None:
-                above_any = True
-                gap_s = now.boottime_s - count.last_s
-                if gap_s < reset_after_s(plan):
-                    ladder.counts[step.name] = Count(count.most_s, count.last_s, None)
-        ladder.acted = ladder.acted and above_any
-        ladder.failed = ladder.failed and above_any
+    def read(
+        self,
+        facts: Mapping[Key, Fact],
+        uses: Mapping[str, list[TrueUse]],
+        tenants: Mapping[str, object],
+        plan: PolicyPlan,
+        now: Now,
+        *,
+        stale: bool,
+        bright: bool,
+    ) -> None:
+        """Take one reading in. An account that is not formed, while its pod is there, is read by what the pod uses."""
+        self._plan = plan
+        self.ladders = {key: ladder for key, ladder in self.ladders.items() if key[0] in tenants}
+        for key in {**self.ladders, **facts}:
+            fact = facts.get(key)
+            if fact is None:
+                used, allowed, rule, is_known = _used(key, uses), None, None, bright
+            else:
+                used, allowed, rule, is_known = fact.used, fact.allowed, fact.rule, fact.is_known
+            read = Read(now.boottime_s, used, allowed, rule, is_known and not stale, stale)
+            self.ladders.setdefault(key, Ladder()).add(read)
 
 
 def reset_after_s(plan: PolicyPlan) -> float:
-    """After how long without a reading that says something every timer begins anew."""
+    """After how long without a reading that says something every stretch has ended."""
     return max(3 * plan.interval_s, 10.0)
 
 
-def _above(count: Count | None, plan: PolicyPlan, now: Now, *, sure: bool) -> Count:
-    if count is None:
-        return Count(0.0, now.boottime_s, 0.0 if sure else None)
-    gap_s = now.boottime_s - count.last_s
-    if gap_s >= reset_after_s(plan):
-        return Count(0.0, now.boottime_s, 0.0 if sure else None)
-    more_s = min(gap_s, plan.interval_s)
-    sure_s = None if count.sure_s is None or not sure else count.sure_s + more_s
-    return Count(count.most_s + more_s, now.boottime_s, sure_s if sure_s is not None else (0.0 if sure else None))
+def _used(key: Key, uses: Mapping[str, list[TrueUse]]) -> int:
+    uid, name, gpu = key
+    own = (use for use in uses.get(uid, []) if name in (None, use.container) and gpu in (None, use.gpu))
+    return sum(use.used or 0 for use in own)
+
+
+def _counted_by(plan: PolicyPlan) -> tuple[object, ...]:
+    """All of a policy that time above a threshold depends on."""
+    return plan.mode, plan.interval_s, plan.percent, plan.per_context, plan.max_contexts, plan.rules

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.soak.cluster import Tenant
+from tests.soak.cluster import REPLICAS, Box, Tenant
 from tests.soak.driver import Listed, Told
 from tests.soak.kernel import Task, true_claim
 from tests.soak.policies import PolicyPlan, RulePlan
-from watchdog.core.model import PlaceKind, Process
+from watchdog.core.model import ContainerKind, Now, PlaceKind, Process
 
 Key = tuple[str, str | None, str | None]  # pod UID, container, GPU
 
@@ -26,7 +26,8 @@ class TrueUse:
 class Fact:
     """How one account truly stands. `allowed` is None where no declaration holds: such an account is left alone.
 
-    `used` counts what the driver told of; `is_known` says that nothing of the node was hidden.
+    `used` counts what the driver told of, in containers that count; `is_known` says that nothing was hidden. `shares`
+    is what each container declares for itself.
     """
 
     key: Key
@@ -37,6 +38,7 @@ class Fact:
     used: int
     is_known: bool
     uses: tuple[TrueUse, ...]
+    shares: Mapping[str, int]
 
 
 def tenants_uses(
@@ -46,13 +48,13 @@ def tenants_uses(
     found: dict[str, list[TrueUse]] = {}
     for line in lines:
         task, said = line.task, answers.get(line.pid)
-        if task is None or task.pod is None or said is None or said.key != task.key or task.mps:
+        if task is None or task.pod is None or said is None or said.key != task.key:
             continue
         place = said.place
         if place.kind is not PlaceKind.POD or place.pod != task.pod or place.container != task.container:
             continue
         tenant = tenants.get(task.pod)
-        if tenant is None:
+        if tenant is None or (task.named and is_system(tenant)):
             continue
         name = next((box.name for box in tenant.boxes if box.known and box.cid == task.container), "")
         found.setdefault(task.pod, []).append(TrueUse(task=task, container=name, gpu=line.gpu, used=line.used))
@@ -78,8 +80,31 @@ def rule_for(tenant: Tenant, plan: PolicyPlan) -> RulePlan | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the daemon can know of the node: the sizes of the cards that it sees, and whether these are all.
+
+    `answer` says that every one of them answers, `hidden` that the driver counts another one.
+    """
+
+    sizes: Mapping[str, int]
+    answer: bool
+    hidden: bool
+    labelled: bool
+    overdue: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def tells(self) -> bool:
+        """Whether the size of a card is known whichever it is."""
+        return not self.hidden and (self.answer or len(set(self.sizes.values())) == 1)
+
+
+class UnknownError(Exception):
+    """What an account declares can't be determined."""
+
+
 def facts_of(
-    uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], plan: PolicyPlan, *, bright: bool
+    uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], plan: PolicyPlan, sight: Sight, *, bright: bool
 ) -> dict[Key, Fact]:
     """Every account of every pod that has a rule."""
     found: dict[Key, Fact] = {}
@@ -88,88 +113,179 @@ def facts_of(
         if rule is None:
             continue
         own = uses.get(uid, [])
-        if not own and not _written(tenant, None):
+        if not own and not _has_any(tenant):
             continue  # it neither uses GPU memory nor declares it
         for key in _keys(tenant, rule, own):
-            found[key] = _fact(key, tenant, rule, own, plan, bright=bright)
+            found[key] = _fact(key, tenant, rule, own, plan, sight, bright=bright)
     return found
 
 
+def _has_any(tenant: Tenant) -> bool:
+    return tenant.notes is not None or (tenant.kind != "note" and any(box.declares is not None for box in tenant.boxes))
+
+
 def _keys(tenant: Tenant, rule: RulePlan, uses: list[TrueUse]) -> list[Key]:
+    declaring = {box.name for box in tenant.boxes if tenant.kind != "note" and box.declares is not None}
+    by_gpu = {box.name for box in tenant.boxes if tenant.kind == "gpu_mib" and (box.declares or 0) >= 0}
+    by_gpu &= declaring
     names: list[str | None] = [None]
     if rule.account == "container":
-        writes = tenant.kind != "note"
-        declaring = {box.name for box in tenant.boxes if writes and box.declares is not None}
         names = [*sorted({use.container for use in uses} | declaring)] or [None]
-    per_gpu = tenant.kind == "gpu_mib" and any(box.declares is not None and box.declares >= 0 for box in tenant.boxes)
     keys: list[Key] = []
     for name in names:
         gpus: set[str | None] = {None}
-        if per_gpu:
+        if name in by_gpu or (name is None and by_gpu):
             gpus = {use.gpu for use in uses if name in (None, use.container)} or {None}
         keys += [(tenant.uid, name, gpu) for gpu in gpus]
     return keys
 
 
-def _fact(key: Key, tenant: Tenant, rule: RulePlan, uses: list[TrueUse], plan: PolicyPlan, *, bright: bool) -> Fact:
-    _, name, gpu = key
+def _fact(
+    key: Key,
+    tenant: Tenant,
+    rule: RulePlan,
+    uses: list[TrueUse],
+    plan: PolicyPlan,
+    sight: Sight,
+    *,
+    bright: bool,
+) -> Fact:
+    uid, name, gpu = key
     own = tuple(use for use in uses if name in (None, use.container) and gpu in (None, use.gpu))
-    declared = _declared(tenant, rule, name)
-    allowed = None
-    if declared is not None:
-        is_forbidden = declared == 0 and not _has_written(tenant, name)
-        contexts = min(len({(use.task.key, use.gpu) for use in own}), plan.max_contexts)
-        more = 0 if is_forbidden else declared * plan.percent // 100 + plan.per_context * contexts
-        allowed = declared + more
+    late = [use for use in own if lags(use, uid, sight)] if name is None else []
+    contexts = min(len({(use.task.key, use.gpu) for use in own}), plan.max_contexts)
+    found: list[tuple[int, int]] = []
+    is_open = False
+    for phase in phases(tenant) if any(not use.container for use in uses) else [current(tenant)]:
+        try:
+            declared, is_default = _declared(tenant, rule, name, phase, uses, sight)
+        except UnknownError:
+            is_open = True
+            continue
+        is_open = is_open or declared is None
+        if declared is not None:
+            is_forbidden = declared == 0 and is_default
+            more = 0 if is_forbidden else declared * plan.percent // 100 + plan.per_context * contexts
+            found.append((declared + more, declared))
+    allowed, declared = max(found, default=(None, None)) if not is_open else (None, None)
     return Fact(
         key=key,
         tenant=tenant,
         rule=rule,
         declared=declared,
         allowed=allowed,
-        used=sum(use.used or 0 for use in own),
-        is_known=bright,
+        used=sum(use.used or 0 for use in own if use not in late),
+        is_known=bright and not late,
         uses=own,
+        shares=_shares(tenant, uses, sight),
     )
 
 
-def _written(tenant: Tenant, name: str | None) -> list[int]:
-    if tenant.kind == "note":
-        return [] if tenant.notes is None else [tenant.notes]
-    return [box.declares for box in tenant.boxes if box.declares is not None and name in (None, box.name)]
+def _shares(tenant: Tenant, uses: list[TrueUse], sight: Sight) -> dict[str, int]:
+    """What each container declares for itself; more than anybody has, where that can't be determined."""
+    found: dict[str, int] = {}
+    for box in tenant.boxes:
+        if tenant.kind != "note" and box.declares is not None and box.declares >= 0:
+            try:
+                found[box.name] = _amount(box, tenant, uses, sight)
+            except UnknownError:
+                found[box.name] = 2**63
+    return found
 
 
-def _has_written(tenant: Tenant, name: str | None) -> bool:
-    return any(amount >= 0 for amount in _written(tenant, name))
+def lags(use: TrueUse, uid: str, sight: Sight) -> bool:
+    """Whether it is in a container that the list does not have yet, and need not have."""
+    return not use.container and (uid, use.task.container or "") not in sight.overdue
 
 
-def _declared(tenant: Tenant, rule: RulePlan, name: str | None) -> int | None:
-    """What an account declares, in bytes; None: nothing that holds."""
+def phases(tenant: Tenant) -> list[list[Box]]:
+    """The containers that count together: each plain init container alone, or all the main ones."""
+    init = [[box] for box in tenant.boxes if box.kind is ContainerKind.INIT]
+    return [*init, [box for box in tenant.boxes if box.kind is ContainerKind.MAIN]]
+
+
+def current(tenant: Tenant) -> list[Box]:
+    """The phase that the list shows."""
+    *init, main = phases(tenant)
+    return next((phase for phase in init if phase[0].runs), main)
+
+
+def _declared(
+    tenant: Tenant, rule: RulePlan, name: str | None, phase: list[Box], uses: list[TrueUse], sight: Sight
+) -> tuple[int | None, bool]:
+    """What an account declares in a phase, in bytes, and whether that is a default; None: nothing that holds."""
     if name == "":
-        return None
-    written = _written(tenant, name)
-    good = [amount for amount in written if amount >= 0]
-    if len(good) < len(written) and (good or rule.default is None):
-        return None
-    if not good:
-        return rule.default
-    if tenant.kind == "note" and name is not None and [box.name for box in tenant.boxes] != [name]:
-        return None  # one amount for the pod can't be split among its containers
-    return sum(good)
+        return None, False
+    if tenant.kind == "note":
+        noted = _noted(tenant, sight)
+        if noted is None:
+            return rule.default, True
+        # One amount for the pod can't be split among its containers.
+        return (noted if name is None or [box.name for box in phase] == [name] else None), False
+    boxes = phase if name is None else [box for box in tenant.boxes if box.name == name]
+    written = [box for box in boxes if box.declares is not None]
+    if any((box.declares or 0) < 0 for box in written):
+        return None, False
+    if not written:
+        others = [box for box in tenant.boxes if box.declares is not None and box.declares >= 0]
+        return (None, False) if name is None and others else (rule.default, True)
+    return sum(_amount(box, tenant, uses, sight) for box in written), False
 
 
-def protected(tenant: Tenant, plan: PolicyPlan, wall_s: float) -> bool:
-    """Whether a pod must never be acted on at this moment."""
+def _noted(tenant: Tenant, sight: Sight) -> int | None:
+    """What an annotation comes to; None: there is none that can be true."""
+    if tenant.notes is None or tenant.notes < 0:
+        return None
+    if tenant.notes <= sum(sight.sizes.values()):
+        return tenant.notes
+    if sight.hidden or not sight.answer:
+        raise UnknownError
+    return None
+
+
+def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
+    number = box.declares or 0
+    if tenant.kind != "share":
+        return number
+    if not sight.labelled or not sight.tells:
+        raise UnknownError
+    if any(not use.container for use in uses):  # it may be one that the list does not have: on any card
+        if sight.hidden or len(set(sight.sizes.values())) > 1:
+            raise UnknownError
+        return -(-number * min(sight.sizes.values()) // REPLICAS)
+    sizes = [sight.sizes[gpu] for gpu in {use.gpu for use in uses if use.container == box.name}]
+    if not sizes:
+        return -(-number * min(sight.sizes.values()) // REPLICAS)
+    more = number - REPLICAS * len(sizes)  # than the cards that it uses are divided into: of the smallest
+    if more > 0:
+        return sum(sizes) + -(-more * min(sight.sizes.values()) // REPLICAS)
+    return -(-number * sum(sizes) // (REPLICAS * len(sizes)))
+
+
+def protected(tenant: Tenant, plan: PolicyPlan, now: Now, ago_s: float = 0.0) -> bool:
+    """Whether a pod must never be acted on at this moment, or at one so many seconds before it."""
     priority = tenant.priority or 0
     return (
         tenant.namespace == "kube-system"
         or tenant.uid == WATCHDOG
         or tenant.static
         or priority >= min(2_000_000_000, plan.priority_at_least)
-        or (tenant.deadline_s is not None and wall_s <= tenant.deadline_s)
+        or _may_take_its_time(tenant, now.wall_s - ago_s, now.boottime_s - ago_s)
         or tenant.namespace == plan.spared_namespace
         or (plan.annotation != "" and tenant.spared)
     )
+
+
+def _may_take_its_time(tenant: Tenant, wall_s: float, boottime_s: float) -> bool:
+    """Point 28: until its deletion deadline, and for ten minutes after it was first seen terminating at most."""
+    if tenant.deadline_s is None or wall_s > tenant.deadline_s:
+        return False
+    return tenant.dying_s is None or boottime_s - tenant.dying_s <= 600.0
+
+
+def is_system(tenant: Tenant) -> bool:
+    """Whether what calls itself an MPS server there is one."""
+    return tenant.namespace == "kube-system" or tenant.static or (tenant.priority or 0) >= 2_000_000_000
 
 
 WATCHDOG = "pod-watchdog"  # the UID of the daemon's own pod
@@ -182,11 +298,10 @@ def victim_container(fact: Fact) -> str:
     best: tuple[int, int, str] | None = None
     for name in {use.container for use in fact.uses if use.container}:
         used = sum(use.used or 0 for use in fact.uses if use.container == name)
-        own = 0
-        if fact.tenant.kind != "note":
-            own = sum(max(b.declares or 0, 0) for b in fact.tenant.boxes if b.name == name)
-        rank = (own - used, -used, name)
-        best = rank if best is None or rank < best else best
+        own = fact.shares.get(name, 0)
+        if used > own:
+            rank = (own - used, -used, name)
+            best = rank if best is None or rank < best else best
     return "" if best is None else best[2]
 
 

@@ -8,7 +8,7 @@ from tests.soak.book import Book
 from tests.soak.clock import QUANTUM_S, Clock, whole
 from tests.soak.cluster import Cluster, Gi
 from tests.soak.driver import Cards, SimulatedDriver
-from tests.soak.generation import generate
+from tests.soak.generation import FOCUSED, generate
 from tests.soak.kernel import Kernel
 from tests.soak.life import Life
 
@@ -26,18 +26,23 @@ class World:
         sizes = {f"GPU-{number}": dice.choice([16, 40]) * Gi for number in range(dice.randint(1, 3))}
         self.cards = Cards(sizes)
         self.policies = 0
-        plan = generate(dice, 0)
+        self.toggling: set[str] = set()  # pods whose tenants rewrite labels and annotations all the time
+        focus = seed.partition("/")[0]
+        plan = FOCUSED[focus] if focus in FOCUSED else generate(dice, 0)
         self.book = Book(plan)
         self.around = Around(
+            dice=dice,
             clock=self.clock,
             kernel=self.kernel,
             cluster=self.cluster,
             journal=folder / "journal.db",
             plan=plan,
+            policy_file=folder / "policy.toml",
             book=self.book,
             stir=self.stir,
             open_driver=self._open_driver,
         )
+        self.around.policy_file.write_text("version = 1\n", encoding="utf-8")
         self.life: Life | None = None
         self.steps = 0
 

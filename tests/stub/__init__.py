@@ -12,6 +12,7 @@ __all__ = [
     "GIB",
     "LISTS",
     "MIB",
+    "ListName",
     "NoCompilerError",
     "Stub",
     "StubDelay",
@@ -75,9 +76,11 @@ class StubGpu:
 
     A `unified` chip has no memory information. `mig_mode` None: on where it has `migs`, otherwise not capable of it.
     `virtualization` is the mode that the driver tells: 0 none, 1 passed through, 2 a vGPU; None: it does not tell.
+    `says` is the UUID that the driver gives it, where that is another card's; here each card has its own.
     """
 
     uuid: str
+    says: str | None = None
     name: str = "NVIDIA Stub"
     total: int = 40 * GIB
     reserved: int = 512 * MIB
@@ -164,7 +167,7 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     sizes = {"total": gpu.total, "reserved": gpu.reserved, "base": gpu.base, "used": gpu.used}
     kind = {"unified": int(gpu.unified), "null": int(gpu.null_handle), "mig": mig if mig is None else int(mig)}
     virtual = {"virtual": gpu.virtualization}
-    yield _line("gpu", uuid=gpu.uuid, **sizes, **kind, **virtual, max_migs=gpu.max_migs, name=gpu.name)
+    yield _line("gpu", uuid=gpu.uuid, says=gpu.says, **sizes, **kind, **virtual, max_migs=gpu.max_migs, name=gpu.name)
     for one in gpu.migs:
         place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
         size = {"total": one.total, "reserved": one.reserved, "base": one.base, "null": int(one.null_handle)}

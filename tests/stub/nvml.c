@@ -7,7 +7,7 @@
  * writes the file and describes the keys:
  *
  *   driver version=550.54.15
- *   gpu uuid= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
+ *   gpu uuid= says= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
  *   mig parent= uuid= slot= gi= ci= profile= total= reserved= base= null=
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
@@ -90,7 +90,7 @@ static const char *const list_names[] = {"compute", "graphics", "mps"};
 #define NAME_SIZE 96
 
 struct device {
-    char uuid[NAME_SIZE], name[NAME_SIZE], profile[NAME_SIZE];
+    char uuid[NAME_SIZE], says[NAME_SIZE], name[NAME_SIZE], profile[NAME_SIZE];
     uint64_t total, reserved, base, used;
     int has_used, unified, null_handle, mig, max_migs, virtualization;
     int parent, slot; /* of a MIG device; -1 for a card */
@@ -194,6 +194,12 @@ static int find_device(const char *uuid) {
     return -1;
 }
 
+static int find_said(const char *uuid) {
+    for (int i = 0; i < device_count; i++)
+        if (strcmp(devices[i].says, uuid) == 0) return i;
+    return -1;
+}
+
 static int find_handle_slot(const char *uuid) {
     for (int i = 0; i < handle_count; i++)
         if (strcmp(handle_uuids[i], uuid) == 0) return i;
@@ -207,6 +213,7 @@ static struct device *new_device(const char *line) {
     struct device *device = &devices[device_count++];
     memset(device, 0, sizeof *device);
     word(line, "uuid", device->uuid, NAME_SIZE);
+    word(line, value(line, "says") == NULL ? "uuid" : "says", device->says, NAME_SIZE);
     device->total = number(line, "total", 0);
     device->reserved = number(line, "reserved", 0);
     device->base = number(line, "base", 0);
@@ -607,10 +614,10 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
         return UNINITIALIZED;
     }
     look_again();
-    int at = find_device(uuid);
+    int at = find_said(uuid);
     int code = proceed(CALL_nvmlDeviceGetHandleByUUID, at < 0 ? NULL : &devices[at]);
     if (code != OK) return code;
-    at = find_device(uuid);
+    at = find_said(uuid);
     if (at < 0) return finish(NOT_FOUND);
     *handle = handle_for(&devices[at]);
     return finish(OK);
@@ -618,7 +625,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
 
 int nvmlDeviceGetUUID(void *handle, char *into, unsigned size) {
     BEGIN_DEVICE(nvmlDeviceGetUUID);
-    return finish(give_text(device->uuid, into, size));
+    return finish(give_text(device->says, into, size));
 }
 
 int nvmlDeviceGetName(void *handle, char *into, unsigned size) {

@@ -11,6 +11,7 @@ _DRIVER: Final = "it is not believed; if it stays, report it with the driver's v
 _ASKED: Final = "`--url` names another address, `--journal FILE` asks the journal alone"
 _PAST: Final = "the past in the journal is damaged there, as the message around it says"
 _NOTHING: Final = "nothing to do"
+_WITHDRAWN: Final = "nothing to do: nothing was signalled, and the action is withdrawn"
 _MAINTENANCE: Final = "as meant, until it is over: [maintenance](operations.md#maintenance-of-a-nodes-gpus)"
 _EVICTION: Final = "[one does not come about](evictions.md#one-does-not-come-about)"
 
@@ -36,19 +37,30 @@ REMARKS: Final[Mapping[str, str]] = {
     "NVML answered before and failed <refused> times in a row: its devices may have been taken away": (
         "the daemon ends by itself, to be started anew; if that does not help, create the pod anew"
     ),
+    "its leader has ended, and whether one of its <threads> threads lives is not known yet; the next pass looks at "
+    "more of them": _NOTHING,
     # What came of a kill.
+    "<number> to process <pid> was denied: <cause>": "a security module such as AppArmor denies it: `doctor`",
+    "the GPUs came under maintenance": _MAINTENANCE,
+    "the pod list had become too old": f"{_WITHDRAWN}; [when the API is away](kubernetes.md#when-it-is-away)",
+    "enforcement was turned off by then": _WITHDRAWN,
+    "the policy file had changed, and had not settled": _WITHDRAWN,
+    "by then it would have broken the work of other pods: a process had become an MPS client": _WITHDRAWN,
     "its processes had ended": f"{_NOTHING}: they ended by themselves before the first signal",
     "<cause>; nobody was signalled": "give the daemon CAP_KILL; `gpu-watchdog doctor` says whether it has it",
     "no right to signal process <pid>; it takes CAP_KILL": "run it as root with CAP_KILL: the chart and Kustomize do",
-    "enforcement was withdrawn in the grace period": (
+    "enforcement was turned off meanwhile": (
         "as meant, by the file `stop`, a new policy or a lost lock: no SIGKILL was sent"
     ),
-    "the GPUs came under maintenance in the grace period": _MAINTENANCE,
+    "the GPUs came under maintenance meanwhile": _MAINTENANCE,
     "the pod had gone from the list of this node's pods by then": f"{_NOTHING}: a pod that is deleted is left alone",
-    "its rule did not allow force any more in the grace period": f"{_NOTHING}: the policy, the pod or the hour changed",
+    "its rule no longer allowed enforcement": f"{_NOTHING}: the policy, the pod or the hour changed",
     "use fell to the mark after SIGTERM": f"{_NOTHING}: what is left is within the mark, and lives",
-    "its use was at or below the mark again": f"{_NOTHING}: the second look found less, and nobody was signalled",
-    "its card had room again": f"{_NOTHING}: the second look found room, and nobody was signalled",
+    "its use was at or below the mark again": f"{_NOTHING}: the last look found less, and nothing was signalled",
+    "its limit had changed, and it was not above the highest one all the time": (
+        f"{_NOTHING}: its time starts over, as at any other reading"
+    ),
+    "its card had room again": f"{_NOTHING}: the last look found room, and nothing was signalled",
     "no API": "with --pods, or without a way to the API, nobody can be evicted: leave --pods away, or use `kill`",
     # What came of an eviction.
     "it is being deleted already, and an eviction does no more than that": "if it stays so, look at its finalizers "
@@ -178,7 +190,6 @@ FRAGMENTS: Final = frozenset(
         *("the text <value>", "true or false", "a whole number", "a number of seconds", "a list of texts"),
         *(
             "a time as RFC 3339 writes it",
-            "GPU at index <index>",
             "choose another with `--listen`",
             "the key of a label",
         ),
@@ -206,7 +217,6 @@ CAUGHT: Final = frozenset(
             "<pid> is no process",
         ),
         "process <pid> is never signalled: it is a process group, init or the watchdog itself",
-        "process <pid> is never signalled: with an MPS server all its clients die",
         *("no process status: <raw>", "<root>/<pid>/task: no such process", "<root>/<path>: no such process"),
         *("the driver is being closed", "a reading is under way since <number> s"),
         "a curve needs points whose seconds rise and whose amounts are 0 or more",

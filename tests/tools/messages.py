@@ -30,7 +30,6 @@ SECTIONS: Final[Mapping[str, str]] = {
     "watchdog.daemon": "log",
     "watchdog.loop.reporter": "log",
     "watchdog.loop.keeper": "log",
-    "watchdog.loop.deed_record": "log",
     "watchdog.loop.sources": "log",
     "watchdog.loop.start": "log",
     "watchdog.export": "log",

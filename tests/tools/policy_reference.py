@@ -33,18 +33,18 @@ EXAMPLE: Final = """\
 
     [[rule.step]]
     above = "100%"
-    for = "30s"
+    for = "5s"
     do = "warn"
 
     [[rule.step]]
     above = "110%"
-    for = "10s"
+    for = "30s"
     do = "kill"
     grace = "10s"
 
     [[rule.step]]
     above = "150%"
-    for = "0s"
+    for = "10s"
     do = "kill"
     grace = "0s"
 
@@ -115,7 +115,10 @@ def _default(field: FieldInfo) -> str:
         return "required"
     if kind is None or field.default in (None, {}, []):
         return ""
-    return f"`{json.dumps(kind.write(field.default))}`"
+    written = (
+        [kind.write(each) for each in field.default] if isinstance(field.default, list) else kind.write(field.default)
+    )
+    return f"`{json.dumps(written)}`"
 
 
 def main() -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.command import COMMAND, Daemon, daemon, free_port
+from tests.ports import free_port
+from tests.rig.command import COMMAND, Daemon, daemon
 from tests.top.crowd import Crowd, crowd
 from tests.top.session import Session, session
 
@@ -218,10 +219,9 @@ def test_the_daemon_goes_and_comes_back(node: Crowd, tmp_path: Path) -> None:
 
 def test_a_daemon_that_hangs_does_not_hang_it() -> None:
     """Keys are answered while nothing comes from the daemon."""
-    port = free_port()
     with (
-        socket.create_server(("127.0.0.1", port)),
-        session("--url", f"http://127.0.0.1:{port}") as shown,
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        session("--url", f"http://127.0.0.1:{mute.getsockname()[1]}") as shown,
     ):
         shown.see("Asking the daemon", "q quit")
         shown.type("?")

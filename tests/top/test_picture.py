@@ -50,12 +50,12 @@ def test_sixteen_cards_and_two_hundred_pods(columns: int, rows: int, least: int)
 
 def test_a_row() -> None:
     """Used, declared, allowed, the share of it, verdict, since when, rule, next: each in its column."""
-    lines = drawn(scene(view(climbing(5)), 140, 30))
+    lines = drawn(scene(view(climbing(6)), 140, 30))
     (heading,) = (line for line in lines if "POD" in line and "NEXT" in line)
     (row,) = (line for line in lines if line.startswith("> a/trainer"))
-    words = ("12.4Gi", "8.0Gi", "10.2Gi", "122%", "over", "5s", "notebooks", "kill in 5s")
+    words = ("12.4Gi", "8.0Gi", "10.2Gi", "122%", "over", "6s", "notebooks", "kill in 4s")
     assert all(word in row for word in words), row
-    for title, word in (("VERDICT", "over"), ("RULE", "notebooks"), ("NEXT", "kill in 5s")):
+    for title, word in (("VERDICT", "over"), ("RULE", "notebooks"), ("NEXT", "kill in 4s")):
         assert heading.index(title) == row.index(word)
     for title, word in (("USED", "12.4Gi"), ("DECLARED", "8.0Gi"), ("ALLOWED", "10.2Gi"), ("%", "122%")):
         assert heading.index(title) + len(title) == row.index(word) + len(word)
@@ -78,9 +78,9 @@ def test_columns_give_way(columns: int, there: tuple[str, ...], gone: tuple[str,
 
 def test_the_time_runs_down() -> None:
     """Between two answers the spans run down by themselves."""
-    shown = replace(scene(view(climbing(5)), 120, 30), elapsed_s=3.0)
-    assert "kill in 2s" in text(shown)
-    assert "over for 8s" in text(shown)
+    shown = replace(scene(view(climbing(6)), 120, 30), elapsed_s=3.0)
+    assert "kill in 1s" in text(shown)
+    assert "over for 9s" in text(shown)
     assert "kill now" in text(replace(shown, elapsed_s=60.0))
 
 

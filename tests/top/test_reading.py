@@ -113,6 +113,13 @@ def test_what_is_wrong_is_said_with_its_remedy() -> None:
     assert all(word in line for word, line in zip(words, told, strict=True)), told
 
 
+def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
+    """It may be valid: its own sentence is what is told."""
+    unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
+    told = view(quiet(), health={"policy_error": unsettled}).troubles
+    assert told == (f"The policy file on disk is not in force: {unsettled}",)
+
+
 def test_what_was_done_lately() -> None:
     """`recent` gives its lines as they come; a daemon that has none still shows what is under way."""
     deed = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
@@ -171,15 +178,27 @@ def eval_texts(value: Any) -> str:
     return "".join(eval_texts(getattr(value, name)) for name in fields)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("gpus", 1), ("accounts", [1]), ("at", "yesterday"), ("free_below", "x"), ("gpus", [{"memory": {"used": "1"}}]),
-     ("recent", "x"), ("health", []), ("plan", [[]]), ("gaps", {})],
-)  # fmt: skip
-def test_what_is_no_status_is_refused(key: str, value: object) -> None:
+@pytest.mark.parametrize("key", ["gpus", "accounts", "plan", "gaps", "recent", "unattributed"])
+def test_what_is_no_status_is_refused(key: str) -> None:
     """Whatever else answers there is an error that names the place, not a crash and not a picture."""
-    with pytest.raises(StatusError, match="of its status"):
-        read_view({**document(climbing()), key: value})
+    with pytest.raises(StatusError, match=f"{key} of its status"):
+        read_view({**document(climbing()), key: 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [("at", "yesterday", "at"), ("free_below", "x", "free_below"), ("health", [], "health"), ("plan", [[]], "plan[0]"),
+     ("gpus", [{"memory": {"used": "1"}}], "gpus[0].memory.used"), ("gpus", [{"memory": 5}], "gpus[0].memory"),
+     ("accounts", [{"declared": 2**63}], "accounts[0].declared"), ("accounts", [{"pod": 1e30}], "accounts[0].pod")],
+)  # fmt: skip
+def test_one_bad_value_does_not_blind_the_view(key: str, value: object, place: str) -> None:
+    """One value that can't be read counts as unknown and is named; everything else is shown."""
+    good = read_view(document(climbing()))
+    view = read_view({**document(climbing()), key: value})
+    (said,) = [each for each in view.troubles if each.startswith("Some of what the daemon says can't be read")]
+    assert f": {place} of its status is not " in said
+    assert view.node == good.node
+    assert key == "accounts" or view.accounts == good.accounts or key in ("at", "plan", "gpus")
 
 
 def test_a_status_of_an_older_daemon() -> None:

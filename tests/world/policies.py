@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tests.rig.volume import mount
+
 HEAD = """
 mode = "{mode}"
 interval = "1s"
@@ -26,11 +28,7 @@ def write_policy(
     """Write a policy with one rule of these steps, each the inside of a `[[rule.step]]`."""
     text = HEAD.format(mode=mode) + RULE.format(account=account)
     text += "".join(f"\n[[rule.step]]\n{step}\n" for step in steps) + more
-    path = folder / name
-    scratch = folder / f".{name}"
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
-    return path
+    return mount(folder / name, text)
 
 
 KILL_AT_ONCE = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "2s"'

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -19,10 +20,12 @@ from tests.rig.replicas import Replicas, deployed_by
 from tests.stub import GIB, MIB
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
+from watchdog.export.journal_schema import APPLICATION_ID, MIGRATIONS
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 KILL = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"'
+PRESSED = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"\nunder_pressure = true'
 OFFENDERS = 40
 # How much later than it may a deed may come on a machine that does a lot besides.
 LATE_S = 8.0
@@ -170,8 +173,7 @@ def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
     policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "4s" }')
     with run(world, policy) as running:
         running.wait(lambda d: d.metric("breaker_open") == 1)
-        opened_s = breaker_opened_s(world.journal)
-        assert opened_s is not None
+        opened_s = _opened_s(world, running)
         wait_until(lambda: boottime_s() > opened_s + 4 * 2 / 3)
         assert (_living(tenants), begun(world)) == (7, 0)
         assert lets_go_s(running, "breaker") == [pytest.approx(opened_s + 4, abs=ABOUT_S)] * 5
@@ -193,14 +195,54 @@ def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
     assert len(found) == 4
 
 
+def _opened_s(world: Node, running: Daemon) -> float:
+    """Since when the breaker is open by the journal, which has it a moment after the metric."""
+    running.wait(lambda _: breaker_opened_s(world.journal) is not None)
+    opened_s = breaker_opened_s(world.journal)
+    assert opened_s is not None
+    return opened_s
+
+
+@pytest.mark.parametrize("hog_steps", [(), (KILL, PRESSED)], ids=["one rule", "a rule with pressure"])
+def test_decoys_shield_an_offender_for_one_hold(world_v1: Node, hog_steps: tuple[str, ...]) -> None:
+    """Point 30: decoys open the breaker, which is reported; after one `hold` the account most bytes over goes first."""
+    decoys = [
+        world_v1.start(world_v1.pod(f"decoy{number}", ("main", "256Mi")), used=530 * MIB, behaviour="plain")
+        for number in range(3)
+    ]
+    hog = world_v1.pod("hog", ("main", "256Mi"), metadata={"labels": {"tier": "pressed"}})
+    offender = world_v1.start(hog, used=9 * GIB, behaviour="plain")
+    world_v1.write()
+    with run(world_v1, _with_breaker(world_v1, hog_steps)) as running:
+        running.wait(lambda d: d.metric("breaker_open") == 1)
+        opened_s = _opened_s(world_v1, running)
+        assert running.metric("enforcing") == 1  # with `breaker_open` it is what GPUMemoryBreakerOpen pages for
+        running.wait(lambda _: not offender.is_alive)
+        (first, *_) = deeds(world_v1.journal)
+        assert first.uid == hog.uid
+        assert 3 <= first.began_s - opened_s < 3 + LATE_S
+        assert _living(decoys) == 3
+
+
+def _with_breaker(world: Node, hog_steps: tuple[str, ...]) -> Path:
+    """A policy that kills at once, with a breaker of 3 s; the hog's own rule comes first where it has steps."""
+    steps = "".join(f"[[rule.step]]\n{step}\n" for step in hog_steps)
+    own = f'[[rule]]\nname = "pressed"\nmatch = {{ labels = {{ tier = "pressed" }} }}\n{steps}' if steps else ""
+    policy = braked(
+        world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "3s" }\n[pressure]\nfree_below = "99%"'
+    )
+    text = policy.read_text(encoding="utf-8").replace("[[rule]]", f"{own}\n[[rule]]", 1)
+    policy.write_text(text, encoding="utf-8")
+    return policy
+
+
 def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
     """Points 30, 32 and 37: what a second daemon saw while it only observed does not replace what the journal has."""
     world, tenants = town
     policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "10m" }')
     with run(world, policy) as first:
         first.wait(lambda d: d.metric("breaker_open") == 1)
-        opened_s = breaker_opened_s(world.journal)
-        assert opened_s is not None
+        opened_s = _opened_s(world, first)
         with run(world, policy) as second:
             second.wait(lambda d: d.metric("breaker_open") == 1)
             assert second.metric("enforcing") == 0
@@ -297,3 +339,114 @@ def _fill_up(folder: Path) -> Path:
         while file.write(b"x" * 512):
             pass
     return ballast
+
+
+@pytest.mark.parametrize("loss", ["damaged", "missing", "emptied"])
+def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1: Node, loss: str) -> None:
+    """Point 31: a damaged journal, or a lock without one: each window counts as full until it has elapsed once."""
+    crowd = Replicas(world_v1, "web", 3)
+    world_v1.write()
+    policy = braked(world_v1, 'owner = "1 per 5s"\nowner_backoff = { first = "1s", factor = 2, max = "4s" }')
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 1)
+        running.stop()
+    _lose(world_v1.journal, loss)
+    before_s = boottime_s()
+    with run(world_v1, policy) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
+        assert crowd.tend() == 1
+        (said,) = [each["message"] for each in running.log() if "counts as full" in each["message"]]
+        assert "owner until" in said
+        until_s = lets_go_s(running, "owner")
+        assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3
+        explained = gpu_watchdog(
+            "explain",
+            f"ns/{world_v1.pods[0].name}",
+            "--url",
+            f"http://127.0.0.1:{running.port}",
+            stub=world_v1.stub_file,
+        )
+        assert "was found damaged or missing" in explained.stdout
+        running.stop(signal.SIGKILL)
+    with run(world_v1, policy) as running:  # the next daemon knows it too
+        running.wait(lambda _: crowd.tend() >= 2, 30)
+        assert deeds(world_v1.journal)[0].began_s >= until_s[0] - ABOUT_S
+    done = gpu_watchdog("history", "--json", "--journal", world_v1.journal, stub=world_v1.stub_file)
+    told = Counter(row["event"] for row in json.loads(done.stdout) if "damaged or missing" in row["sentence"])
+    assert told["brakes_presumed"] >= 1
+    assert told["withheld"] >= 3
+
+
+LOSSES = ("lock and journal", "lock, journal and all", "journal", "emptied", "replaced")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(world_v1: Node, loss: str) -> None:
+    """Point 31: what the daemon remembers is written again, which is reported, and the next daemon counts on."""
+    crowd = Replicas(world_v1, "web", 3)
+    world_v1.write()
+    policy = braked(world_v1, 'owner = "1 per 10m"')
+    with run(world_v1, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 1)
+        running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
+        _lose_under_a_daemon(world_v1, loss)
+        running.wait(lambda d: any("were written to it again" in each["message"] for each in d.log()))
+        running.wait_passes(3)
+        assert crowd.tend() == 1
+        assert running.metric("enforcing") == 1
+        running.stop(signal.SIGKILL)
+    with run(world_v1, policy) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
+        running.wait_passes(2)
+        assert crowd.tend() == 1
+    done = gpu_watchdog("history", "--json", "--journal", world_v1.journal, stub=world_v1.stub_file)
+    assert "journal_restored" in {row["event"] for row in json.loads(done.stdout)}
+
+
+def _lose_under_a_daemon(world: Node, how: str) -> None:
+    """What happens to the journal, or to its lock as well, while a daemon has them open."""
+    journal = world.journal
+    if how == "emptied":
+        with sqlite3.connect(journal) as connection:
+            for table in ("begun", "deed", "occurrence", "sqlite_sequence"):
+                connection.execute(f"DELETE FROM {table}")
+        connection.close()
+        return
+    if how == "replaced":
+        other = journal.with_name("other.db")
+        with sqlite3.connect(other) as connection:
+            for script in MIGRATIONS:
+                connection.executescript(script)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.close()
+        other.replace(journal)
+        return
+    suffixes = {
+        "journal": ("",),
+        "lock and journal": (".lock", ""),
+        "lock, journal and all": (".lock", "", "-wal", "-shm"),
+    }
+    for suffix in suffixes[how]:
+        journal.with_name(journal.name + suffix).unlink()
+
+
+def test_a_node_without_lock_and_journal_is_new(world_v1: Node) -> None:
+    """Point 31: where both are missing nothing was ever begun, and no brake holds back the first kill."""
+    world_v1.start(world_v1.pod("hog", ("main", "256Mi")), used=GIB, behaviour="plain")
+    world_v1.write()
+    with run(world_v1, braked(world_v1, 'node = "1 per 10m"')) as running:
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+        assert running.metric("withheld_total", brake="node") == 0
+
+
+def _lose(journal: Path, how: str) -> None:
+    """What happens to a journal while no daemon runs; its lock stays."""
+    parts = [journal.with_name(journal.name + suffix) for suffix in ("", "-wal", "-shm")]
+    if how == "damaged":
+        journal.write_bytes(journal.read_bytes()[:4096] + b"\xff" * 8192)
+        return
+    for part in parts:
+        part.unlink(missing_ok=True)
+    if how == "emptied":
+        journal.touch()

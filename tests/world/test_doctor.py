@@ -15,8 +15,10 @@ from typing import Any, Final
 import pytest
 
 from tests.commands.test_history import on_a_terminal
+from tests.node.support import need_root
+from tests.ports import free_port
 from tests.rig import Node
-from tests.rig.command import COMMAND, free_port
+from tests.rig.command import COMMAND
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProcess, StubReturn, Variant, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
@@ -25,6 +27,8 @@ from watchdog.export.lock import NodeLock
 from watchdog.node.nvml_library import SONAME, find_library
 
 pytestmark = pytest.mark.node
+
+KILL_UNWARNED = f"{KILL_AT_ONCE}\nunwarned = true"
 
 BRAKES: Final = '\n[brakes]\nnode = "10 per 10m"\n'
 
@@ -47,7 +51,7 @@ def examine(world: Node, case: Case) -> tuple[int, str, dict[str, Any]]:
     world.start(hog, used=GIB)
     world.journal.parent.mkdir()
     world.write()
-    write_policy(world.root, KILL_AT_ONCE, mode=case.mode, more=BRAKES)
+    write_policy(world.root, KILL_UNWARNED, mode=case.mode, more=BRAKES)
     case.spoil(world)
     return ask(world, case)
 
@@ -214,7 +218,7 @@ def test_a_driver_that_hangs_does_not_hang_doctor(world_v1: Node) -> None:
     """A call that never comes back: after its patience doctor says so, and all the rest, and ends."""
     world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call="nvmlDeviceGetCount_v2", ms=600_000),))
     world_v1.write()
-    write_policy(world_v1.root, KILL_AT_ONCE)
+    write_policy(world_v1.root, KILL_UNWARNED)
     code = f"""
 import os
 from pathlib import Path
@@ -326,6 +330,7 @@ def test_what_an_ordinary_user_may_not_look_into(world_v1: Node, option: str, pa
 
 def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
     """A usual folder that can't be looked into has no library for this account, and the others are looked at."""
+    need_root()
     for name in ("usr/lib64", "usr/lib/wsl/lib"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / SONAME).touch()
@@ -505,7 +510,7 @@ def test_beside_a_daemon_that_runs(world_v1: Node) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     world_v1.start(hog, used=GIB)
     world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE, more=BRAKES)) as running:
+    with run(world_v1, write_policy(world_v1.root, KILL_UNWARNED, more=BRAKES)) as running:
         running.wait_passes(1)
         code, stderr, said = ask(world_v1, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
         whats = {each["name"]: each["what"] for each in said["findings"]}

@@ -85,6 +85,32 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
     assert "The watchdog killed 1 process of container main (pod ns/hog), because the pod used more GPU memory" in told
 
 
+def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
+    """A program that exits with 0 on SIGTERM: no SIGKILL and no exit code is reported, and the kill comes first."""
+    tenant = world_v1.start(world_v1.pod("hog", ("main", "4Gi")), used=6 * GIB, behaviour="saver")
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, kill("0s", "20s"))) as running:
+        running.wait(ended)
+        running.wait_passes(1)
+        assert tenant.process.poll() == 0
+        url = ("--url", f"http://127.0.0.1:{running.port}")
+        begun, outcome = (running.events(name)[0]["message"] for name in ("kill_begun", "kill_ended"))
+        past = gpu_watchdog("history", "--journal", world_v1.journal, "--pod", "ns/hog", stub=world_v1.stub_file).stdout
+        near = text(ask(world_v1, running, "ns/hog"))
+        far = gpu_watchdog("explain", "ns/hog", *url, "--journal", "/nowhere/j.db", stub=world_v1.stub_file).stdout
+    far = " ".join(far.split())
+    for told in (begun, outcome, past, near, far):
+        assert "SIGTERM" in told
+        assert "SIGKILL" not in told, told
+        assert "uses 6Gi" not in told, told
+    assert "Completed if it exited with 0" in near
+    assert "of container main to at least 5.75Gi (the allowance comes on top)" in near
+    for told in (near, far):
+        assert "UTC It was killed at " in told, told
+        assert told.index("It was killed at ") < told.index("Pod ns/hog uses no GPU memory.")
+        assert "it used 6Gi of GPU memory, 4.3Gi were allowed, and rule shared kills above 100%, at once." in told
+
+
 def _check_the_status(running: Daemon) -> None:
     """The additions to /api/status are there, of a real pass too."""
     status = running.status()
@@ -126,7 +152,7 @@ def test_a_kill_that_the_stop_file_ends_half_way_is_explained(world_v1: Node) ->
         running.wait_passes(1)
         told = text(ask(world_v1, running, "ns/hog"))
         assert "Of that kill: it was interrupted. Its processes got SIGTERM at " in told
-        assert "and no SIGKILL was sent: enforcement was withdrawn in the grace period." in told
+        assert "and no SIGKILL was sent: enforcement was turned off meanwhile." in told
         assert "so no SIGKILL was sent. To prevent it, use less" in told, "the record for the owner is there too"
         assert "although it should: the file `stop` beside the journal says so" in told
         running.wait(

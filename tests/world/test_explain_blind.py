@@ -1,14 +1,13 @@
 """`explain` by a real daemon whose driver or card is away, or whose first call hangs: what is not known comes first."""
 
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.rig import Node, gpu_watchdog
-from tests.rig.command import COMMAND, free_port
+from tests.rig.command import COMMAND, Daemon
 from tests.rig.node import GPU
 from tests.stub import MIB, StubDelay, StubReturn, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
@@ -57,12 +56,11 @@ def test_a_daemon_whose_first_call_hangs(world_v1: Node) -> None:
     """It answers, and knows nothing: for how long is said, and that this is no daemon that is away."""
     world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call="nvmlInitWithFlags", ms=60_000),))
     world_v1.write()
-    port = free_port()
     command: list[str | Path] = [
         COMMAND,
         "run",
         "--listen",
-        f"127.0.0.1:{port}",
+        "127.0.0.1:0",
         "--node",
         "n1",
         "--pods",
@@ -72,13 +70,13 @@ def test_a_daemon_whose_first_call_hangs(world_v1: Node) -> None:
     with (world_v1.root / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(world_v1.stub_file), stdout=log, stderr=log)
     try:
-        text, deadline = "", time.monotonic() + 60
-        while "knows nothing yet" not in text and time.monotonic() < deadline:
-            code, text = ask(world_v1, port, "ns/calm")
+        running = Daemon(process, world_v1.root / "log")
+        running.wait(Daemon.has_begun)
+        code, text = ask(world_v1, running.port, "ns/calm")
         assert code == 1
         assert "/api/status knows nothing yet: no pass has finished yet, " in text
         assert "so nothing is known yet of any pod there, and nobody is killed or evicted" in text
-        top = gpu_watchdog("top", "--once", "--listen", f"127.0.0.1:{port}", stub=world_v1.stub_file)
+        top = gpu_watchdog("top", "--once", "--listen", f"127.0.0.1:{running.port}", stub=world_v1.stub_file)
         assert (top.returncode, "knows nothing yet: no pass has finished yet" in top.stderr) == (1, True)
         assert "does not tell whether a watchdog runs" not in top.stderr
     finally:

@@ -15,6 +15,7 @@ import pytest
 from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.command import daemon
 from tests.rig.node import GPU
+from tests.rig.traced import traced
 from tests.stub import GIB, MIB, StubProcess
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 
@@ -22,11 +23,16 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 def run(
-    world: Node, policy: Path, prefix: tuple[str, ...] = (), more: tuple[str | Path, ...] = ()
+    world: Node,
+    policy: Path,
+    prefix: tuple[str, ...] = (),
+    more: tuple[str | Path, ...] = (),
+    *,
+    settled: bool = True,
 ) -> AbstractContextManager[Daemon]:
-    """The daemon on this node."""
+    """The daemon on this node; its policy need not settle first unless it is not to be `settled`."""
     arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal, *more)
-    return daemon(world.root, world.stub_file, *arguments, prefix=prefix)
+    return daemon(world.root, world.stub_file, *arguments, prefix=prefix, settled=settled)
 
 
 def ended(running: Daemon, result: str = "done") -> bool:
@@ -95,6 +101,19 @@ def _history(world: Node) -> list[dict[str, object]]:
     assert done.returncode == 0, done.stderr
     found: list[dict[str, object]] = json.loads(done.stdout)
     return found
+
+
+def test_what_is_started_on_sigterm_has_the_whole_grace_period(world: Node) -> None:
+    """Point 23: the main process forks a saver and exits; the saver gets SIGTERM, not SIGKILL, and saves its work."""
+    hog = world.pod("hog", ("main", "1Gi"))
+    tenant = world.start(hog, used=4 * GIB, behaviour="saver")
+    world.write()
+    with run(world, write_policy(world.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "20s"'))) as running:
+        running.wait(ended)
+        assert (tenant.has_saved, tenant.process.poll(), len(tenant.terms)) == (True, 0, 2)
+        assert world.members(hog) == set()
+    sent = [row["detail"] for row in _history(world) if row["event"] == "signalled"]
+    assert [str(detail).split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
 
 
 def test_the_neighbour_container_has_its_own_account(world_v1: Node) -> None:
@@ -238,3 +257,16 @@ def test_a_process_that_nvml_alone_still_knows_is_nobodys(world_v1: Node) -> Non
         ]
         assert [each["verdict"] for each in status["accounts"]] == ["within"]
     zombie.wait()
+
+
+@pytest.mark.parametrize("zombies", [300, 5000])
+def test_zombies_hide_no_living_thread(world: Node, zombies: int) -> None:
+    """A tenant whose leader has ended, and whose threads a tracer keeps as zombies, dies for the one that lives."""
+    hog = world.pod("hog", ("main", "1Gi"))
+    with traced(world.root, zombies, lambda pid: world.enter(hog.cgroup(hog.containers[0]), pid)) as pid:
+        (card,) = world.stub.gpus
+        world.stub = replace(world.stub, gpus=(replace(card, processes=(StubProcess(pid=pid, used=9 * GIB),)),))
+        world.write()
+        with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
+            running.wait(ended)
+            assert world.members(hog) == set()

@@ -193,7 +193,7 @@ def test_nobody_gets_a_second_signal_and_the_ladder_begins_anew(world_v1: Node, 
     assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
     assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
     told = json.dumps([line["message"] for line in running.events("kill_ended")])
-    assert "the GPUs came under maintenance in the grace period" in told
+    assert "the GPUs came under maintenance meanwhile" in told
     assert [name for name, _, deed in events(world_v1.journal, "signalled") if deed == 1] == ["signalled"]
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.support import REPOSITORY
 from tests.rig import Daemon, Node
-from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
+from tests.rig.volume import mount
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
 
@@ -32,21 +34,22 @@ def test_use_that_falls_between_selection_and_signal(world_v1: Node) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
     _let_the_first_look_hang(world_v1)
-    with run(world_v1, _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
+    with run(world_v1, every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
         running.wait_passes(1)
-        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
         world_v1.use(tenant, 512 * MIB)
-        running.wait(lambda d: ended(d, "gone"))
+        running.wait(lambda d: ended(d, "withdrawn"))
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
-def _every_5s(policy: Path) -> Path:
+def every_5s(policy: Path) -> Path:
+    """The policy with looks 5 s apart."""
     text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "5s"')
     policy.write_text(text, encoding="utf-8")
     return policy
 
 
-def _wait_for_the_middle_of_a_look(running: Daemon, before: Callable[[], None]) -> None:
+def wait_for_the_middle_of_a_look(running: Daemon, before: Callable[[], None]) -> None:
     """Run `before` between two looks, then wait until the second has read its first list and hangs in its last."""
     running.wait_passes(1)
     before()
@@ -59,9 +62,9 @@ def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> Non
     tenant = world_v1.start(hog, used=512 * MIB)
     other = world_v1.start(hog)
     _let_the_first_look_hang(world_v1)
-    with run(world_v1, _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
+    with run(world_v1, every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
         running.wait_passes(1)
-        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
         tenant.process.kill()
         tenant.process.wait()
         running.wait_passes(2)
@@ -74,10 +77,10 @@ def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> N
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
     _let_the_first_look_hang(world_v1)
-    policy = _every_5s(write_policy(world_v1.root, KILL_AT_ONCE))
+    policy = every_5s(write_policy(world_v1.root, KILL_AT_ONCE))
     with run(world_v1, policy) as running:
         running.wait_passes(1)
-        _wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
         time.sleep(1.5)  # the middle of the second look
         if how == "deleted":
             world_v1.pods.clear()
@@ -85,7 +88,7 @@ def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> N
         elif how == "terminating":
             hog.metadata = _terminating()
         else:
-            _every_5s(write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n'))
+            every_5s(write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n'))
         world_v1.write()
         time.sleep(3)
         assert (tenant.is_alive, tenant.terms) == (True, [])
@@ -293,3 +296,38 @@ def test_protected_pods_live(world_v1: Node) -> None:
         running.wait_passes(2)
         assert [tenant.terms for tenant in tenants] == [[], []]
         assert running.metric("withheld_total", brake="protected") == 2
+
+
+def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:
+    """Point 35: its cgroup reads `/` there, and the UID that the manifest passes in says which pod is its own."""
+    own = world.pod("gpu-watchdog-x", ("watchdog", "1Gi"), ("side", None), namespace="gpu-memory-watchdog")
+    hog = world.pod("hog", ("main", "1Gi"))
+    side, tenant = world.start(own, 1, used=9 * GIB), world.start(hog, used=9 * GIB)
+    world.write()
+    prefix = ("env", f"GPU_WATCHDOG_POD_UID={own.uid}", *world.inside(own))
+    with run(world, write_policy(world.root, KILL_AT_ONCE), prefix=prefix) as running:
+        itself = StubProcess(pid=running.pid, used=9 * GIB)
+        world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=(itself,)),))
+        world.write()
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait_passes(2)
+        assert (side.is_alive, side.terms) == (True, [])
+        (account,) = (each for each in running.status()["accounts"] if each["uid"] == own.uid)
+        assert (account["verdict"], account["protected"]) == ("over", "it is the watchdog's own pod")
+
+
+def test_no_tenant_takes_the_name_of_a_protected_pod(world_v1: Node) -> None:
+    """Point 35: under the shipped policy a tenant's `dcgm-exporter-x` dies, the cluster's own is spared."""
+    text = (REPOSITORY / "config" / "policy.toml").read_text(encoding="utf-8")
+    shipped = mount(world_v1.root / "policy.toml", text.replace('mode = "observe"', 'mode = "enforce"', 1))
+    names = ("tenant", "monitoring")
+    pods = [world_v1.pod("dcgm-exporter-x", ("main", "1Gi"), namespace=each) for each in names]
+    tenant, own = (world_v1.start(pod, used=9 * GIB, behaviour="plain") for pod in pods)
+    world_v1.write()
+    with run(world_v1, shipped) as running:
+        running.wait(lambda _: not tenant.is_alive)
+        running.wait_passes(2)
+        assert own.is_alive
+        assert [each["protected"] for each in running.status()["accounts"] if each["namespace"] == "monitoring"] == [
+            "the policy protects pods of this name"
+        ]

@@ -9,10 +9,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.rig import Node, gpu_watchdog
-from tests.rig.command import Daemon, free_port
+from tests.rig.command import Daemon, daemon
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 def test_the_endpoints(world_v1: Node) -> None:
-    """/metrics, /healthz, /readyz, /api/status and / answer; anything else is 404."""
+    """/metrics, /healthz, /readyz, /api/status and / answer; anything else is 404. The log names the port it got."""
     world_v1.pod("calm", ("main", "1Gi"))
     world_v1.write()
     with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE)) as running:
@@ -30,13 +31,20 @@ def test_the_endpoints(world_v1: Node) -> None:
         assert running.get("/healthz")[0] == 200
         assert running.get("/")[0] == 200
         assert running.get("/nothing")[0] == 404
+        port = _listens_on(running.pid)
         assert running.status()["enforcing"] is True
         assert running.metric("enforcing") == 1
         assert running.metric("gpu_up", gpu=GPU) == 1
         assert running.stop()[0] == 0
     (started,) = running.events("started")
-    assert started["mode"] == "enforce"
+    assert (started["mode"], started["listen"]) == ("enforce", f"127.0.0.1:{port}")
     assert running.events("stopped")
+
+
+def _listens_on(pid: int) -> int:
+    connections = psutil.Process(pid).net_connections("tcp")
+    (port,) = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    return int(port)
 
 
 def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_force(world_v1: Node) -> None:
@@ -94,8 +102,9 @@ def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
     world_v1.write()
     folders = [world_v1.root / "1", world_v1.root / "2"]
     for folder, mode in zip(folders, ("observe", "enforce"), strict=True):
-        folder.mkdir()
-        write_policy(folder, KILL_AT_ONCE, mode=mode)
+        (folder / "written").mkdir(parents=True)
+        text = write_policy(folder / "written", KILL_AT_ONCE, mode=mode).read_text(encoding="utf-8")
+        (folder / "policy.toml").write_text(text, encoding="utf-8")
     data = world_v1.root / "..data"
     data.symlink_to("1")
     policy = world_v1.root / "policy.toml"
@@ -147,7 +156,7 @@ def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) ->
     """The report of `check`, on stderr, and nothing started."""
     world_v1.write()
     policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
-    done = gpu_watchdog("run", "--policy", policy, "--listen", f"127.0.0.1:{free_port()}", stub=world_v1.stub_file)
+    done = gpu_watchdog("run", "--policy", policy, "--listen", "127.0.0.1:0", stub=world_v1.stub_file)
     assert done.returncode == 1
     assert "rule[0].step[0].do" in done.stderr
     assert "Traceback" not in done.stderr
@@ -163,6 +172,19 @@ def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
         assert done.returncode == 1
         assert str(running.port) in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_no_other_daemon_is_taken_for_the_one_that_a_test_started(world_v1: Node) -> None:
+    """The rig waits for its own process: what answers on a port that somebody else has proves nothing about it."""
+    world_v1.write()
+    policy = write_policy(world_v1.root, WARN_AT_ONCE)
+    arguments = ("--policy", policy, "--pods", world_v1.pods_file)
+    with (
+        run(world_v1, policy) as other,
+        pytest.raises(AssertionError, match="another process listens there"),
+        daemon(world_v1.root, world_v1.stub_file, *arguments, port=other.port),
+    ):
+        pytest.fail("the other daemon was taken for it")
 
 
 def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:

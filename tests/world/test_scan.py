@@ -2,13 +2,14 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.rig import Node, gpu_watchdog
 from tests.rig.node import GPU
-from tests.stub import GIB, MIB
+from tests.stub import GIB, MIB, StubProcess
 from tests.world.policies import KILL_AFTER_2S, WARN_AT_ONCE, write_policy
 from watchdog.core.units import parse_quantity
 
@@ -149,7 +150,8 @@ def test_check_prints_the_policy_or_every_mistake(tmp_path: Path) -> None:
     done = gpu_watchdog("check", good, stub=tmp_path / "none")
     assert done.returncode == 0
     assert [line.partition(": warning: ")[2] for line in done.stderr.splitlines()] == [
-        "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time"
+        "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time",
+        "rule[0].step[0]: can kill before any warning has been given; warn earlier, or set unwarned = true",
     ]
     assert "shared" in done.stdout
     assert parse_quantity("256Mi") == 256 * MIB
@@ -195,3 +197,20 @@ def test_every_option_comes_from_the_environment_too(world_v1: Node) -> None:
     )
     got = json.loads(done.stdout)
     assert (got["node"], got["mode"], got["accounts"][0]["verdict"]) == ("n1", "enforce", "over")
+
+
+def test_what_runs_on_two_cards_of_one_uuid_is_unknown(world_v1: Node) -> None:
+    """A process on the second one is not read as one that uses nothing, nor one on the first as all that there is."""
+    tenants = [world_v1.start(world_v1.pod(name, ("main", "1Gi")), used=9 * GIB) for name in ("first", "second")]
+    world_v1.write()
+    (card,) = world_v1.stub.gpus
+    one, other = (replace(card, processes=(StubProcess(pid=tenant.pid, used=9 * GIB),)) for tenant in tenants)
+    replace(world_v1.stub, gpus=(one, replace(other, uuid="GPU-1", says=GPU))).write(world_v1.stub_file)
+    policy = write_policy(world_v1.root, KILL_AFTER_2S)
+    done = gpu_watchdog(
+        "scan", "--json", "--policy", policy, "--pods", world_v1.pods_file, "--node", "n1", stub=world_v1.stub_file
+    )
+    got = json.loads(done.stdout)
+    assert {each["pod"]: each["verdict"] for each in got["accounts"]} == {"first": "unknown", "second": "unknown"}
+    assert [each["what"] for each in got["gaps"]] == [GPU]
+    assert got["plan"] == []

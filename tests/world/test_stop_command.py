@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
+from tests.ports import free_port
 from tests.rig import Daemon, Node, gpu_watchdog
-from tests.rig.command import free_port
 from tests.rig.record import deeds
 from tests.stub import GIB
 from tests.world.policies import write_policy

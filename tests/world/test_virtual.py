@@ -11,8 +11,9 @@ import pynvml
 import pytest
 
 from tests.export.page_reader import Read
+from tests.ports import free_port
 from tests.rig import Node
-from tests.rig.command import COMMAND, Daemon, daemon, free_port
+from tests.rig.command import COMMAND, Daemon, daemon
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, StubProcess, StubReturn, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy

@@ -2,24 +2,34 @@
 
 import signal
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.node.pidfd import Handle
 
 MAX_ROUNDS = 10  # of forks found after a SIGKILL; more is a fork bomb
+_SEARCH_EVERY_S = 1.0  # a search for processes that have joined reads the cgroup of every process of the node
+_MOST_JOINED = 10_000  # remembered in one grace period; a fork bomb that leaves more behind gets SIGKILL at its end
 _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
 
 
 class Record(Protocol):
-    """Where deeds are written down; only `intend` raises (RecordError), and nothing is signalled then."""
+    """Where actions are written down. Nothing here waits for the disk, and nothing raises."""
 
-    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
-        """Commit the intention to disk and number it."""
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
+        """Commit the intention to disk: its number once it is there. RecordError in it: nothing may be signalled."""
+
+    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+        """Note that an intention came to nothing before the first signal."""
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+        """Note the same of an intention that is being written, as soon as it is on disk."""
 
     def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Note which processes got which signal."""
@@ -32,6 +42,16 @@ class Record(Protocol):
 
     def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed."""
+
+
+def at_once(work: Callable[[], int]) -> "Future[int]":
+    """An intention that is written down while the caller waits: for a record without a thread of its own."""
+    future: Future[int] = Future()
+    try:
+        future.set_result(work())
+    except RecordError as error:
+        future.set_exception(error)
+    return future
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +70,7 @@ class Warrant:
 
 
 class _Phase(Enum):
-    GRACE = auto()
+    GRACE = auto()  # until the first SIGKILL is sent, however long after the end of the grace period that is
     KILLING = auto()
     RELEASING = auto()
     ENDED = auto()
@@ -65,6 +85,9 @@ class Deed:
         self._record = record
         self._handles = {handle.key: handle for handle in handles}
         self._killed: set[ProcessKey] = set()
+        self._denied: set[ProcessKey] = set()
+        self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
+        self._searched_s: float | None = None
         self._rounds = 0
         self._result = Result.DONE
         self._reason = ""
@@ -73,13 +96,31 @@ class Deed:
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
         self.next_wake_s = start_s
-        if self.entry.definition.grace_s > 0:
-            self._send(signal.SIGTERM, handles, warrant.first_signal)
+        # At once, with or without a grace period: what the first signal goes by ages while forks are searched for.
+        first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
+        self._send(first, handles, warrant.first_signal)
 
     @property
     def victims(self) -> tuple[ProcessKey, ...]:
         """Every process that got a signal."""
-        return tuple(sorted(self._handles))
+        return tuple(sorted({key for _, keys in self._sent.values() for key in keys}))
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        """The signals that were sent, in their order."""
+        return tuple(
+            Sent(signal=name, processes=len(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
+        )
+
+    @property
+    def came_too_late(self) -> bool:
+        """Whether no process was left to be signalled: nothing was sent, and nothing was denied."""
+        return not self._sent and self._result is not Result.FAILED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its processes have ended, so that only their memory is waited for."""
+        return self._phase in (_Phase.RELEASING, _Phase.ENDED)
 
     @property
     def is_in_grace(self) -> bool:
@@ -89,21 +130,31 @@ class Deed:
     @property
     def ends_within_s(self) -> float:
         """Seconds after the first signal at which waiting for the memory is given up."""
-        return self.entry.definition.grace_s + self.warrant.release_timeout_s
+        grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - self.warrant.first_signal.boottime_s)
+        return grace_s + self.warrant.release_timeout_s
+
+    def hold(self, now: Now) -> None:
+        """Put SIGKILL, if it is still to come, off for a moment."""
+        if self.is_in_grace:
+            self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
 
     def hasten(self, now: Now) -> None:
         """End the grace: a stronger step has come due on the same victim. It never adds a victim."""
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
-        self.next_wake_s = min(self.next_wake_s, now.boottime_s)
+        if not self.has_ended:
+            self.next_wake_s = min(self.next_wake_s, now.boottime_s)
 
     def advance(self, now: Now) -> Outcome | None:
         """Go on as far as the moment allows; the outcome once it has failed."""
-        if self._phase is _Phase.GRACE:
-            if any(handle.alive() for handle in self._handles.values()) and now.boottime_s < self._grace_ends_s:
+        if self._result is Result.FAILED and not self._sent:
+            return self.stop(Result.FAILED, self._reason, now)
+        if self._phase is _Phase.GRACE and now.boottime_s < self._grace_ends_s:
+            if self._have_all_gone(now):
+                self._wait_for_memory(now)
+            else:
                 self.next_wake_s = min(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
-                return None
-            self._phase = _Phase.KILLING
-        return self._kill(now) if self._phase is _Phase.KILLING else None
+            return None
+        return None if self.has_ended else self._kill(now)
 
     def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
         """Take note of what the driver lists now; the outcome once the memory is free, or has not come back in time."""
@@ -116,6 +167,17 @@ class Deed:
             return self._release(now, release_s=None, reason="the driver still lists its memory after release_timeout")
         return None
 
+    def call_off(self, reason: str, now: Now) -> Outcome | None:
+        """Send no further signal; None where none is needed, since everything that got SIGTERM has ended by it."""
+        if not self._let_go_of_the_dead():
+            forks, are_all = self._find_forks()
+            for handle in forks.values():
+                handle.close()
+            if not forks and are_all:
+                self._wait_for_memory(now)
+                return None
+        return self.stop(Result.INTERRUPTED, reason, now)
+
     def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
         """End it where it is: no further signal. Unless final, whoever reads the journal next waits for its memory."""
         was_over = self._phase is _Phase.RELEASING
@@ -125,6 +187,36 @@ class Deed:
             self._record.released(self.warrant.number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 
+    def _have_all_gone(self, now: Now) -> bool:
+        """Whether no process is left in the grace period; those that have joined since its beginning get SIGTERM.
+
+        It lasts for them too, whichever of the first ones have ended: what a program starts on SIGTERM, to save its
+        work say, has the rest of it. Searched for at most once a second.
+        """
+        was_alive = self._let_go_of_the_dead()
+        if self.entry.definition.scope == "process":
+            return not was_alive
+        if now.boottime_s < self._next_search_s(was_alive=was_alive) or len(self._handles) > _MOST_JOINED:
+            return False
+        self._searched_s = now.boottime_s
+        joined, are_all = self._find_forks()
+        self._handles |= joined
+        self._send(signal.SIGTERM, list(joined.values()), now)
+        return not was_alive and not joined and are_all
+
+    def _next_search_s(self, *, was_alive: bool) -> float:
+        """When to search next: at once where all have ended, but never a second time within a second."""
+        if self._searched_s is not None:
+            return self._searched_s + _SEARCH_EVERY_S
+        first_s = self.warrant.first_signal.boottime_s
+        # So that a short grace period has a search in it, too.
+        return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
+
+    def _wait_for_memory(self, now: Now) -> None:
+        self._phase = _Phase.RELEASING
+        self._record.end(self.warrant.number, self._result, self._reason, now)
+        self.next_wake_s = float("inf")
+
     def _kill(self, now: Now) -> Outcome | None:
         """Send SIGKILL to what is left, forks that have come meanwhile included, and see whether all has ended."""
         # In this order: a member can only come from a living member, so a search that began when none lived any
@@ -132,9 +224,7 @@ class Deed:
         was_alive = self._let_go_of_the_dead()
         forks, are_all = self._find_forks()
         if not was_alive and not forks and are_all:
-            self._phase = _Phase.RELEASING
-            self._record.end(self.warrant.number, self._result, self._reason, now)
-            self.next_wake_s = float("inf")
+            self._wait_for_memory(now)
             return None
         self._rounds += bool(forks)
         self._handles |= forks
@@ -142,7 +232,8 @@ class Deed:
             return self.stop(Result.FAILED, f"it still forked after {MAX_ROUNDS} rounds of SIGKILL", now)
         left = {key: handle for key, handle in self._handles.items() if handle.alive()}
         self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
-        self._killed |= left.keys()
+        if left and left.keys() <= self._denied:
+            return self.stop(Result.FAILED, self._reason, now)
         if now.boottime_s >= self._grace_ends_s + self.warrant.release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
             reason = reason if left or are_all else "it is not sure that all its processes have ended: see the gaps"
@@ -172,6 +263,7 @@ class Deed:
         return forks, are_all
 
     def _send(self, number: signal.Signals, handles: list[Handle], now: Now) -> None:
+        self._killed |= {handle.key for handle in handles} if number is signal.SIGKILL else set()
         reached = []
         for handle in handles:
             try:
@@ -179,11 +271,17 @@ class Deed:
             except ProcessLookupError:
                 continue
             except PermissionError as error:
-                # It passed signal 0 and has changed its user since; the others are still to be ended.
-                self._result, self._reason = Result.FAILED, f"process {handle.key.pid}: {error.strerror}"
+                # It has changed its user since signal 0, or AppArmor lets that pass and no other; the others are still
+                # to be ended.
+                self._result = Result.FAILED
+                self._reason = f"{number.name} to process {handle.key.pid} was denied: {error.strerror}"
+                self._denied |= {handle.key} if number is signal.SIGKILL else set()
                 continue
             reached.append(handle.key)
         if reached:
+            after_s = now.boottime_s - self.warrant.first_signal.boottime_s
+            self._sent.setdefault(number.name, (after_s, set()))[1].update(reached)
+            self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
             self._record.signalled(self.warrant.number, now, number.name, reached)
 
     def _release(self, now: Now, *, release_s: float | None, reason: str) -> Outcome:
@@ -200,6 +298,7 @@ class Deed:
             at=now,
             reason=reason,
             signalled=self.victims,
+            sent=self.sent,
             deed=self.warrant.number,
             release_s=release_s,
         )

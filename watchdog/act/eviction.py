@@ -89,6 +89,7 @@ class Eviction:
             is_unsure=self._is_unsure,
             objection=objection,
             is_wanted=lambda: self._given_up is None and not self.is_over,
+            deadline_s=pod.deletion_deadline_s,
         )
 
     def answer(self, reply: Reply, now: Now) -> Outcome | None:

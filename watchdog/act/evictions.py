@@ -1,13 +1,12 @@
 """The evictions under way: begun by the pass, tried on other threads, and no pass or other deed waits for an answer."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from watchdog.act.deed import Record
 from watchdog.act.eviction import Eviction, Mandate
-from watchdog.core.brakes import Brake
-from watchdog.core.errors import RecordError
 from watchdog.core.eviction import Attempt, Reply
 from watchdog.core.findings import AccountKey, Assessment, Attribution
 from watchdog.core.ladder import Reading, rungs
@@ -75,32 +74,26 @@ class Evictions:
         """Boot time at which one of them is given up; infinity where none is tried."""
         return min((each.next_wake_s for each in self._all.values()), default=float("inf"))
 
-    def begin(self, entry: PlanEntry, attribution: Attribution, view: View) -> Outcome | Brake | None:
-        """Begin an eviction that has just been looked at again; None: it is being tried.
+    def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int]":
+        """Write down that an eviction is intended: its number once that is on disk."""
+        return self._record.intend(entry, sorted(_keys_of(entry.account.uid, attribution)), self._clock())
 
-        Otherwise how it ended where it could not begin, or the brake that holds it.
+    def begin(self, entry: PlanEntry, number: int, attribution: Attribution, view: View, fresh_until_s: float) -> None:
+        """Begin an eviction whose intention is on disk and that has been looked at again since.
+
+        What that look said is good until `fresh_until_s` (boot time); later the API server is not asked to evict.
         """
-        now = self._clock()
-        keys = _keys_of(entry.account.uid, attribution)
-        if self._evictor is None:
-            return Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
-        try:
-            number = self._record.intend(entry, sorted(keys), now)
-        except RecordError:
-            return Brake.JOURNAL
         self._tickets += 1
         timeout_s = view.setting.policy.release_timeout_s
-        mandate = Mandate(number=number, ticket=self._tickets, began=now, release_timeout_s=timeout_s)
+        mandate = Mandate(number=number, ticket=self._tickets, began=self._clock(), release_timeout_s=timeout_s)
         eviction = self._all[self._tickets] = Eviction(mandate, entry, self._record)
-        self._evictor.begin(eviction.ask(entry, keys, self._objection(view)))
-        return None
+        self._ask(eviction, entry, attribution, view, fresh_until_s)
 
-    def try_again(self, entry: PlanEntry, attribution: Attribution, view: View) -> None:
+    def try_again(self, entry: PlanEntry, attribution: Attribution, view: View, fresh_until_s: float) -> None:
         """Try the eviction of this account again; the pod and its use have just been looked at again."""
         for eviction in self._tried(entry.account):
-            if self._evictor is not None and not eviction.is_awaited:
-                keys = _keys_of(entry.account.uid, attribution)
-                self._evictor.begin(eviction.ask(entry, keys, self._objection(view)))
+            if not eviction.is_awaited:
+                self._ask(eviction, entry, attribution, view, fresh_until_s)
 
     def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
         """Try no more to evict by this account; what was accepted goes on."""
@@ -157,6 +150,14 @@ class Evictions:
         self._accepted, self._outcomes = [], []
         return progress
 
+    def _ask(
+        self, eviction: Eviction, entry: PlanEntry, attribution: Attribution, view: View, fresh_until_s: float
+    ) -> None:
+        if self._evictor is None:
+            return
+        attempt = eviction.ask(entry, _keys_of(entry.account.uid, attribution), self._objection(entry, view))
+        self._evictor.begin(replace(attempt, is_fresh=lambda: self._clock().boottime_s <= fresh_until_s))
+
     def _tried(self, account: AccountKey) -> list[Eviction]:
         return [each for each in self._all.values() if each.trying is not None and each.entry.account == account]
 
@@ -173,8 +174,13 @@ class Evictions:
         if eviction.is_over:
             del self._all[eviction.mandate.ticket]
 
-    def _objection(self, view: View) -> Callable[[Pod], str | None]:
-        return lambda pod: objection_to_evicting(pod, view.setting, self._clock())
+    def _objection(self, entry: PlanEntry, view: View) -> Callable[[Pod], str | None]:
+        def objection(pod: Pod) -> str | None:
+            # The API does not say since when it has been seen terminating.
+            known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
+            return objection_to_evicting(known, entry.definition.grace_s, view.setting, self._clock())
+
+        return objection
 
 
 def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
@@ -183,16 +189,17 @@ def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
 
 
 def _deletion(entry: PlanEntry, view: View) -> str:
-    """That the pod list has the pod no more, or as one that is being deleted; empty: it lives on."""
+    """That the pod is gone, or that its deletion has begun since, or is to end sooner by now; empty: neither."""
     pod = next((pod for pod in view.pods.pods if pod.uid == entry.account.uid), None)
     if pod is None:
         return "the pod is gone"
-    return "the pod is being deleted" if pod.deletion_deadline_s is not None else ""
+    is_as_before = pod.deletion_deadline_s in (None, entry.assessment.pod.deletion_deadline_s)
+    return "" if is_as_before else "the pod is being deleted"
 
 
 def _end(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) -> tuple[Result, str] | None:
     """Why an eviction is not to be tried again; None: it is, or that can't be said by this pass."""
-    objection = _objection_now(assessment, view, now)
+    objection = _objection_now(entry, assessment, view, now)
     if objection is not None:
         return Result.INTERRUPTED, objection
     if assessment is None or view.conditions.pods_stale:
@@ -205,11 +212,11 @@ def _end(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) 
     return Result.GONE, "its card had room again" if has_room else "its use was at or below the mark again"
 
 
-def _objection_now(assessment: Assessment | None, view: View, now: Now) -> str | None:
+def _objection_now(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) -> str | None:
     if not view.enforcing:
         return "enforcement was withdrawn before it came about"
     if view.conditions.maintenance:
         return "the GPUs came under maintenance before it came about"
     if assessment is None or view.conditions.pods_stale:
         return None
-    return objection_to_evicting(assessment.pod, view.setting, now)
+    return objection_to_evicting(assessment.pod, entry.definition.grace_s, view.setting, now)

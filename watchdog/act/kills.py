@@ -1,14 +1,13 @@
-"""The act: the only step that changes anything. Looks at identity once more, writes the intention down, then signals.
+"""The act: the only step that changes anything. The intention is on disk first, then a last look, then the signal.
 
 Observe mode ends here and nowhere else.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Protocol
 
 from watchdog.act.deed import Deed, Record, Warrant, reaction_s
-from watchdog.core.brakes import Brake
-from watchdog.core.errors import RecordError
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
@@ -47,26 +46,56 @@ class Deeds:
         """Boot time at which one of them wants to go on; infinity where none does."""
         return min((deed.next_wake_s for deed in self._under_way.values()), default=float("inf"))
 
-    def begin(self, entry: PlanEntry, release_timeout_s: float) -> Outcome | Brake:
-        """Begin a kill that has just been looked at again.
+    def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:
+        """Of each the signals that were sent so far, and whether its processes have ended."""
+        for key, deed in self._under_way.items():
+            yield key, tuple(each.signal for each in deed.sent), deed.has_ended
 
-        Gives what is known right after the first signal (`done` stands for: begun), how it ended where it could not
-        begin, or the brake that holds it.
-        """
+    def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
+        """Write down that a kill is intended: its number once that is on disk, or how it ended before."""
         handles = _of_scope(self._members(entry)[0], entry)
         now = self._clock()
         try:
+            keys = sorted(handle.key for handle in _test(handles))
+        except PermissionError as error:
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; nobody was signalled")
+        finally:
+            _close(handles)
+        if not keys:
+            return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+        return self._record.intend(entry, keys, now)
+
+    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+        """End what was intended, kill or eviction, before anything was done."""
+        now = self._clock()
+        self._record.withdraw(number, reason, now)
+        return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, deed=number)
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str) -> None:
+        """End what is on its way to the disk, kill or eviction, though nobody may be there when it gets there."""
+        self._record.withdraw_once_written(intended, reason, self._clock())
+
+    def begin(
+        self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
+    ) -> Outcome:
+        """Begin a kill whose intention is on disk and that has been looked at again since.
+
+        `refusal` says, right before the first signal, what speaks against it. Gives what is known right after that
+        signal (`done` stands for: begun), or how it ended where it could not begin.
+        """
+        handles = _of_scope(self._members(entry)[0], entry)
+        try:
             ready = _test(handles)
-            if not ready:
-                return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
-            victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
-            number = self._record.intend(entry, sorted(handle.key for handle in ready), now)
         except PermissionError as error:
             _close(handles)
-            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; nobody was signalled")
-        except RecordError:
-            _close(handles)
-            return Brake.JOURNAL
+            now, reason = self._clock(), f"{error}; nobody was signalled"
+            self._record.end(number, Result.FAILED, reason, now)
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, deed=number)
+        victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
+        why = refusal(entry) if ready else "its processes had ended"
+        if why is not None:
+            _close(ready)
+            return self.withdraw(entry, number, why)
         warrant = Warrant(
             entry=entry,
             number=number,
@@ -75,6 +104,9 @@ class Deeds:
             members=lambda: self._members(entry),
         )
         deed = Deed(warrant, ready, self._record)
+        if deed.came_too_late:
+            _close(ready)
+            return self.withdraw(entry, number, "its processes had ended")
         self._under_way[entry.account] = deed
         return self._begun(deed, victims)
 
@@ -92,6 +124,7 @@ class Deeds:
             result=Result.DONE,
             at=now,
             signalled=deed.victims,
+            sent=deed.sent,
             victims=victims,
             deed=deed.warrant.number,
             reaction_s=reaction_s(deed.entry, now),
@@ -103,18 +136,24 @@ class Deeds:
         if deed is not None:
             deed.hasten(now)
 
-    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> tuple[Outcome, ...]:
-        """Let each go on. One that is still in its grace and that something speaks against gets no further signal."""
+    def advance(
+        self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
+    ) -> tuple[Outcome, ...]:
+        """Let each go on. One whose SIGKILL is still to come and that something speaks against gets no further signal.
+
+        While `is_held`, no first SIGKILL is sent.
+        """
         outcomes: list[Outcome] = []
         for key, deed in list(self._under_way.items()):
             if deed.is_in_grace and (reason := objection(deed.entry)) is not None:
-                outcomes.append(deed.stop(Result.INTERRUPTED, reason, now))
+                outcome = deed.call_off(reason, now)
+            else:
+                if is_held:
+                    deed.hold(now)
+                outcome = deed.advance(now) if deed.next_wake_s <= now.boottime_s else None
+            if outcome is not None:
+                outcomes.append(outcome)
                 del self._under_way[key]
-            elif deed.next_wake_s <= now.boottime_s:
-                outcome = deed.advance(now)
-                if outcome is not None:
-                    outcomes.append(outcome)
-                    del self._under_way[key]
         return tuple(outcomes)
 
     def see(

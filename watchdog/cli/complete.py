@@ -61,7 +61,7 @@ def _by_daemon(context: click.Context) -> Iterable[str]:
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
     listen = context.params.get("listen") or os.environ.get("GPU_WATCHDOG_LISTEN") or DEFAULT_LISTEN
     try:
-        accounts = Part(ask_status(url or listen_url(listen), _PATIENCE_S)).parts("accounts")
+        accounts = Part(ask_status(url or listen_url(listen), _PATIENCE_S), doubts=[]).parts("accounts")
         return [f"{each.text('namespace')}/{each.text('pod')}" for each in accounts]
     except (WatchdogError, ValueError):
         return []

@@ -34,6 +34,14 @@ node_option = click.option(
     show_default="the host's name",
     help="The name of this node.",
 )
+pod_uid_option = click.option(
+    "--pod-uid",
+    envvar="GPU_WATCHDOG_POD_UID",
+    show_envvar=True,
+    default="",
+    metavar="UID",
+    help="The UID of the pod that it runs in, which is never acted on; needed where its cgroup does not show it.",
+)
 policy_option = path_option("--policy", DEFAULT_POLICY, "The policy, a TOML file.")
 kubeconfig_option = path_option(
     "--kubeconfig", None, "How to reach the Kubernetes API; by default as the pod that it runs in."
@@ -54,7 +62,7 @@ def node_options(command: Command) -> Command:
     """The options by which a command finds the node, its processes and its pods."""
     files = (path_option(name, None, f"A file with what {what}") for name, what in _FILES)
     procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.")
-    for option in (*files, kubeconfig_option, procfs, node_option, policy_option):
+    for option in (*files, pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
         command = option(command)
     return command
 

@@ -2,6 +2,7 @@
 
 import sys
 
+from watchdog import clock
 from watchdog.commands.candidate import refusal
 from watchdog.config.problems import PolicyError
 from watchdog.config.watch import PolicyFile
@@ -12,11 +13,11 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 
 
-def run_daemon(options: Options) -> int:
-    """Run the daemon on this node's GPUs; the exit code."""
-    policy_file = PolicyFile(options.policy)
+def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
+    """Run the daemon on this node's GPUs; the exit code. `policy_file` has other times than the usual ones."""
+    policy_file = policy_file or PolicyFile(options.policy)
     try:
-        policy = policy_file.load()
+        policy = policy_file.begin(clock.now())
     except PolicyError as error:
         sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1

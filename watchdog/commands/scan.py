@@ -24,7 +24,7 @@ from watchdog.export.status import status_document
 from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
 from watchdog.loop.glance import read_once
-from watchdog.loop.sources import NO_PODS, missing_sources, open_cluster, uses_api, with_rule_gaps
+from watchdog.loop.sources import NO_PODS, missing_sources, open_cluster, uses_api, with_gaps
 from watchdog.loop.start import open_processes
 from watchdog.loop.surroundings import Surroundings
 from watchdog.node.driver import let_go
@@ -80,7 +80,7 @@ def look(options: Options, policy: Policy) -> CycleReport:
         enforcing=False,
         suspended=(),
         snapshot=snapshot,
-        pods=with_rule_gaps(view.pods, assessments),
+        pods=with_gaps(view.pods, assessments),
         attribution=attribution,
         assessments=assessments,
         plan=plan,

@@ -5,10 +5,11 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.config.amounts import format_mark
+from watchdog.config.checks import warns_before
 from watchdog.config.declaration_schema import DeclarationTable
 from watchdog.config.problems import Location, Mistake
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable
+from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable, ProtectTable
 from watchdog.core.cards import GPU_RESOURCE, profile_of
 from watchdog.core.policy import Protect
 from watchdog.core.units import format_duration, format_quantity
@@ -23,8 +24,11 @@ def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
     """Look through a valid policy."""
     yield from _look_at_whole(table)
     yield from _look_for_unused(table.rule)
+    has_limits = any(each.limit_annotation for each in table.declaration)
     for index, rule in enumerate(table.rule):
         yield from _look_at_rule(rule, ("rule", index), table.interval)
+        yield from _look_for_unwarned(rule, ("rule", index), table.interval, has_limits=has_limits)
+        yield from _look_for_jobs(rule, ("rule", index))
         if rule.mode == "enforce" and table.mode == "observe":
             yield Mistake(
                 ("rule", index, "mode"),
@@ -36,6 +40,9 @@ def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
         yield from _look_at_declaration(declaration, ("declaration", index))
     if table.capacity is not None:
         yield from _look_at_capacity(table.capacity, table.declaration)
+    for section, value in (("pulse", table.pulse), ("mps", table.mps)):
+        if value is not None:
+            yield Mistake((section,), "has no effect in this version; as long as it is set, the daemon only observes")
 
 
 def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterator[Mistake]:
@@ -85,7 +92,21 @@ def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
     uses_force = any(step.do != "warn" for rule in table.rule for step in rule.step)
     if table.mode == "enforce" and uses_force and table.brakes in (None, BrakesTable()):
         yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")
-    priority = table.protect.priority_at_least
+    yield from _look_at_protection(table.protect)
+
+
+def _look_at_protection(protect: ProtectTable) -> Iterator[Mistake]:
+    for index, pattern in enumerate(protect.pods):
+        namespace, slash, _ = pattern.rpartition("/")
+        if not slash or "*" in namespace or "?" in namespace:
+            where = f"a namespace {namespace}" if namespace.strip("*") else "any namespace"
+            what = f"protects such a pod in {where}: tenants who can create one there exempt themselves"
+            yield Mistake(("protect", "pods", index), f"{what}; name the namespace")
+    for index, namespace in enumerate(protect.namespaces):
+        if "*" in namespace or "?" in namespace:
+            what = "protects whoever can create a namespace of such a name; name each namespace in full"
+            yield Mistake(("protect", "namespaces", index), what)
+    priority = protect.priority_at_least
     if priority > Protect().priority_at_least:
         yield Mistake(("protect", "priority_at_least"), "protects nobody more: 2000000000 and above always are")
     if priority <= 0:
@@ -111,6 +132,15 @@ def _look_at_rule(rule: RuleTable, at: Location, interval: float) -> Iterator[Mi
         yield from _look_at_step(step, (*at, "step", number), interval)
 
 
+def _look_for_unwarned(rule: RuleTable, at: Location, interval: float, *, has_limits: bool) -> Iterator[Mistake]:
+    for number, step in enumerate(rule.step):
+        if step.do == "warn" or step.unwarned:
+            continue
+        if not any(warns_before(each, step, interval_s=interval, has_limits=has_limits) for each in rule.step):
+            what = f"can {step.do} before any warning has been given; warn earlier, or set unwarned = true"
+            yield Mistake((*at, "step", number), what)
+
+
 def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mistake]:
     if 0 < step.for_s < interval:
         yield Mistake(
@@ -123,6 +153,18 @@ def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mi
 
 def _say_small(amount: int) -> str:
     return f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"'
+
+
+def _look_for_jobs(rule: RuleTable, at: Location) -> Iterator[Mistake]:
+    if not any(fnmatchcase("Job", kind) for kind in rule.match.owner_kinds):
+        return
+    for number, step in enumerate(rule.step):
+        if step.do == "kill" and step.grace:
+            yield Mistake(
+                (*at, "step", number, "grace"),
+                f"is {format_duration(step.grace)}, and the rule matches Jobs: a Job counts a pod whose program exits "
+                'with 0 on SIGTERM as succeeded; "0s" avoids that',
+            )
 
 
 def _is_for_all(match: MatchTable) -> bool:

@@ -81,20 +81,21 @@ def quantity(low: str = "0", high: str = "1Ei") -> Kind[int]:
     return Kind(words=words, read=read, write=format_quantity)
 
 
-def duration(low: str, high: str) -> Kind[float]:
-    """A duration in seconds; in whole milliseconds, so that it can be written back exactly."""
+def duration(low: str, high: str, *, zero: bool = False) -> Kind[float]:
+    """A duration in seconds; in whole milliseconds, so that it can be written back exactly. `zero`: none as well."""
     lowest, highest = parse_duration(low), parse_duration(high)
+    words = f"{low} to {high}{', or 0s' * zero}"
 
     def read(value: object) -> float:
         text = expect_text(value, "30s")
         seconds = parse_duration(text)
-        if not lowest <= seconds <= highest:
-            raise FieldError(f"must be {low} to {high}, not {quote(text)}")
+        if not lowest <= seconds <= highest and not (zero and seconds == 0):
+            raise FieldError(f"must be {words}, not {quote(text)}")
         if seconds != parse_duration(format_duration(seconds)):
             raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
         return seconds
 
-    return Kind(words=f"a duration, {low} to {high}", read=read, write=format_duration)
+    return Kind(words=f"a duration, {words}", read=read, write=format_duration)
 
 
 def percent(low: str = "0%", high: str = "100%") -> Kind[Fraction]:

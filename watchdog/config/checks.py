@@ -103,6 +103,8 @@ def _check_step(step: StepTable, ground: Ground) -> Iterator[Mistake]:
         yield ground.mistake("grace", 'goes only with do = "kill" or "evict"')
     if "grace" in given and step.do == "evict" and step.grace < 1:
         yield ground.mistake("grace", "must be at least 1s for evict; the API server gives no less")
+    if "unwarned" in given and step.do == "warn":
+        yield ground.mistake("unwarned", 'goes only with do = "kill" or "evict"')
     if "repeat" in given and step.do != "warn":
         yield ground.mistake("repeat", 'goes only with do = "warn"')
     if _is_below_allowed(step) and ground.trusts("above"):
@@ -136,6 +138,21 @@ def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
             )
         else:
             top[:] = [mark for mark in top if _kind(mark) != _kind(step.above)] + [step.above]
+
+
+def warns_before(warning: StepTable, step: StepTable, *, interval_s: float, has_limits: bool) -> bool:
+    """Whether a step's warning is given before another step is due, whatever is allowed.
+
+    It has to be due a whole interval earlier: across a reading that says nothing, so much time can count at once.
+
+    A kill or an eviction never counts below what is allowed. One under pressure compares with the request, which may be
+    less than what a plain warning compares with where a tenant may name a limit (`has_limits`).
+    """
+    mark, other = warning.above, step.above
+    is_lower = mark == other or is_surely_below(mark, other) or mark.plus == 0
+    is_lower = is_lower or (mark.share is not None and mark.share <= 1)
+    is_alike = warning.under_pressure == step.under_pressure or not (warning.under_pressure or has_limits)
+    return warning.do == "warn" and is_lower and is_alike and warning.for_s + interval_s <= step.for_s
 
 
 def is_surely_below(mark: Mark, earlier: Mark) -> bool:

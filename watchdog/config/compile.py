@@ -5,7 +5,7 @@ from typing import Literal
 
 from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, OwnAllowanceTable
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
-from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable, PressureTable
+from watchdog.config.schema import BrakesTable, CapacityTable, MpsTable, PolicyTable, PressureTable, PulseTable
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
@@ -17,8 +17,10 @@ from watchdog.core.policy import (
     Do,
     JournalLimits,
     Match,
+    MpsControl,
     Policy,
     Protect,
+    Pulse,
     Rule,
     Safety,
     Step,
@@ -50,11 +52,15 @@ def compile_policy(table: PolicyTable, *, sha256: str, source: str, warnings: tu
         free_below=(table.pressure or PressureTable()).free_below,
         journal=JournalLimits(max_age_s=journal.max_age, max_size=journal.max_size),
         safety=Safety(
-            foreign_pid_namespace=safety.foreign_pid_namespace, signal_without_pidfd=safety.signal_without_pidfd
+            foreign_pid_namespace=safety.foreign_pid_namespace,
+            signal_without_pidfd=safety.signal_without_pidfd,
+            signal_mps_clients=safety.signal_mps_clients,
         ),
         capacity=_compile_capacity(table.capacity, table.declaration) if table.capacity is not None else None,
         events_in_observe=table.events.observe,
         contact=table.events.contact,
+        pulse=_compile_pulse(table.pulse) if table.pulse is not None else None,
+        mps=_compile_mps(table.mps) if table.mps is not None else None,
         warnings=warnings,
     )
 
@@ -145,6 +151,14 @@ def _compile_capacity(table: CapacityTable, declarations: list[DeclarationTable]
     )
 
 
+def _compile_pulse(table: PulseTable) -> Pulse:
+    return Pulse(every_s=table.every, rise=table.rise, looks=table.looks)
+
+
+def _compile_mps(table: MpsTable) -> MpsControl:
+    return MpsControl(control=table.control, pipe=tuple(table.pipe), timeout_s=table.timeout)
+
+
 def _compile_match(table: MatchTable) -> Match:
     return Match(
         namespaces=tuple(table.namespaces),
@@ -165,4 +179,5 @@ def _compile_step(table: StepTable) -> Step:
         grace_s=table.grace,
         repeat_s=table.repeat,
         under_pressure=table.under_pressure,
+        unwarned=table.unwarned,
     )

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from watchdog.config.amounts import format_mark, format_window
-from watchdog.core.policy import Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.policy import (
+    Allowance,
+    Brakes,
+    Capacity,
+    Declaration,
+    Do,
+    Match,
+    MpsControl,
+    Policy,
+    Pulse,
+    Rule,
+    Step,
+)
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 
@@ -36,7 +48,10 @@ def policy_document(policy: Policy) -> dict[str, Any]:
         "safety": {
             "foreign_pid_namespace": policy.safety.foreign_pid_namespace,
             "signal_without_pidfd": policy.safety.signal_without_pidfd,
+            "signal_mps_clients": policy.safety.signal_mps_clients,
         },
+        **_given("pulse", policy.pulse and _pulse(policy.pulse)),
+        **_given("mps", policy.mps and _mps(policy.mps)),
     }
 
 
@@ -46,6 +61,18 @@ def _capacity(capacity: Capacity) -> dict[str, Any]:
         "amount": "cards" if capacity.amount is None else format_quantity(capacity.amount),
         "reserve": format_quantity(capacity.reserve),
     }
+
+
+def _pulse(pulse: Pulse) -> dict[str, Any]:
+    return {
+        "every": format_duration(pulse.every_s),
+        "rise": format_quantity(pulse.rise),
+        "looks": format_window(pulse.looks),
+    }
+
+
+def _mps(mps: MpsControl) -> dict[str, Any]:
+    return {"control": mps.control, "pipe": list(mps.pipe), "timeout": format_duration(mps.timeout_s)}
 
 
 def _brakes(brakes: Brakes) -> dict[str, Any]:
@@ -125,7 +152,7 @@ def _step(step: Step) -> dict[str, Any]:
         document["grace"] = format_duration(step.grace_s)
     else:
         document["repeat"] = format_duration(step.repeat_s)
-    return document | _given("under_pressure", step.under_pressure)
+    return document | _given("under_pressure", step.under_pressure) | _given("unwarned", step.unwarned)
 
 
 def _given(key: str, value: object) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from watchdog.config.amounts import format_mark, format_window
 from watchdog.config.document import policy_document
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.protect import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 __all__ = ["policy_document", "render_policy"]
@@ -77,6 +78,9 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
     if not rule.steps:
         yield "    no steps: measured only"
+    asks = any(step.do is Do.KILL and step.grace_s for step in rule.steps)
+    if asks and (not rule.match.owner_kinds or matches("Job", rule.match.owner_kinds)):
+        yield "    of a Job, a pod whose program exits with 0 on SIGTERM counts as succeeded"
 
 
 def _default(default: int | None) -> str:
@@ -104,7 +108,7 @@ def _match(match: Match) -> str:
 
 
 def _deed(step: Step) -> str:
-    pressure = " while the card is short" * step.under_pressure
+    pressure = " while the card is short" * step.under_pressure + ", warned or not" * step.unwarned
     if step.do is Do.WARN:
         return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
     if step.do is Do.EVICT:
@@ -130,7 +134,10 @@ def _rest(policy: Policy) -> Iterator[str]:
     safety = policy.safety
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd
+    allowed += ["signal_mps_clients"] * safety.signal_mps_clients
     yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
+    for section in policy.without_effect:
+        yield f"Only observing: [{section}] is set and has no effect yet"
 
 
 def _capacity(capacity: Capacity | None) -> str:

@@ -12,7 +12,7 @@ from watchdog.core.policy import Do, Mark, Mode, Scope, Step
 _STEP: Final = Step(above=Mark(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
 
 NamespaceName = Annotated[str, names.pattern("the name of a namespace", "jupyter-*")]
-PodName = Annotated[str, names.pattern("NAME or NAMESPACE/NAME of a pod", "*/dcgm-exporter-*", slash=True)]
+PodName = Annotated[str, names.pattern("NAME or NAMESPACE/NAME of a pod", "monitoring/dcgm-exporter-*", slash=True)]
 KindName = Annotated[str, names.pattern("the kind of an owner", "StatefulSet", characters="A-Za-z0-9")]
 
 
@@ -55,6 +55,10 @@ class StepTable(Table):
     )
     under_pressure: Annotated[bool, fields.flag()] = Field(
         _STEP.under_pressure, description="The step counts only while the card is short of memory."
+    )
+    unwarned: Annotated[bool, fields.flag()] = Field(
+        _STEP.unwarned,
+        description="The step may come before any warning, and `check` says nothing of it. Only for kill and evict.",
     )
 
 

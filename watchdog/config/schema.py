@@ -8,13 +8,15 @@ from pydantic import Field
 from watchdog.config import amounts, fields, names
 from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, Table
 from watchdog.config.rule_schema import NamespaceName, PodName, RuleTable
-from watchdog.core.policy import Backoff, Breaker, JournalLimits, Mode, Policy, Protect, Window
+from watchdog.core.policy import Backoff, Breaker, JournalLimits, Mode, MpsControl, Policy, Protect, Pulse, Window
 
 # The defaults stand in one place, the compiled policy.
 _POLICY: Final = Policy(sha256="", source="")
 _JOURNAL: Final = JournalLimits()
 _BACKOFF: Final = Backoff()
 _BREAKER: Final = Breaker()
+_PULSE: Final = Pulse()
+_MPS: Final = MpsControl()
 
 
 class ProtectTable(Table):
@@ -115,6 +117,40 @@ class SafetyTable(Table):
         default=False,
         description="Enforce where the pidfd calls are missing; identity is read again before each signal.",
     )
+    signal_mps_clients: Annotated[bool, fields.flag()] = Field(
+        default=False,
+        description="Signal and evict clients of an MPS server outside their own pod, which can break the work of its "
+        "other clients.",
+    )
+
+
+class PulseTable(Table):
+    """`[pulse]`: cheap readings between full readings. Without effect yet: while it is set, `run` only observes."""
+
+    every: Annotated[float, amounts.duration("20ms", "1s", zero=True)] = Field(
+        _PULSE.every_s, description='How often each card\'s memory counter is read; "0s" is off.'
+    )
+    rise: Annotated[int, amounts.quantity("1", "1Ti")] = Field(
+        _PULSE.rise, description="A rise of this much since the last full reading brings the next one forward."
+    )
+    looks: Annotated[Window, amounts.window()] = Field(
+        _PULSE.looks, description="At most this many full readings are brought forward."
+    )
+
+
+PipeName = Annotated[str, fields.line(400, may_be_empty=False)]
+
+
+class MpsTable(Table):
+    """`[mps]`: how MPS clients are drained before they are signalled. Without effect yet, as `[pulse]`."""
+
+    control: Annotated[str, fields.line(400, may_be_empty=False)] = Field(
+        _MPS.control, description="The control program: a name on the search path of the node's driver, or a path."
+    )
+    pipe: list[PipeName] = Field(list(_MPS.pipe), description="`CUDA_MPS_PIPE_DIRECTORY` of each control daemon.")
+    timeout: Annotated[float, amounts.duration("1s", "5m")] = Field(
+        _MPS.timeout_s, description="How long an answer of a control daemon is waited for."
+    )
 
 
 class PolicyTable(Table):
@@ -144,3 +180,5 @@ class PolicyTable(Table):
     events: EventsTable = Field(EventsTable(), description="Events on pods.")
     journal: JournalTable = Field(JournalTable(), description="How much of the past is kept.")
     safety: SafetyTable = Field(SafetyTable(), description="What is less safe and allowed.")
+    pulse: PulseTable | None = Field(None, description="Cheap readings between full ones.")
+    mps: MpsTable | None = Field(None, description="How MPS clients are drained.")

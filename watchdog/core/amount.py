@@ -7,7 +7,7 @@ from typing import Literal
 
 from watchdog.core.cards import Cards, profile_of
 from watchdog.core.policy import Allowance, Declaration
-from watchdog.core.units import format_bytes, parse_number
+from watchdog.core.units import LARGEST, format_bytes, parse_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ Size = int | Part | Devices
 class Amount:
     """What one declaration says: `size`, and the `limit` above it that a tenant may have named.
 
-    A size of None is not known: the declaration depends on labels of the node that are not known.
+    A size of None can't be determined now: it depends on labels of the node, or on a card, that is not known.
     `total`: over all GPUs. `gpu`: on each, or on the `count` most used where a count is known. `any`: whole devices,
     which go with both.
     """
@@ -69,6 +69,12 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
     return -(-exact.numerator // exact.denominator)
 
 
+def refuse_beyond_all(size: Size | None) -> None:
+    """Refuse, by a ValueError in a sentence, an amount of bytes that no quantity of Kubernetes can have."""
+    if isinstance(size, int) and size > LARGEST:
+        raise ValueError(f"it comes to more than {LARGEST} bytes, the most that a quantity can be")
+
+
 def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
     if any(number.denominator != 1 for number in numbers.values()):
         raise ValueError("it is not a whole number of MIG instances")
@@ -76,16 +82,21 @@ def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
     return Devices(counts=tuple(counts)) if counts else None
 
 
-def check_plausible(size: Size, per: Literal["total", "gpu"], cards: Cards) -> None:
-    """Refuse, by a ValueError in a sentence, what the cards of the node can't hold."""
+def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None:
+    """Say, in a sentence, that a size is more than the cards that are known can hold; None where it is not."""
     if isinstance(size, Devices) or capped(size, per, cards) == size:
-        return
+        return None
     if isinstance(size, Part):
         have = "a whole card" if per == "gpu" else f"all {cards.number} cards together"
     else:
         amount = format_bytes((cards.largest if per == "gpu" else cards.together) or 0)
         have = f"the largest card ({amount})" if per == "gpu" else f"all cards together ({amount})"
-    raise ValueError(f"{describe(size)} is more than {have}; is the unit right?")
+    return f"{describe(size)} is more than {have}; is the unit right?"
+
+
+def is_beyond_any(size: Size, per: Literal["total", "gpu"]) -> bool:
+    """Whether no card that may be out of sight could hold a size."""
+    return isinstance(size, Part) and per == "gpu"
 
 
 def capped(size: int | Part, per: Literal["total", "gpu"], cards: Cards) -> int | Part:

@@ -4,14 +4,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from watchdog.core.budget import Budget, Scale, budget, is_per_gpu
+from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
+from watchdog.core.cards import Cards
 from watchdog.core.declare import PodDeclaration, declare
 from watchdog.core.findings import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
 from watchdog.core.model import Gap, Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.mps import Mps
+from watchdog.core.phases import active_containers, phases
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.pressure import short_for
 from watchdog.core.protect import protection
 from watchdog.core.rules import Namespaces, observes, rule_of
+from watchdog.core.unlisted import ContainerKey
 
 _NO_RULE = Rule(name="")
 
@@ -22,23 +26,26 @@ Uses = tuple[AttributedUse, ...]
 class Setting:
     """What an assessment depends on besides the uses: the policy, the node, and where the daemon itself runs.
 
-    `namespaces` has the labels of every namespace that is known.
+    `namespaces` has the labels of every namespace that is known; `overdue` the containers that the pod list should have
+    by now and does not.
     """
 
     policy: Policy
     node: Node
     own: Place | None = None
     namespaces: Namespaces = field(default_factory=dict)
+    overdue: frozenset[ContainerKey] = frozenset()
 
 
 def assess(
     attribution: Attribution, snapshot: Snapshot, pods: Iterable[Pod], setting: Setting
 ) -> tuple[Assessment, ...]:
     """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
-    dark = Darkness.of(snapshot)
+    dark = Darkness.of(snapshot, setting.node)
+    mps = Mps.of(snapshot, attribution)
 
     def judge(pod: Pod, uses: Uses) -> tuple[Assessment, ...]:
-        return assess_pod(pod, uses, Terms.of(pod, snapshot, setting), snapshot, dark, setting)
+        return assess_pod(pod, uses, Terms.of(pod, dark.cards, setting, mps), snapshot, dark, setting)
 
     return assess_each(attribution, pods, judge)
 
@@ -58,19 +65,19 @@ def assess_each(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Darkness:
-    """What could not be seen: `everywhere` concerns every account, `gpus` those that might be on one of them."""
+    """What could not be seen: `everywhere` concerns every account. `cards` has what is known of their number."""
 
+    cards: Cards
     everywhere: bool
     unlisted: bool
     unseen: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Darkness":
-        """What a snapshot leaves in the dark."""
-        # A process whose cgroup can't be read may be anybody's.
-        unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
+    def of(cls, snapshot: Snapshot, node: Node) -> "Darkness":
+        """What a snapshot leaves in the dark, by the driver's own count and by the node's object."""
         return cls(
-            everywhere=snapshot.blind or any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
+            cards=Cards.of(snapshot, node),
+            everywhere=_is_dark(snapshot),
             unlisted=any(not gpu.listed for gpu in snapshot.gpus),
             unseen=snapshot.unseen,
         )
@@ -81,29 +88,40 @@ class Darkness:
         return self.everywhere or unseen or (self.unlisted and not pod_uses)
 
 
+def _is_dark(snapshot: Snapshot) -> bool:
+    """Whether what can't be seen may be anybody's, as a process whose cgroup can't be read may."""
+    unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
+    return snapshot.blind or any(use.pid in unreadable and use.used != 0 for use in snapshot.uses)
+
+
+def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | None:
+    """The UIDs of the pods where any of them may use more than a reading shows; None: it shows everything."""
+    is_lit = not snapshot.unseen and all(gpu.listed for gpu in snapshot.gpus) and not _is_dark(snapshot)
+    return None if is_lit else frozenset(pod.uid for pod in pods)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What holds for a pod whatever it uses: its rule, or what is not known for naming it, and what it declares."""
+    """What holds for a pod whatever it uses: its rule, or what is not known for naming it, and what it declares.
+
+    `mps` is what is known of MPS on its node.
+    """
 
     rule: Rule | None
     gap: Gap | None
     declaration: PodDeclaration
+    mps: Mps
 
     @classmethod
-    def of(cls, pod: Pod, snapshot: Snapshot, setting: Setting) -> "Terms":
-        """The terms of a pod; of the snapshot the cards, their sizes and what hides them have a part in them."""
+    def of(cls, pod: Pod, cards: Cards, setting: Setting, mps: Mps) -> "Terms":
+        """The terms of a pod, on a node with these cards."""
         rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=rule if isinstance(rule, Gap) else None,
-            declaration=declare(
-                pod, setting.policy, setting.node, snapshot.gpus, all_cards_seen=_sees_all_cards(snapshot)
-            ),
+            declaration=declare(pod, setting.policy, setting.node, cards),
+            mps=mps,
         )
-
-
-def _sees_all_cards(snapshot: Snapshot) -> bool:
-    return not snapshot.blind and not snapshot.unseen and all(gpu.up for gpu in snapshot.gpus)
 
 
 def assess_pod(
@@ -118,14 +136,18 @@ def assess_pod(
     if not (uses or declaration.pod is not None or declaration.containers or declaration.misdeclared):
         return ()
     protected = protection(pod, setting.policy.protect, setting.own, snapshot.at)
-    short = short_for(setting.policy, snapshot.gpus) if rule is not None and rule.minds_pressure else frozenset()
+    short = short_for(setting.policy, snapshot.gpus)
+    hazards = terms.mps.hazards(pod, uses, accepts_clients=setting.policy.safety.signal_mps_clients)
     found: list[Assessment] = []
+    behind = any(not use.container for use in uses)
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
-        scale = _scale(key, rule or _NO_RULE, snapshot, uses)
+        scale = _scale(key, rule or _NO_RULE, dark.cards, uses)
         own = scale.uses
-        granted = budget(pod, declaration, scale, setting.policy)
-        used_at_least = sum(use.used or 0 for use in own)
-        known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses)
+        granted = _budget(pod, declaration, scale, setting, behind=behind)
+        # What runs in a container that may be anything counts for its pod only once it should be in the list.
+        lags = key.container is None and any(_lags(use, setting) for use in own)
+        used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, setting))
+        known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses) and not lags
         found.append(
             Assessment(
                 account=key,
@@ -145,10 +167,25 @@ def assess_pod(
                 short=short & {use.gpu for use in own},
                 uses=own,
                 shares=_shares(own, granted),
-                misdeclarations=declaration.skipped,
+                misdeclarations=declaration.remarks,
+                behind=behind,
+                mps=hazards,
             )
         )
     return tuple(found)
+
+
+def _lags(use: AttributedUse, setting: Setting) -> bool:
+    """Whether it is in a container that the pod list does not have yet, and need not have."""
+    return not use.container and (use.uid, use.unlisted) not in setting.overdue
+
+
+def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, setting: Setting, *, behind: bool) -> Budget:
+    """The budget of an account: of the current phase, or of the largest where the list does not tell which it is."""
+    if not behind:
+        return budget(active_containers(pod), declaration, scale, setting.policy)
+    found = [(each, declare(pod, setting.policy, setting.node, scale.cards, each)) for each in phases(pod)]
+    return largest_budget(found, scale, setting.policy)
 
 
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
@@ -159,15 +196,15 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}
-        if is_per_gpu(declaration):
+        if is_per_gpu(declaration, container):
             gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
     return keys
 
 
-def _scale(key: AccountKey, rule: Rule, snapshot: Snapshot, uses: Uses) -> Scale:
+def _scale(key: AccountKey, rule: Rule, cards: Cards, uses: Uses) -> Scale:
     own = tuple(use for use in uses if _belongs(use, key))
-    return Scale(rule=rule, container=key.container, gpu=key.gpu, gpus=snapshot.gpus, uses=own, pod_uses=uses)
+    return Scale(rule=rule, container=key.container, gpu=key.gpu, cards=cards, uses=own, pod_uses=uses)
 
 
 def _belongs(use: AttributedUse, key: AccountKey) -> bool:
@@ -179,7 +216,12 @@ def _shares(uses: Uses, granted: Budget) -> tuple[ContainerShare, ...]:
     for use in uses:
         used[use.container] += use.used or 0
     return tuple(
-        ContainerShare(container=name, used_at_least=used[name], declared=granted.of.get(name, 0))
+        ContainerShare(
+            container=name,
+            used_at_least=used[name],
+            declared=granted.of.get(name, 0),
+            requested=granted.requests.get(name, 0),
+        )
         for name in sorted(used)
     )
 

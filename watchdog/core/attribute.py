@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchdog.core.findings import AttributedUse, Attribution, Reason, Unattributed
 from watchdog.core.model import Container, Place, PlaceKind, Pod, Process, Snapshot, Use
+from watchdog.core.mps import is_trusted_server, may_serve_others
 
 _REASONS: Mapping[PlaceKind, Reason] = {
     PlaceKind.HOST: Reason.HOST,
@@ -72,9 +73,22 @@ def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
             unattributed.append(_unattributed(use, reason, process))
             continue
         pod, container = found
+        if is_trusted_server(process, pod):
+            server = _unattributed(use, Reason.MPS_SERVER, process)
+            unattributed.append(replace(server, uid=pod.uid, container=container))
+            continue
         attributed.append(
             AttributedUse(
-                key=process.key, uid=pod.uid, container=container, gpu=use.gpu, used=use.used, name=process.name
+                key=process.key,
+                uid=pod.uid,
+                container=container,
+                gpu=use.gpu,
+                used=use.used,
+                name=process.name,
+                mps=use.mps,
+                mps_server=process.mps_server,
+                serves_others=process.mps_server and may_serve_others(pod),
+                unlisted="" if container else process.place.container or "",
             )
         )
     return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))
@@ -83,7 +97,7 @@ def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
 def _find(process: Process | None, index: PodIndex) -> tuple[Pod, str] | Reason:
     if process is None:
         return Reason.GONE
-    if process.mps_server:
+    if process.mps_server and process.place.kind is PlaceKind.HOST:
         return Reason.MPS_SERVER
     if process.place.kind is not PlaceKind.POD:
         return _REASONS[process.place.kind]
@@ -92,5 +106,11 @@ def _find(process: Process | None, index: PodIndex) -> tuple[Pod, str] | Reason:
 
 def _unattributed(use: Use, reason: Reason, process: Process | None) -> Unattributed:
     return Unattributed(
-        pid=use.pid, gpu=use.gpu, used=use.used, reason=reason, name=process.name if process is not None else ""
+        pid=use.pid,
+        gpu=use.gpu,
+        used=use.used,
+        reason=reason,
+        name=process.name if process is not None else "",
+        mps=use.mps,
+        mps_server=process is not None and process.mps_server,
     )

@@ -16,7 +16,7 @@ Whom = tuple[str, ...]
 NODE: Whom = ()
 
 MOST_REMEMBERED = 10_000  # of one whom; no window counts further (config/amounts.py)
-_FORGOTTEN_AFTER_S = 15 * 86400.0  # twice the longest back-off, and more than the longest window
+FORGOTTEN_AFTER_S = 15 * 86400.0  # twice the longest back-off, and more than the longest window
 
 
 class Brake(StrEnum):
@@ -33,6 +33,7 @@ class Brake(StrEnum):
     JOURNAL = "journal"
     MAINTENANCE = "maintenance"
     UNKNOWN_CONTAINER = "unknown_container"
+    MPS = "mps"
 
 
 def owner_of(pod: Pod) -> Whom:
@@ -50,10 +51,15 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeMemory:
-    """What the brakes remember: the deeds begun by whom they concern, oldest first, and when the breaker opened."""
+    """What the brakes remember: the deeds begun by whom they concern, oldest first, and when the breaker opened.
+
+    `lost_s`: at that moment the memory of everything begun earlier was lost, so each window and back-off counts as full
+    until it has elapsed once since then.
+    """
 
     begun: Mapping[Whom, tuple[Begun, ...]] = field(default_factory=dict)
     opened: Begun | None = None
+    lost_s: float | None = None
 
     @classmethod
     def of(cls, deeds: Iterable[tuple[Whom, Begun]]) -> "BrakeMemory":
@@ -67,7 +73,7 @@ class BrakeMemory:
 
     def note(self, owner: Whom, begun: Begun) -> "BrakeMemory":
         """The memory after one more deed on a pod of this owner."""
-        kept = {whom: deeds for whom, deeds in self.begun.items() if deeds[-1].at_s > begun.at_s - _FORGOTTEN_AFTER_S}
+        kept = {whom: deeds for whom, deeds in self.begun.items() if deeds[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S}
         for whom in (NODE, owner[:1], owner):
             # What an earlier boot left can't be later than now, so this one comes last.
             kept[whom] = (*kept.get(whom, ()), begun)[-MOST_REMEMBERED:]
@@ -77,7 +83,7 @@ class BrakeMemory:
         """The memory when enforcement begins: what was only planned does not count."""
         begun = {whom: tuple(each for each in deeds if not each.observed) for whom, deeds in self.begun.items()}
         opened = self.opened if self.opened is not None and not self.opened.observed else None
-        return BrakeMemory(begun={whom: deeds for whom, deeds in begun.items() if deeds}, opened=opened)
+        return replace(self, begun={whom: deeds for whom, deeds in begun.items() if deeds}, opened=opened)
 
     def inheriting(self, journal: "BrakeMemory") -> "BrakeMemory":
         """The memory after the journal has been read: all that was really begun stands there, what was planned here.
@@ -90,7 +96,7 @@ class BrakeMemory:
         both = [(whom, each) for memory in (journal.begun, planned) for whom, deeds in memory.items() for each in deeds]
         owned = [(whom, each) for whom, each in both if len(whom) == 3]
         opened = self.opened if self.opened is not None and self.opened.observed else None
-        return replace(BrakeMemory.of(owned), opened=journal.opened or opened)
+        return replace(BrakeMemory.of(owned), opened=journal.opened or opened, lost_s=journal.lost_s)
 
     def last_s(self, whom: Whom) -> float | None:
         """When the last deed was begun; None: none is remembered."""
@@ -107,6 +113,14 @@ class BrakeMemory:
         )
         return tuple((brake, wait_s) for brake, wait_s in waits if wait_s > 0)
 
+    def presumes(self, brake: Brake, owner: Whom, brakes: Brakes, now_s: float) -> bool:
+        """Whether a brake holds only because it counts as full: what was begun earlier is not known any more."""
+        if self.lost_s is None:
+            return False
+        return brake in dict(self.waits(owner, brakes, now_s)) and brake not in dict(
+            replace(self, lost_s=None).waits(owner, brakes, now_s)
+        )
+
     def in_a_row(self, owner: Whom, backoff: Backoff) -> int:
         """How many deeds on pods of an owner followed one another; a quiet time of twice `max_s` ends the row."""
         deeds = self.begun.get(owner, ())
@@ -119,20 +133,27 @@ class BrakeMemory:
 
     def _window(self, whom: Whom, window: Window | None, now_s: float) -> float:
         deeds = self.begun.get(whom, ())
-        if window is None or len(deeds) < window.count:
+        if window is None:
             return 0.0
-        return deeds[-window.count].at_s + window.per_s - now_s
+        counted_s = deeds[-window.count].at_s + window.per_s - now_s if len(deeds) >= window.count else 0.0
+        return max(counted_s, self._presumed_s(window.per_s, now_s))
 
     def _backoff(self, owner: Whom, backoff: Backoff | None, now_s: float) -> float:
-        last_s = self.last_s(owner)
-        if backoff is None or last_s is None:
+        if backoff is None:
             return 0.0
+        presumed_s, last_s = self._presumed_s(backoff.max_s, now_s), self.last_s(owner)
+        if last_s is None:
+            return presumed_s
         wait_s = backoff.first_s
         for _ in range(self.in_a_row(owner, backoff) - 1):
             if wait_s >= backoff.max_s:
                 break  # a long row would not fit a float
             wait_s *= backoff.factor
-        return last_s + min(wait_s, backoff.max_s) - now_s
+        return max(last_s + min(wait_s, backoff.max_s) - now_s, presumed_s)
+
+    def _presumed_s(self, whole_s: float, now_s: float) -> float:
+        """Seconds until a brake that counts as full has elapsed once."""
+        return 0.0 if self.lost_s is None else self.lost_s + whole_s - now_s
 
 
 def in_this_boot_s(then: Now, now: Now) -> float:

@@ -71,6 +71,12 @@ def breaker_wait_s(memory: BrakeMemory, breaker: Breaker | None, now_s: float) -
     return max(half_open_s - now_s, last_s + breaker.hold_s - now_s, 0.0)
 
 
+def let_through_by(memory: BrakeMemory, at_s: float) -> int:
+    """How many deeds had begun by a moment since the breaker opened."""
+    opened_s = memory.opened.at_s if memory.opened is not None else at_s
+    return sum(opened_s < deed.at_s < at_s for deed in memory.begun.get(NODE, ()))
+
+
 def _is_crowded(offenders: frozenset[Whom], owners: frozenset[Whom], breaker: Breaker) -> bool:
     share = breaker.offenders
     return bool(offenders) and len(offenders) * share.denominator >= len(owners) * share.numerator

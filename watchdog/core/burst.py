@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from watchdog.core.amount import Amount, Devices, Part, Size, capped, describe, read_size
+from watchdog.core.amount import Amount, Devices, Part, Size, capped, describe, read_size, refuse_beyond_all
 from watchdog.core.cards import Cards, shares_of
 from watchdog.core.findings import Misdeclaration
 from watchdog.core.model import Node
@@ -48,6 +48,7 @@ class Limits:
             return {}
         try:
             limit = read_size(declaration, {key: self.annotations[key]}, shares_of(declaration, self.node))
+            refuse_beyond_all(limit)
         except ValueError as error:
             self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=str(error)))
             return {}
@@ -58,7 +59,9 @@ class Limits:
             why = f"{named} is below what is requested, {describe(_like(like, total))}"
             self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=why))
             return {}
-        room = max(total, _number(capped(limit, declaration.per, self.cards)))
+        # A card that is out of sight may be the one that the limit was meant for.
+        most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
+        room = max(total, _number(most))
         return {
             name: _like(like, room * _number(size) / total if total else room / len(requested))
             for name, size in requested.items()

@@ -74,4 +74,7 @@ class Settling:
         if self._since is None or self._since.boot_id != at.boot_id:
             self._since, self._highest = at, wanted
         self._highest = max(self._highest, wanted)
-        return self._highest if at.boottime_s - self._since.boottime_s >= hold_s else None
+        if at.boottime_s - self._since.boottime_s < hold_s:
+            return None
+        self._since = None  # what is smaller still waits anew
+        return self._highest

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from watchdog.core.breaker import Crowd, turn
+from watchdog.core.breaker import Crowd, let_through_by, turn
 from watchdog.core.findings import Assessment
 from watchdog.core.gate import Gate, urgency
 from watchdog.core.ladder import Reading, Rung, climb, rungs
-from watchdog.core.ledger import AccountState, Ledger
+from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, Plan, PlanEntry
-from watchdog.core.policy import Do, Policy, Rule
+from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.pressure import card_of, rank
 from watchdog.core.victim import targets_of, victim_of
-
-_NO_RULE = Rule(name="")  # an account that no rule is for is remembered for `over_since` alone
 
 _Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above their marks, one at least
 
@@ -22,29 +20,39 @@ _Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above th
 def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, now: Now, conditions: Conditions) -> Plan:
     """Plan one pass. Neither the mode nor the order of the input has a part in it: only what is handed in."""
     assessments = tuple(assessments)
-    is_whole = not conditions.are_dark and all(assessment.used is not None for assessment in assessments)
+    hidden = conditions.hidden
+    is_whole = not conditions.are_dark and hidden is None and all(each.used is not None for each in assessments)
     states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
+    others += ledger.unformed(assessments)
     # A deed that has not ended is remembered although its account may not be seen any more.
     states |= {key: state for key, state in ledger.accounts.items() if state.has_deed}
+    # A pod that declares nothing has no account unless it is seen to use something: that may be what was not seen.
+    unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
+    states |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
     candidates: list[_Candidate] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = rungs(assessment, stale=conditions.pods_stale)
-        if assessment.allowed is None:
+        if assessment.allowed is None and assessment.account not in ledger.accounts:
             continue
-        state = climb(assessment, rule or _NO_RULE, ladder, ledger, policy, now)
+        state = climb(assessment, ladder, ledger, policy, now, stale=conditions.pods_stale)
         states[assessment.account] = state
         if rule is None:
             continue
-        shown = tuple(rung for rung in ladder if _shows(rung, assessment, conditions))
+        shown = tuple(rung for rung in ladder if _shows(rung, conditions))
         if shown:
             candidates.append(tuple(_entry(assessment, rule, rung, state, now) for rung in shown))
     ledger = replace(ledger, accounts=states, last_pass=now if is_whole else ledger.last_pass)
     ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.are_dark)
     gate = Gate(conditions, policy, ledger, now)
-    observed = (entry for account in candidates for entry in account if ledger.accounts[entry.account].observed)
+    observed = (
+        entry
+        for account in candidates
+        for entry in account
+        if entry.assessment.observes in ledger.accounts[entry.account].observed
+    )
     gate.reserve(entry.card for entry in observed if entry.card is not None)
-    entries = [entry for account in sorted(candidates, key=_turn) for entry in gate.pass_through(account)]
+    entries = [entry for account in _in_turn(candidates, ledger) for entry in gate.pass_through(account)]
     return Plan(
         entries=tuple(sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step))),
         ledger=replace(ledger, accounts=gate.states),
@@ -52,12 +60,37 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
     )
 
 
-def _turn(candidate: _Candidate) -> tuple[object, ...]:
-    """The order in which accounts come to the gate: by urgency; then who may have to give way on a short card."""
-    last = next((entry for entry in reversed(candidate) if entry.due_in_s <= 0 and entry.do.is_force), None)
-    if last is None or last.card is None:
-        return (False, *urgency(candidate[0].assessment))
-    return (True, *rank(last.assessment, last.card))
+def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -> PlanEntry | None:
+    """The step that one more reading makes due on an account, whatever the brakes say; None: none is."""
+    if assessment.rule is None:
+        return None
+    ladder = rungs(assessment, stale=False)
+    state = climb(assessment, ladder, ledger, policy, now, stale=False)
+    above = (rung for rung in ladder if rung.reading is Reading.ABOVE)
+    entries = (_entry(assessment, assessment.rule, rung, state, now) for rung in above)
+    return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
+
+
+def _in_turn(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
+    """The accounts in the order in which they come to the gate: by urgency, and then those due only under pressure.
+
+    On a short card those give way by their own rank. A breaker that is half open lets one account through: the one most
+    bytes over. Accounts that have come over their limits since it let the last one through wait behind those that had
+    been there: pods that are started again and again, each over by more, would shield an offender for ever.
+    """
+
+    def turn_of(candidate: _Candidate) -> tuple[object, ...]:
+        assessment = candidate[0].assessment
+        due = [entry for entry in candidate if entry.due_in_s <= 0 and entry.do.is_force]
+        memory = ledger.trial if assessment.observes else ledger.brakes
+        if memory.opened is not None:
+            above_since_s = ledger.accounts[assessment.account].above_since_s
+            return (False, let_through_by(memory, above_since_s), *urgency(assessment))
+        if not due or any(entry.card is None for entry in due):
+            return (False, 0, *urgency(assessment))
+        return (True, *rank(assessment, due[-1].card or ""))
+
+    return sorted(candidates, key=turn_of)
 
 
 def _look_at_crowd(
@@ -74,7 +107,7 @@ def _look_at_crowd(
     With it the crowd of the rules that act, where there was a reason to look.
     """
     forced = [entry for account in candidates for entry in account if _counts(entry)]
-    due = {entry.account for entry in forced if entry.due_in_s <= 0 and _is_first(ledger.accounts[entry.account])}
+    due = {entry.account for entry in forced if entry.due_in_s <= 0 and _is_first(entry, ledger)}
     above = {entry.account for entry in forced}
     breaker = policy.brakes.breaker
     if not due and ledger.brakes.opened is None and ledger.trial.opened is None:
@@ -90,23 +123,23 @@ def _counts(entry: PlanEntry) -> bool:
     return entry.do.is_force and not entry.definition.under_pressure
 
 
-def _is_first(state: AccountState) -> bool:
-    return not state.acted and not state.observed
+def _is_first(entry: PlanEntry, ledger: Ledger) -> bool:
+    state = ledger.accounts[entry.account]
+    return not state.acted and entry.assessment.observes not in state.observed
 
 
-def _shows(rung: Rung, assessment: Assessment, conditions: Conditions) -> bool:
+def _shows(rung: Rung, conditions: Conditions) -> bool:
     """Whether a step stands in the plan: above its mark, or held back from force by nothing but a stale pod list."""
     if not conditions.pods_stale:
         return rung.reading is Reading.ABOVE
-    has_room = rung.step.under_pressure and not assessment.short
-    return rung.step.do.is_force and assessment.used_at_least > rung.height and not has_room
+    return rung.step.do.is_force and rung.used > rung.height
 
 
 def _entry(assessment: Assessment, rule: Rule, rung: Rung, state: AccountState, now: Now) -> PlanEntry:
     step = rung.step
     card = card_of(assessment) if step.under_pressure else None
     victim = victim_of(assessment, card) if step.do is Do.KILL else (assessment.account.container or "")
-    timer = state.timers.get(step.signature)
+    stretch = state.stretches.get((rule.name, step.signature))
     return PlanEntry(
         assessment=assessment,
         rule=rule,
@@ -114,21 +147,19 @@ def _entry(assessment: Assessment, rule: Rule, rung: Rung, state: AccountState, 
         victim=victim,
         targets=targets_of(assessment, victim, step, card),
         height=rung.height,
-        due_in_s=_due_in_s(rung, state, now),
+        due_in_s=_due_in_s(step, stretch, state, now, observes=assessment.observes),
         card=card,
-        above_since=timer.since if timer is not None else now,
-        not_above=timer.not_above if timer is not None else None,
+        above_since=stretch.since if stretch is not None else now,
+        not_above=stretch.not_above if stretch is not None else None,
+        stretch=stretch,
     )
 
 
-def _due_in_s(rung: Rung, state: AccountState, now: Now) -> float:
-    step = rung.step
-    timer = state.timers.get(step.signature)
-    waits = [0.0, step.for_s - (timer.counted_s if timer is not None else 0.0)]
-    warned_s = state.warned_s.get(step.signature)
-    if step.do is Do.WARN and warned_s is not None:
-        waits.append(warned_s + step.repeat_s - now.boottime_s)
-    retry = state.retries.get(step.signature)
-    if retry is not None:
+def _due_in_s(step: Step, stretch: Stretch | None, state: AccountState, now: Now, *, observes: bool) -> float:
+    waits = [0.0, step.for_s - (stretch.counted_s if stretch is not None else 0.0)]
+    if step.do is Do.WARN and observes in state.warned_s:
+        waits.append(state.warned_s[observes] + step.repeat_s - now.boottime_s)
+    retry = state.retries.get(step.do)
+    if retry is not None and (state.trying is None or state.trying.step != step.signature):
         waits.append(retry.at_s - now.boottime_s)
     return max(waits)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from watchdog.core.amount import Amount, Devices, check_plausible, read_size
+from watchdog.core.amount import Amount, Devices, excess, is_beyond_any, read_size, refuse_beyond_all
 from watchdog.core.burst import CONTAINER, Limits
-from watchdog.core.cards import GPU_RESOURCE, Cards, is_cut, profile_of, shares_of
+from watchdog.core.cards import GPU_RESOURCE, Cards, is_checked, is_cut, profile_of, shares_of, tells_shares
 from watchdog.core.findings import Misdeclaration
-from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
+from watchdog.core.model import Container, Node, Pod
+from watchdog.core.phases import active_containers
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
-from watchdog.core.units import brief, parse_number
+from watchdog.core.units import LARGEST, brief, parse_number
 
 # Where schedulers are told on how many GPUs an amount per GPU holds.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
@@ -21,50 +22,40 @@ _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeclaration:
-    """What a pod declares: by container, or for the pod as a whole (an annotation or label); and what was skipped.
+    """What a pod declares: by container, or for the pod as a whole (an annotation or label); and what is wrong with it.
 
-    `misdeclared` are the containers (or "" for the pod) that tried to declare and of which nothing holds.
+    `misdeclared` are the containers (or "" for the pod) that tried to declare and of which nothing holds; `invalid`
+    those of them in whose place no default may stand either.
     """
 
     containers: Mapping[str, Amount]
     pod: Amount | None = None
-    skipped: tuple[Misdeclaration, ...] = ()
+    remarks: tuple[Misdeclaration, ...] = ()
     misdeclared: frozenset[str] = frozenset()
-
-
-def active_containers(pod: Pod) -> tuple[Container, ...]:
-    """The containers whose declarations count now.
-
-    While a plain init container runs, it and the sidecars before it; otherwise the main ones and the sidecars
-    (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
-    """
-    before: list[Container] = []
-    for container in pod.containers:
-        if container.kind is ContainerKind.SIDECAR:
-            before.append(container)
-        elif container.kind is ContainerKind.INIT and container.running:
-            return (*before, container)
-    return tuple(c for c in pod.containers if c.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
+    invalid: frozenset[str] = frozenset()
 
 
 def declare(
-    pod: Pod, policy: Policy, node: Node, gpus: Iterable[Gpu], *, all_cards_seen: bool = True
+    pod: Pod, policy: Policy, node: Node, cards: Cards, phase: tuple[Container, ...] | None = None
 ) -> PodDeclaration:
-    """Read a pod's declarations in the policy's order; one that can't be true is skipped and said.
+    """Read what a pod declares in a phase (None: the current one), in the policy's order.
 
-    Unless all cards are seen no amount is too large: the missing card may be the one that was meant.
+    What the scheduler has checked holds whatever it comes to. What only the tenant has written is skipped where it
+    can't be true; and where that can't be said now, nothing after it is taken, since that may be less.
     """
-    return _Reader(pod, policy, node, Cards(gpus=tuple(gpus), complete=all_cards_seen)).read()
+    return _Reader(pod, policy, node, cards, active_containers(pod) if phase is None else phase).read()
 
 
 class _Reader:
-    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
+    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards, phase: tuple[Container, ...]) -> None:
         self.pod = pod
         self.policy = policy
         self.node = node
         self.cards = cards
-        self.skipped: list[Misdeclaration] = []
+        self.phase = phase
+        self.remarks: list[Misdeclaration] = []
         self.misdeclared: set[str] = set()
+        self.invalid: set[str] = set()
 
     def read(self) -> PodDeclaration:
         found: dict[str, tuple[int, Amount]] = {}
@@ -74,14 +65,15 @@ class _Reader:
                 found[container.name] = first
         first_of_pod = self._first_of_pod(min((order for order, _ in found.values()), default=self._last))
         holders = {"": first_of_pod} if first_of_pod is not None else found
-        active = {container.name for container in active_containers(self.pod)} | {""}
+        active = {container.name for container in self.phase} | {""}
         limits = Limits(self.pod.annotations, self.node, self.cards)
         amounts = limits.apply(holders, self.policy.declarations, active)
         return PodDeclaration(
             containers={name: amount for name, amount in amounts.items() if name},
             pod=amounts.get(""),
-            skipped=(*self.skipped, *limits.skipped),
+            remarks=(*self.remarks, *limits.skipped),
             misdeclared=frozenset(self.misdeclared),
+            invalid=frozenset(self.invalid),
         )
 
     @property
@@ -89,96 +81,159 @@ class _Reader:
         return len(self.policy.declarations)
 
     def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
-        tried = len(self.skipped)
+        tried = self._skipped
+        whole = self._whole(container)
+        unread = self._unread(container)
         for order, declaration in enumerate(self.policy.declarations):
-            applies = self._applies(declaration, container)
-            if applies is False or (declaration.kind != "resource" and CONTAINER not in declaration.key):
+            if _whole_by_other(container, declaration) or (
+                declaration.kind != "resource" and not _is_split(declaration)
+            ):
                 continue
-            source = container.resources if declaration.kind == "resource" else self._source(declaration)
-            written = _written(source, declaration.key.replace(CONTAINER, container.name))
-            if applies is None:
-                # A whole card is more than any share of it.
-                amount = (self._whole(container) or self._unknown(declaration, written)) if written else None
+            is_for_node = self._is_for_node(declaration)
+            if declaration.kind != "resource":
+                amount = self._noted(declaration, container.name)
+            elif is_for_node is None and whole is not None and _written(container.resources, declaration.key):
+                amount = whole  # which is more than any share of it
             else:
-                amount = self._amount(declaration, written, f"container {container.name}")
+                amount = self._resource(declaration, container) if is_for_node else None
+                unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
+                amount = self._unknown(declaration, unread_here) if unread_here else amount
+            if container.name in self.invalid:
+                break
             if amount is not None:
                 return order, replace(amount, count=_count(container.resources, amount.source))
-        whole = self._whole(container)
         if whole is not None:
+            self.invalid.discard(container.name)
             return self._last, whole
-        if len(self.skipped) > tried:
+        if self._skipped > tried:
             self.misdeclared.add(container.name)
         return None
 
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
-        tried = len(self.skipped)
+        tried = self._skipped
         for order, declaration in enumerate(self.policy.declarations[:before]):
-            applies = self._applies(declaration)
-            if declaration.kind == "resource" or CONTAINER in declaration.key or applies is False:
+            is_off = any(_whole_by_other(container, declaration) for container in self.pod.containers)
+            if declaration.kind == "resource" or _is_split(declaration) or is_off:
                 continue
-            written = _written(self._source(declaration), declaration.key)
-            if applies is None:
-                amount = self._unknown(declaration, written) if written else None
-            else:
-                amount = self._amount(declaration, written, "the pod")
+            amount = self._noted(declaration)
             if amount is not None:
-                counts = [_count(container.resources, "") or 0 for container in active_containers(self.pod)]
+                counts = [_count(container.resources, "") or 0 for container in self.phase]
                 noted = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
                 return order, replace(amount, count=sum(counts) or next((each for each in noted if each), None))
-        if len(self.skipped) > tried:
+        if self._skipped > tried:
             self.misdeclared.add("")
         return None
 
-    def _source(self, declaration: Declaration) -> Mapping[str, str]:
-        return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
-
-    def _applies(self, declaration: Declaration, container: Container | None = None) -> bool | None:
-        """Whether a declaration is for this node and holder; None: that depends on labels that are not known."""
-        holders = (container,) if container is not None else self.pod.containers
-        if any(_whole_by_other(holder, declaration) for holder in holders):
-            return False
-        return self._is_for_node(declaration)
+    @property
+    def _skipped(self) -> int:
+        return sum(not remark.counts for remark in self.remarks)
 
     def _is_for_node(self, declaration: Declaration) -> bool | None:
+        """Whether a declaration is for this node; None: that depends on labels that are not known."""
         labels = self.node.labels
         if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
             return None
         if any(k not in labels or not fnmatchcase(labels[k], v) for k, v in declaration.node_labels.items()):
             return False
-        return declaration.unit != "share" or shares_of(declaration, self.node) is not None
+        if declaration.unit != "share" or shares_of(declaration, self.node) is not None:
+            return True
+        return None if declaration.kind == "resource" and not tells_shares(declaration, self.node) else False
 
-    def _unknown(self, declaration: Declaration, written: Mapping[str, str]) -> Amount:
-        """What would count if it were known: nothing after it is taken, since that may be less."""
+    def _unread(self, container: Container) -> set[str]:
+        """The resources that say something which can't be read here: some table names them, and none of these applies.
+
+        The labels that would make one apply may be missing. Whole devices, and what `unless` takes out, can be read.
+        """
+        named: set[str] = set()
+        readable: set[str] = set()
+        for declaration in self.policy.declarations:
+            if declaration.kind == "resource":
+                keys = _written(container.resources, declaration.key).keys()
+                named |= keys
+                if _whole_by_other(container, declaration):
+                    readable |= keys
+                elif self._is_for_node(declaration):
+                    readable |= self._counting(declaration, container).keys()
+        open_keys = {
+            key for key in named - readable if is_checked(key, self.node) and _is_some(container.resources[key])
+        }
+        return {key for key in open_keys if not self._is_whole(key)}
+
+    def _counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
+        """What a container has under the key of a declaration; one in MIG instances says nothing of parts of them."""
+        written = _written(container.resources, declaration.key)
+        is_mig = declaration.unit == "mig"
+        return {key: text for key, text in written.items() if not (is_mig and is_cut(key, self.node))}
+
+    def _resource(self, declaration: Declaration, container: Container) -> Amount | None:
+        """What a container's resources say under a declaration; without those that nobody has checked, if need be."""
+        written = self._counting(declaration, container)
+        checked = {key: text for key, text in written.items() if is_checked(key, self.node)}
+        amount = self._amount(declaration, written, container.name, is_checked=checked == written)
+        if amount is None and checked != written:
+            amount = self._amount(declaration, checked, container.name, is_checked=True)
+        return amount
+
+    def _noted(self, declaration: Declaration, container: str = "") -> Amount | None:
+        """What an annotation or label says of a container, or of the pod ("")."""
+        source = self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
+        written = _written(source, declaration.key.replace(CONTAINER, container))
+        is_for_node = self._is_for_node(declaration)
+        if not written or is_for_node is False:
+            return None
+        if is_for_node is None:
+            return self._unknown(declaration, written)
+        return self._amount(declaration, written, container, is_checked=False)
+
+    def _unknown(self, declaration: Declaration, keys: Iterable[str]) -> Amount:
+        """What would count if it could be determined: nothing after it is taken, since that may be less."""
         allowance = declaration.allowance or self.policy.allowance
-        return Amount(source=", ".join(written), per=declaration.per, size=None, allowance=allowance)
+        return Amount(source=", ".join(sorted(keys)), per=declaration.per, size=None, allowance=allowance)
 
-    def _amount(self, declaration: Declaration, written: Mapping[str, str], where: str) -> Amount | None:
+    def _amount(
+        self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
+    ) -> Amount | None:
         """The sum over the keys that are written, None where there is none, or it asks for nothing or can't be true."""
-        if declaration.unit == "mig":
-            written = {k: text for k, text in written.items() if not is_cut(k, self.node)}
         if not written:
             return None
         try:
             size = read_size(declaration, written, shares_of(declaration, self.node))
-            if size is not None:
-                check_plausible(size, declaration.per, self.cards)
+            if not is_checked:
+                refuse_beyond_all(size)
         except ValueError as error:
-            source = brief(", ".join(written), _LONGEST_SOURCE)
-            self.skipped.append(Misdeclaration(source=f"{source} of {where}", why=str(error)))
+            self._remark(written, container, str(error))
+            if is_checked:
+                self.invalid.add(container)
             return None
         if size is None:
             return None
+        size = min(size, LARGEST) if isinstance(size, int) else size
+        why = excess(size, declaration.per, self.cards)
+        if why is not None and (self.cards.complete or is_beyond_any(size, declaration.per)):
+            self._remark(written, container, why, counts=is_checked)
+            if not is_checked:
+                return None
+        elif why is not None and not is_checked:
+            return self._unknown(declaration, written)
         per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
         allowance = declaration.allowance or self.policy.allowance
         return Amount(source=", ".join(written), per=per, size=size, allowance=allowance)
+
+    def _remark(self, keys: Iterable[str], container: str, why: str, *, counts: bool = False) -> None:
+        where = f"container {container}" if container else "the pod"
+        source = f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}"
+        self.remarks.append(Misdeclaration(source=source, why=why, counts=counts))
+
+    def _is_whole(self, key: str) -> bool:
+        return (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
 
     def _whole(self, container: Container) -> Amount | None:
         """The cards and MIG instances that a container has for itself, of which no declaration tells."""
         devices: dict[str, tuple[str | None, int]] = {}
         for key, text in sorted(container.resources.items()):
-            count, profile = _positive(text), profile_of(key)
-            if count and (key == GPU_RESOURCE or profile is not None) and not is_cut(key, self.node):
-                devices[key] = profile, count
+            count = _positive(text)
+            if count and self._is_whole(key) and self._has(key, count):
+                devices[key] = profile_of(key), count
         if not devices:
             for declaration in self.policy.declarations:
                 count = _whole_by_other(container, declaration)
@@ -188,6 +243,23 @@ class _Reader:
             return None
         size = Devices(counts=tuple(devices.values()))
         return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
+
+    def _has(self, key: str, count: int) -> bool:
+        """Whether a container can have so many devices: what nobody has checked may be more than there are."""
+        is_possible = count <= (self.cards.number or 0) or not self.cards.complete
+        return is_checked(key, self.node) or is_possible
+
+
+def _is_split(declaration: Declaration) -> bool:
+    """Whether an annotation or label is for each container by itself."""
+    return CONTAINER in declaration.key
+
+
+def _is_some(text: str) -> bool:
+    try:
+        return parse_number(text) != 0
+    except ValueError:
+        return False
 
 
 def _whole_by_other(container: Container, declaration: Declaration) -> int:

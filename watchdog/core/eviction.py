@@ -34,9 +34,11 @@ class Answer(Enum):
 class Attempt:
     """One try. `ticket` brings the reply back to whom it belongs to; `number` counts the tries from 1.
 
-    `grace_s` is whole seconds, at least 1. `is_unsure` says that an earlier try may have been carried out.
+    `grace_s` is whole seconds, at least 1. `deadline_s` is the deletion deadline (Unix time) that the pod had already:
+    the eviction is to end it sooner. `is_unsure` says that an earlier try may have been carried out.
     `objection` says in a few words why a pod, as it is at that moment, must not be evicted; `is_wanted`, whether the
-    eviction has not been given up meanwhile. Both are called on the thread that makes the try.
+    eviction has not been given up meanwhile; `is_fresh`, whether what it was decided by is still recent enough to
+    evict by. All are called on the thread that makes the try.
     """
 
     ticket: int
@@ -48,6 +50,8 @@ class Attempt:
     is_unsure: bool
     objection: Callable[[Pod], str | None]
     is_wanted: Callable[[], bool]
+    is_fresh: Callable[[], bool] = lambda: True
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +68,16 @@ class Reply:
     for_owner: str = ""
 
 
-def against_evicting(pod: Pod) -> str | None:
-    """Why no pod like this is ever evicted, beyond what protects it from all force; None: nothing.
+def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
+    """Why a pod like this is not evicted, beyond what protects it from all force; None: nothing.
 
     A pod of a DaemonSet comes back on the same node at once; a mirror pod stands for one that the API does not run. One
     that hangs in its deletion, beyond its deadline, would be evicted in vain again and again, and use up the brakes of
-    others.
+    others. But a tenant may delete its pod with a grace of a year; an eviction that lets it end sooner, by `ends_s`
+    (Unix time), shortens that (BeforeDelete in k8s.io/apiserver/pkg/registry/rest/delete.go).
     """
     if pod.static:
         return _MIRROR
-    if pod.deletion_deadline_s is not None:
+    if pod.deletion_deadline_s is not None and (ends_s is None or pod.deletion_deadline_s <= ends_s):
         return DELETED
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None

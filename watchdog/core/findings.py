@@ -13,7 +13,12 @@ MOST_MISDECLARED: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributedUse:
-    """What one process of a pod uses on one GPU. `container` is "" where the pod is known and the container is not."""
+    """What one process of a pod uses on one GPU. `container` is "" where the pod is known and the container is not.
+
+    `mps` says whether it is an MPS client (None: not known), `mps_server` that it has the name of an MPS server, and
+    `serves_others` that it also runs where servers for other pods do.
+    `unlisted` then is the ID of that container as the cgroup has it, if it has one.
+    """
 
     key: ProcessKey
     uid: str
@@ -21,6 +26,10 @@ class AttributedUse:
     gpu: str
     used: int | None
     name: str = ""
+    mps: bool | None = False
+    mps_server: bool = False
+    serves_others: bool = False
+    unlisted: str = ""
 
 
 class Reason(StrEnum):
@@ -36,13 +45,20 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unattributed:
-    """What a process of no pod of the list uses on one GPU, with the reason."""
+    """What a process of no pod of the list uses on one GPU, with the reason.
+
+    `mps` and `mps_server` are those of `AttributedUse`; `uid` and `container` say where a trusted MPS server runs.
+    """
 
     pid: int
     gpu: str
     used: int | None
     reason: Reason
     name: str = ""
+    mps: bool | None = False
+    mps_server: bool = False
+    uid: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +95,57 @@ class AccountKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerShare:
-    """A container's part of an account: what the choice of a victim looks at."""
+    """A container's part of an account: what the choice of a victim looks at. `requested` is without a named limit."""
 
     container: str
     used_at_least: int
     declared: int
+    requested: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeclaration:
-    """A declaration that was skipped: where it stands and what is wrong with it."""
+    """A declaration with something wrong about it: where it stands and what that is.
+
+    `counts` says that it holds all the same, as written: the scheduler has checked it, or its number can't be read and
+    no smaller one takes its place. Otherwise it was skipped.
+    """
 
     source: str
     why: str
+    counts: bool = False
+
+
+class MpsRole(StrEnum):
+    """Why the end of something would break the work of other pods."""
+
+    SERVER = "server"
+    CLIENT = "client"
+    HIDDEN = "hidden"  # whether there is a client can't be seen now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpsHazard:
+    """What other pods' work would break with: a process of a pod; without `key` a container, without that any."""
+
+    role: MpsRole
+    container: str | None = None
+    key: ProcessKey | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
     """How one account stands. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
 
+    `behind` says that the pod list lacks a container in which the pod runs: the bytes of such a container are not known
+    to count, and the budget is the largest of any phase. `misdeclarations` are also those that hold all the same.
     `declared_by` is the resource, annotation or label key (several joined by `, `), or `default`. `protected` says in
     a few words why the pod is never acted on, or is None. `requested` and `allowed_by_request` are what steps under
     pressure compare with where a tenant may name a limit above the request; None: as declared and as allowed.
     `observes` says that the rule only observes now, whatever the policy's mode. `short` are those of its GPUs that are
     short of memory, looked at only where the rule has a step under pressure. `rule_gap` says what is not known for
-    naming the pod's rule; it then has none, and its verdict is unknown.
+    naming the pod's rule; it then has none, and its verdict is unknown. `mps` are the hazards of the whole pod.
     """
 
     account: AccountKey
@@ -119,11 +161,13 @@ class Assessment:
     uses: tuple[AttributedUse, ...] = ()
     shares: tuple[ContainerShare, ...] = ()
     misdeclarations: tuple[Misdeclaration, ...] = ()
+    behind: bool = False
     requested: int | None = None
     allowed_by_request: int | None = None
     observes: bool = False
     short: frozenset[str] = frozenset()
     rule_gap: Gap | None = None
+    mps: tuple[MpsHazard, ...] = ()
 
     @property
     def is_conclusive(self) -> bool:

@@ -59,9 +59,23 @@ class Gate:
         Where force is held back, the last due warning is given all the same: a pod that is protected, say, is still
         told of. A step under pressure that is held back holds back no other, nor does the eviction of a pod that is
         being deleted, nor one that has begun and has not come about; that goes on whatever is held back above it.
+        A warning that comes after a kill or an eviction is none, and stands in no plan.
         """
-        yield from (self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0)
         due = [entry for entry in entries if entry.due_in_s <= 0]
+        later = [self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0]
+        judged = list(self._judge_due(due))
+        ends = [each.due_in_s for each in (*later, *judged) if each.do.is_force and each.withheld_by is None]
+        is_ending = self.states[entries[0].account].under_way is not None
+        for entry in (*later, *judged):
+            if entry.do.is_force:
+                yield entry
+            elif entry.due_in_s <= 0 and not is_ending:
+                yield self._warn(entry)
+            elif entry.due_in_s < min(ends, default=math.inf) and not is_ending:
+                yield entry
+
+    def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
+        """Of the steps that are due those of force as far as one is taken, or else the last warning too."""
         is_held = False
         for entry in (self._with_trying(each) for each in reversed(due) if each.do.is_force):
             if is_held and entry.trying is None:
@@ -70,11 +84,10 @@ class Gate:
             yield judged
             if judged.taken:
                 return
-            lets_others = judged.definition.under_pressure or judged.trying is not None or _is_in_vain(judged)
+            lets_others = judged.definition.under_pressure or judged.trying is not None or self._is_in_vain(judged)
             is_held = is_held or not lets_others
         warnings = [entry for entry in due if entry.do is Do.WARN]
-        if warnings:
-            yield self._warn(warnings[-1])
+        yield from warnings[-1:]
 
     def _with_trying(self, entry: PlanEntry) -> PlanEntry:
         trying = self._tried.get(entry.account)
@@ -83,14 +96,14 @@ class Gate:
 
     def _warn(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
-        warned_s = {**state.warned_s, entry.definition.signature: self._now.boottime_s}
+        warned_s = {**state.warned_s, entry.assessment.observes: self._now.boottime_s}
         self.states[entry.account] = replace(state, warned_s=warned_s)
         return replace(entry, taken=True)
 
     def _judge(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
         standing = self._standing_brake(entry)
-        if standing is None and state.observed:
+        if standing is None and entry.assessment.observes in state.observed:
             return entry  # this incident has had its deed
         under_way = state.under_way
         rung = under_way.rung(entry.rule) if under_way is not None else None
@@ -110,7 +123,8 @@ class Gate:
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_news = not own and brake.value not in state.reported
-        return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, news=is_news)
+        presumed = self._presumes(entry, brake)
+        return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, presumed=presumed, news=is_news)
 
     def _held_standing(self, entry: PlanEntry, brake: Brake) -> _Held:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
@@ -141,8 +155,10 @@ class Gate:
         standing = self._standing_brake(entry)
         if standing is not None:
             return replace(entry, withheld_by=standing)
-        held = None if self.states[entry.account].observed else self._counted(entry)
-        return entry if held is None else replace(entry, withheld_by=held[0], lets_go_in_s=held[1])
+        held = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
+        if held is None:
+            return entry
+        return replace(entry, withheld_by=held[0], lets_go_in_s=held[1], presumed=self._presumes(entry, held[0]))
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
         """The first brake that holds of those that count deeds, and when the last of them lets go."""
@@ -155,6 +171,10 @@ class Gate:
             return None
         return waits[0][0], entry.due_in_s + max(wait_s for _, wait_s in waits)
 
+    def _presumes(self, entry: PlanEntry, brake: Brake) -> bool:
+        memory, at_s = self._memory[entry.assessment.observes], self._now.boottime_s + entry.due_in_s
+        return memory.presumes(brake, owner_of(entry.assessment.pod), self._brakes, at_s)
+
     def _seconds_until(self, at_s: float) -> float | None:
         return max(at_s - self._now.boottime_s, 0.0) if math.isfinite(at_s) else None
 
@@ -163,12 +183,21 @@ class Gate:
 
         A pod that terminates while a deed of ours is under way on it is not protected from us: the deed is pending.
         """
-        spared = against_evicting(entry.assessment.pod) if entry.do is Do.EVICT else None
-        why = entry.assessment.protected or spared
+        why = entry.assessment.protected or self._against_evicting(entry)
         if why is not None:
             return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_hit(entry) else Brake.PROTECTED
         needs_victim = entry.do is Do.KILL and not entry.victim
-        return Brake.UNKNOWN_CONTAINER if needs_victim else None
+        if needs_victim:
+            return Brake.UNKNOWN_CONTAINER
+        return Brake.MPS if entry.mps_hazard is not None else None
+
+    def _against_evicting(self, entry: PlanEntry) -> str | None:
+        ends_s = self._now.wall_s + entry.definition.grace_s
+        return against_evicting(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
+
+    def _is_in_vain(self, entry: PlanEntry) -> bool:
+        """Whether all that speaks against an eviction is that the pod is being deleted anyway: a kill may help then."""
+        return entry.assessment.protected is None and self._against_evicting(entry) == DELETED
 
     def _let_through(self, entry: PlanEntry, *, hastens: bool) -> None:
         if hastens:
@@ -220,12 +249,6 @@ class Gate:
             next_s = math.inf if entry.trying.next_s is None else entry.trying.next_s
             waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
-
-
-def _is_in_vain(entry: PlanEntry) -> bool:
-    """Whether an eviction is held back for no other reason than that the pod is being deleted: a kill may help then."""
-    is_deleted = entry.assessment.pod.deletion_deadline_s is not None
-    return entry.do is Do.EVICT and is_deleted and entry.assessment.protected is None
 
 
 def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:

@@ -1,18 +1,19 @@
-"""The ladder: how each step of an account counts, reading by reading."""
+"""The ladder: what one more reading does to the stretches of an account, one for each step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from watchdog.core.findings import Assessment, Verdict
-from watchdog.core.ledger import AccountState, Ledger, Signature, Timer
+from watchdog.core.ledger import AccountState, Ledger, StepKey, Stretch
 from watchdog.core.model import Now
 from watchdog.core.policy import Policy, Rule, Step
 from watchdog.core.pressure import allowed_under_pressure
+from watchdog.core.rules import observes
 
 
 class Reading(Enum):
-    """What one reading says about one mark."""
+    """What one reading says about one threshold."""
 
     ABOVE = auto()
     BELOW = auto()  # at or below it
@@ -21,124 +22,140 @@ class Reading(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """A step of an account at this reading: the height of its mark in bytes, and what the reading says about it."""
+    """A step of an account at this reading: its threshold in bytes, the bytes compared with it, and what follows."""
 
     index: int
     step: Step
     height: int
+    used: int
     reading: Reading
 
 
-def rungs(assessment: Assessment, *, stale: bool) -> tuple[Rung, ...]:
-    """Hold an assessment against each step of its rule; none where nothing is allowed, since nothing was declared."""
-    if assessment.rule is None or assessment.allowed is None:
+def rungs(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> tuple[Rung, ...]:
+    """Hold an assessment against each step of its rule, or of another; none where what is allowed is not known."""
+    rule = rule or assessment.rule
+    allowed, by_request = assessment.allowed, allowed_under_pressure(assessment)
+    if rule is None or allowed is None or by_request is None:
         return ()
-    under_pressure = allowed_under_pressure(assessment)
     found = []
-    for index, step in enumerate(assessment.rule.steps):
-        allowed = under_pressure if step.under_pressure else assessment.allowed
-        height = step.above.height(assessment.allowed if allowed is None else allowed, step.do)
-        found.append(Rung(index=index, step=step, height=height, reading=_read(assessment, step, height, stale=stale)))
+    for index, step in enumerate(rule.steps):
+        height = step.above.height(by_request if step.under_pressure else allowed, step.do)
+        used = _compared(assessment, step)
+        reading = Reading.ABOVE if used > height else Reading.BELOW
+        if stale or (reading is Reading.BELOW and not _is_sure(assessment, step)):
+            reading = Reading.INCONCLUSIVE
+        found.append(Rung(index=index, step=step, height=height, used=used, reading=reading))
     return tuple(found)
 
 
-def _read(assessment: Assessment, step: Step, height: int, *, stale: bool) -> Reading:
-    if stale:
-        return Reading.INCONCLUSIVE
-    if step.under_pressure and not assessment.short:
-        return Reading.BELOW  # there is room: it counts only while there is none
-    if assessment.used_at_least > height:
-        return Reading.ABOVE
-    return Reading.BELOW if assessment.used is not None else Reading.INCONCLUSIVE
+def _compared(assessment: Assessment, step: Step) -> int:
+    """The bytes that a threshold is compared with: a step under pressure counts only while a card is short."""
+    return 0 if step.under_pressure and not assessment.short else assessment.used_at_least
 
 
-def _has_ended(ladder: tuple[Rung, ...]) -> bool:
-    """Whether a reading ends the incident: at or below the lowest mark, and no short card to give way on.
-
-    That a card has room again ends no incident of the other steps.
-    """
-    if any(rung.step.under_pressure and rung.reading is not Reading.BELOW for rung in ladder):
-        return False
-    lasting = [rung for rung in ladder if not rung.step.under_pressure] or ladder
-    lowest = min((rung.height for rung in lasting), default=0)
-    return any(rung.height == lowest and rung.reading is Reading.BELOW for rung in lasting)
+def _is_sure(assessment: Assessment, step: Step) -> bool:
+    """Whether nothing more can be used than what is compared."""
+    return assessment.used is not None or (step.under_pressure and not assessment.short)
 
 
 def climb(
-    assessment: Assessment, rule: Rule, ladder: tuple[Rung, ...], ledger: Ledger, policy: Policy, now: Now
+    assessment: Assessment, ladder: tuple[Rung, ...], ledger: Ledger, policy: Policy, now: Now, *, stale: bool
 ) -> AccountState:
-    """Take one reading into what is remembered of an account: timers run, are held or begin anew."""
+    """Take one reading into what is remembered of an account; `ladder` are the steps of the rule in force."""
     before = ledger.accounts.get(assessment.account)
-    if all(rung.reading is Reading.BELOW for rung in ladder):
-        return _settle(assessment, rule, ladder, before, now)
-    state = before or AccountState(rule=rule.name, declared=assessment.declared)
-    fresh = _is_fresh(state, assessment, rule)
-    ended = _has_ended(ladder)
-    known = {rung.step.signature: rung for rung in ladder}
-    # An account that the last whole pass did not have used nothing then.
-    earlier = ledger.last_pass if before is None else None
-    below = {} if fresh else {key: at for key, at in ledger.last_below(state).items() if key in known}
-    timers: dict[Signature, Timer] = {}
-    for key, rung in known.items():
-        timer = None if fresh else state.timers.get(key)
-        timer = _count(timer, rung.reading, below.get(key) or earlier, policy, now)
-        if timer is not None:
-            timers[key] = timer
-    below |= {key: now for key, rung in known.items() if rung.reading is Reading.BELOW}
+    state, read = before or AccountState(), ledger.last_read(before)
+    ran_under = state.ran_under if assessment.rule is None else state.ran_under | {assessment.rule.name}
+    rules = [rule for rule in policy.rules if rule.name in ran_under]
+    is_hidden = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
+    is_blind = stale or is_hidden or assessment.rule_gap is not None
+    is_known = assessment.used is not None and not is_blind
+    stretches = dict(state.stretches)
+    if not is_blind:
+        this = replace(state, read=read)
+        by_rule = (_of_rule(rule, assessment, ladder, this, policy, now) for rule in rules)
+        stretches = {key: stretch for found in by_rule for key, stretch in found}
+    elif assessment.used is not None and not stale:
+        stretches = dict(_lowered(stretches, assessment.used))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
-    return AccountState(
-        rule=rule.name,
-        declared=assessment.declared,
-        timers=timers,
-        below=below,
+    after = replace(
+        state,
+        ran_under=ran_under,
+        stretches=stretches,
+        read=now if is_known else read,
         over_since=None if assessment.verdict is Verdict.WITHIN else over_since,
-        warned_s={} if ended or fresh else _still(state.warned_s, known),
-        retries={} if ended or fresh else state.retries,
-        observed=state.observed and not ended and not fresh,
-        acted=state.acted and not ended and not fresh,
-        observes=assessment.observes,
-        under_way=state.under_way,
-        trying=state.trying,
-        reported=frozenset() if ended or fresh else state.reported,
+        calm=None,
     )
-
-
-def _is_fresh(state: AccountState, assessment: Assessment, rule: Rule) -> bool:
-    """Whether all of an account's ladder begins anew: another rule, another declaration, or its rule now enforces."""
-    begins = state.observes and not assessment.observes
-    return begins or state.rule != rule.name or state.declared != assessment.declared
-
-
-def _settle(
-    assessment: Assessment, rule: Rule, ladder: tuple[Rung, ...], before: AccountState | None, now: Now
-) -> AccountState:
-    """What is remembered of an account below all its marks: no timer runs, and the incident, if it was one, is over."""
-    is_over = assessment.verdict is Verdict.OVER
-    over_since = before.over_since if before is not None else None
-    return AccountState(
-        rule=rule.name,
-        declared=assessment.declared,
-        below={rung.step.signature: now for rung in ladder},
-        over_since=(over_since or now) if is_over else None,
-        observes=assessment.observes,
-        under_way=before.under_way if before is not None else None,
-        trying=before.trying if before is not None else None,
-        calm=assessment,
+    has_ended = (
+        is_known and not stretches and assessment.allowed is not None and _is_below_all(assessment, rules, ladder)
     )
+    return after.calmed(assessment) if has_ended else after
 
 
-def _still(warned_s: Mapping[Signature, float], known: Mapping[Signature, Rung]) -> dict[Signature, float]:
-    return {key: at for key, at in warned_s.items() if key in known}
+def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[StepKey, Stretch]]:
+    """The stretches after a reading that knows the usage and not what is allowed: a low usage ends them."""
+    for key, stretch in stretches.items():
+        least_used = min(stretch.least_used, used)
+        if least_used > stretch.height:
+            yield key, replace(stretch, least_used=least_used)
 
 
-def _count(timer: Timer | None, reading: Reading, not_above: Now | None, policy: Policy, now: Now) -> Timer | None:
-    """A timer after one more reading; None: it does not run."""
-    if reading is Reading.BELOW:
-        return None
-    blind_s = now.boottime_s - timer.last.boottime_s if timer is not None else 0.0
-    if timer is None or timer.last.boot_id != now.boot_id or blind_s < 0 or blind_s >= policy.reset_after_s:
-        return Timer(counted_s=0.0, since=now, last=now, not_above=not_above) if reading is Reading.ABOVE else None
-    if reading is Reading.INCONCLUSIVE:
-        return timer
-    counted_s = timer.counted_s + min(blind_s, policy.interval_s)
-    return Timer(counted_s=counted_s, since=timer.since, last=now, not_above=timer.not_above)
+def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[Rung, ...]) -> bool:
+    """Whether the usage is at or below every threshold; that a card has room again ends no incident of other steps."""
+    ladders = (ladder if rule is assessment.rule else rungs(assessment, stale=False, rule=rule) for rule in rules)
+    return all(rung.step.under_pressure or rung.reading is Reading.BELOW for each in ladders for rung in each)
+
+
+def _of_rule(
+    rule: Rule, assessment: Assessment, ladder: tuple[Rung, ...], state: AccountState, policy: Policy, now: Now
+) -> Iterator[tuple[StepKey, Stretch]]:
+    """The stretches of one rule after a reading; `ladder` are the steps of the rule in force.
+
+    For another rule it counts only if it is above some threshold of that one, and if somebody was told: a rule that
+    only observes warns nobody. A stretch for which a reading does not count is held as long as the usage stays above
+    its threshold: whatever a tenant writes, it neither ends nor grows by it.
+    """
+    only_observes = observes(rule, now)
+    is_in_force = assessment.rule is not None and assessment.rule.name == rule.name
+    is_above = any(rung.reading is Reading.ABOVE for rung in ladder)
+    counts = is_in_force or (is_above and (only_observes or not assessment.observes))
+    counted = ladder if is_in_force else rungs(assessment, stale=False, rule=rule) if counts else ()
+    heights = {rung.index: rung.height for rung in counted}
+    for index, step in enumerate(rule.steps):
+        key = rule.name, step.signature
+        before, used = state.stretches.get(key), _compared(assessment, step)
+        if before is None and used <= heights.get(index, used):
+            continue  # neither a stretch nor a reading that begins one
+        alone = Stretch(
+            counted_s=0.0,
+            since=now,
+            last=now,
+            least_used=used,
+            height=heights.get(index, 0),
+            not_above=before.not_above if before is not None else state.read,
+            observes=only_observes,
+        )
+        after = _extend(before, alone, policy, counts=index in heights, is_sure=_is_sure(assessment, step))
+        if after is not None:
+            yield key, after
+
+
+def _extend(before: Stretch | None, alone: Stretch, policy: Policy, *, counts: bool, is_sure: bool) -> Stretch | None:
+    """A stretch after one more reading, given as the stretch that it is alone; None: it has ended."""
+    is_above = counts and alone.least_used > alone.height
+    if before is None or not before.lasts_until(alone, policy.reset_after_s):
+        return alone if is_above else None
+    height = max(before.height, alone.height) if counts else before.height
+    least_used = min(before.least_used, alone.least_used)
+    if least_used > height:
+        more_s = min(alone.last.boottime_s - before.last.boottime_s, policy.interval_s) if counts else 0.0
+        return replace(
+            before,
+            counted_s=before.counted_s + more_s,
+            last=alone.last,
+            least_used=least_used,
+            height=height,
+            observes=alone.observes,
+        )
+    if is_above:
+        return alone
+    return None if is_sure else before

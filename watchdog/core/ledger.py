@@ -3,15 +3,16 @@
 Durations are differences of CLOCK_BOOTTIME.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.findings import AccountKey, Assessment, Verdict
 from watchdog.core.model import Now
-from watchdog.core.policy import Do, Mark, Rule
+from watchdog.core.policy import Do, Mark, Policy, Rule
 
 Signature = tuple[Mark, float, Do, bool]
+StepKey = tuple[str, Signature]  # the name of a rule, and one of its steps
 
 # A step that failed (no right to signal, no API) must not be tried again at every pass: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
@@ -19,22 +20,33 @@ _RETRY_MAX_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timer:
-    """How long a step has counted: only between consecutive conclusive readings above its mark.
+class Stretch:
+    """The time that an account has been above the threshold of one step, without interruption.
 
-    `since` is the first reading of this count and `last` the latest; `not_above` is the last conclusive reading
-    before it that was not above the mark, if there was one.
+    `counted_s` is what lies between conclusive readings that counted, at most an interval each; `since` is the first of
+    them and `last` the latest conclusive one. `least_used` is the smallest usage within it, and `height` the largest
+    threshold: that of the largest allowed, since a threshold grows with it. `not_above` is the last reading before it
+    of which the usage was known, if there was one; `observes` says that its rule only observed.
     """
 
     counted_s: float
     since: Now
     last: Now
+    least_used: int
+    height: int
     not_above: Now | None = None
+    observes: bool = False
+
+    def lasts_until(self, other: "Stretch", reset_after_s: float) -> bool:
+        """Whether a reading can extend it: not after a long gap, and not where its rule begins to enforce."""
+        gap_s = other.last.boottime_s - self.last.boottime_s
+        is_near = other.last.boot_id == self.last.boot_id and 0 <= gap_s < reset_after_s
+        return is_near and (other.observes or not self.observes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A step that failed: how often in this incident, and the boot time before which it is not tried again."""
+    """An action that failed: how often in this incident, and the boot time before which it is not tried again."""
 
     failures: int
     at_s: float
@@ -46,7 +58,7 @@ class UnderWay:
 
     `step` is its signature, since a reload can put other steps before it; None: left by an earlier daemon. `cards` are
     the GPUs that its memory is on; None where that is not known. `until_s` is the boot time until which it is waited
-    for at most.
+    for at most. `sent` names the signals of a kill that were sent so far; `ended` says that its processes have ended.
     """
 
     step: Signature | None
@@ -54,6 +66,8 @@ class UnderWay:
     whole_pod: bool = False
     cards: frozenset[str] | None = None
     until_s: float | None = None
+    sent: tuple[str, ...] = ()
+    ended: bool = False
 
     def rung(self, rule: Rule) -> int | None:
         """Where its step stands in a rule as it is now; None: not any more."""
@@ -82,23 +96,23 @@ class Trying:
 class AccountState:
     """What the ladder remembers of one account.
 
-    `below` has the last conclusive reading not above each mark. `warned_s` has the boot time of each warning of
-    this incident; `observed` says that observe mode has planned this incident's one deed, `acted` that a deed has begun
-    in it; `reported` are the brakes already told of; `observes` says that the rule only observed. `calm` is the
-    assessment that was not above any mark: as long as whole passes give the very same one the state stays as it is, and
-    its last reading is that of the ledger's `last_pass`. `trying` is an eviction that has not come about yet.
+    `ran_under` names the rules that have been in force for it, and `stretches` has one entry for each of their steps
+    that it is above; `read` is the last reading that knew all its usage. The rest belongs to the incident and not to a
+    step: `warned_s` has the boot time of the last warning, and `observed` whether observe mode has planned the
+    incident's one deed, each apart for rules that only observe (True); `acted` says that a deed has begun in it, and
+    `reported` are the brakes already told of. `calm` is the assessment that was not above any threshold: as long as
+    whole passes give the very same one the state stays as it is, and its last reading is that of the ledger's
+    `last_pass`. `trying` is an eviction that has not come about yet.
     """
 
-    rule: str
-    declared: int | None
-    timers: Mapping[Signature, Timer] = field(default_factory=dict)
-    below: Mapping[Signature, Now] = field(default_factory=dict)
+    ran_under: frozenset[str] = frozenset()
+    stretches: Mapping[StepKey, Stretch] = field(default_factory=dict)
+    read: Now | None = None
     over_since: Now | None = None
-    warned_s: Mapping[Signature, float] = field(default_factory=dict)
-    retries: Mapping[Signature, Retry] = field(default_factory=dict)
-    observed: bool = False
+    warned_s: Mapping[bool, float] = field(default_factory=dict)
+    retries: Mapping[Do, Retry] = field(default_factory=dict)
+    observed: frozenset[bool] = frozenset()
     acted: bool = False
-    observes: bool = False
     under_way: UnderWay | None = None
     trying: Trying | None = None
     reported: frozenset[str] = frozenset()
@@ -108,6 +122,29 @@ class AccountState:
     def has_deed(self) -> bool:
         """Whether a deed has begun and has not ended: it is remembered whether its account is seen or not."""
         return self.under_way is not None or self.trying is not None
+
+    @property
+    def is_in_incident(self) -> bool:
+        """Whether anything is remembered that only the end of the incident clears: back-off too, and what was told."""
+        told = self.warned_s or self.observed or self.reported
+        return bool(self.stretches or self.retries or told or self.acted)
+
+    @property
+    def above_since_s(self) -> float:
+        """Boot time since which it has been above a mark of force of any rule; infinity: above none."""
+        forced = (stretch for (_, step), stretch in self.stretches.items() if step[2].is_force)
+        return min((stretch.since.boottime_s for stretch in forced), default=float("inf"))
+
+    def calmed(self, assessment: Assessment) -> "AccountState":
+        """The state when an incident has ended, or there was none: nothing of it is remembered."""
+        return AccountState(
+            ran_under=self.ran_under,
+            read=self.read,
+            over_since=self.over_since,
+            under_way=self.under_way,
+            trying=self.trying,
+            calm=assessment,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,18 +161,20 @@ class Ledger:
     trial: BrakeMemory = field(default_factory=BrakeMemory)
 
     def begun_anew(self) -> "Ledger":
-        """The ledger when enforcement begins: all ladders at their foot, deeds under way still known."""
-        return Ledger(
-            accounts={
-                key: AccountState(
-                    rule=state.rule, declared=state.declared, under_way=state.under_way, trying=state.trying
-                )
-                for key, state in self.accounts.items()
-                if state.has_deed
-            },
-            brakes=self.brakes.without_observed(),
-            trial=self.trial,
-        )
+        """The ledger when enforcement begins: no stretches, and deeds under way still known."""
+        return replace(self._without_stretches(), brakes=self.brakes.without_observed())
+
+    def reloaded(self, before: Policy, after: Policy) -> "Ledger":
+        """The ledger after another policy was loaded: all accounts start over unless what they count by is the same."""
+        return self if after.counts_like(before) else self._without_stretches()
+
+    def _without_stretches(self) -> "Ledger":
+        deeds = {
+            key: AccountState(under_way=state.under_way, trying=state.trying)
+            for key, state in self.accounts.items()
+            if state.has_deed
+        }
+        return replace(self, accounts=deeds, last_pass=None)
 
     def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
         """The states that a whole pass with these assessments leaves as they are, and the assessments of all others."""
@@ -149,32 +188,50 @@ class Ledger:
                 others.append(assessment)
         return calm, others
 
-    def last_below(self, state: AccountState) -> Mapping[Signature, Now]:
-        """The last conclusive reading of an account not above each mark."""
-        last = self.last_pass
-        if state.calm is None or last is None:
-            return state.below
-        return {key: at if at.boottime_s > last.boottime_s else last for key, at in state.below.items()}
+    def unformed(self, assessments: Iterable[Assessment]) -> Iterator[Assessment]:
+        """Accounts in an incident that the rule in force does not form, read by what the pod's other accounts use.
 
-    def note_begun(self, assessment: Assessment, rule: str, deed: UnderWay | Trying, now: Now) -> "Ledger":
+        A pod that is relabelled from a rule for pods to one for containers, or back, is still the same pod.
+        """
+        missing = {key for key, state in self.accounts.items() if state.is_in_incident}
+        if not missing:
+            return
+        pods: dict[str, list[Assessment]] = {}
+        for assessment in assessments:
+            missing.discard(assessment.account)
+            pods.setdefault(assessment.account.uid, []).append(assessment)
+        for key in sorted(missing, key=lambda key: key.sort_key):
+            if key.uid in pods:
+                yield _read_by(key, pods[key.uid])
+
+    def last_read(self, state: AccountState | None) -> Now | None:
+        """The last reading that knew an account's usage: one that the last whole pass did not have used nothing."""
+        last = self.last_pass
+        if state is None:
+            return last
+        if state.calm is None or last is None or (state.read and state.read.boottime_s > last.boottime_s):
+            return state.read
+        return last
+
+    def note_begun(self, assessment: Assessment, deed: UnderWay | Trying, now: Now) -> "Ledger":
         """The ledger after a deed on an account has begun: the brakes count it, whatever comes of it."""
         brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
         if isinstance(deed, Trying):
             return replace(self._note_tried(key, deed), brakes=brakes)
-        return replace(self.note_under_way(key, rule, assessment.declared, deed), brakes=brakes)
+        return replace(self.note_under_way(key, deed), brakes=brakes)
 
     def note_tried(self, trying: Mapping[AccountKey, Trying]) -> "Ledger":
         """The ledger with the evictions that have not come about yet, and no others."""
         ledger = self
         for key, state in self.accounts.items():
-            if state.trying is not trying.get(key):
+            if state.trying is not (trying.get(key) if trying else None):  # to hash each key would take longer
                 ledger = ledger._note_tried(key, trying.get(key))
         return ledger
 
-    def note_under_way(self, key: AccountKey, rule: str, declared: int | None, under_way: UnderWay) -> "Ledger":
+    def note_under_way(self, key: AccountKey, under_way: UnderWay) -> "Ledger":
         """The ledger with a deed under way that was counted when it began, by an earlier daemon say."""
-        state = self.accounts.get(key) or AccountState(rule=rule, declared=declared)
+        state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
     def note_hastened(self, key: AccountKey, step: Signature) -> "Ledger":
@@ -189,32 +246,32 @@ class Ledger:
         state = self.accounts.get(assessment.account)
         if state is None:
             return self
-        ledger = self._with(assessment.account, replace(state, observed=True))
+        ledger = self._with(assessment.account, replace(state, observed=state.observed | {assessment.observes}))
         owner, begun = owner_of(assessment.pod), Begun(now.boottime_s, observed=True)
         if assessment.observes:
             return replace(ledger, trial=self.trial.note(owner, begun))
         return replace(ledger, brakes=self.brakes.note(owner, begun))
 
     def note_ended(self, key: AccountKey, step: Signature | None = None) -> "Ledger":
-        """The ledger after a deed that had begun has ended: the timers of force begin anew.
+        """The ledger after a deed that had begun has ended: kill and evict steps of every rule start over.
 
         With a step only if it is the deed of that step: another one may have begun meanwhile.
         """
         state = self.accounts.get(key)
         if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
             return self
-        timers = {signature: timer for signature, timer in state.timers.items() if not signature[2].is_force}
-        return self._with(key, replace(state, timers=timers, under_way=None))
+        kept = {step: stretch for step, stretch in state.stretches.items() if not step[1][2].is_force}
+        return self._with(key, replace(state, stretches=kept, under_way=None))
 
-    def note_failed(self, key: AccountKey, step: Signature, now: Now) -> "Ledger":
-        """The ledger after a step has failed: it waits before it is tried again, the other steps go on."""
+    def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
+        """The ledger after an action has failed: it waits before it is tried again, other actions go on."""
         state = self.accounts.get(key)
         if state is None:
             return self
-        failures = state.retries[step].failures + 1 if step in state.retries else 1
+        failures = state.retries[do].failures + 1 if do in state.retries else 1
         wait_s = min(_RETRY_FIRST_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
         retry = Retry(failures=failures, at_s=now.boottime_s + wait_s)
-        return self._with(key, replace(state, retries={**state.retries, step: retry}))
+        return self._with(key, replace(state, retries={**state.retries, do: retry}))
 
     def note_reported(self, key: AccountKey, brake: str) -> "Ledger":
         """The ledger after a withholding has been told of; the very same one where it had been before."""
@@ -231,3 +288,22 @@ class Ledger:
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
         return replace(self, accounts={**self.accounts, key: replace(state, calm=None)})
+
+
+def _read_by(key: AccountKey, others: list[Assessment]) -> Assessment:
+    """What is known of an account that is not formed: its usage, and nothing that it could be held against."""
+    every = (use for each in others for use in each.uses)
+    uses = tuple(use for use in every if key.container in (None, use.container) and key.gpu in (None, use.gpu))
+    used_at_least = sum(use.used or 0 for use in uses)
+    return replace(
+        others[0],
+        account=key,
+        rule=None,
+        used=None if any(each.used is None for each in others) else used_at_least,
+        used_at_least=used_at_least,
+        declared=None,
+        allowed=None,
+        verdict=Verdict.UNDECLARED,
+        uses=uses,
+        short=frozenset[str]().union(*(each.short for each in others)) & {use.gpu for use in uses},
+    )

@@ -64,13 +64,18 @@ UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process as /proc shows it. `key` is None where it was gone before its start time could be read."""
+    """One process as /proc shows it. `key` is None where it was gone before its start time could be read.
+
+    `mps_server` says that it has the name of NVIDIA's MPS server, which proves nothing by itself; `privileged`, read of
+    such a process alone, that it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    """
 
     pid: int
     key: ProcessKey | None
     place: Place
     name: str = ""
     mps_server: bool = False
+    privileged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +116,15 @@ class MigParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What one process uses on one GPU, by the driver's own count; `used` is None where it does not say."""
+    """What one process uses on one GPU, by the driver's own count; `used` is None where it does not say.
+
+    `mps` says whether the driver lists the process as a client of an MPS server; None: that is not known.
+    """
 
     gpu: str
     pid: int
     used: int | None
+    mps: bool | None = False
 
 
 class GapReason(StrEnum):
@@ -133,6 +142,7 @@ class GapReason(StrEnum):
     PROCFS = "procfs"
     CGROUP = "cgroup"
     PODS = "pods"
+    CONTAINER = "container"  # one that runs, and that the pod list still does not have
     NODE = "node"  # the node's own object
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
@@ -155,7 +165,8 @@ class Snapshot:
 
     `blind` means that NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose
     processes are not known now and have never been since the daemon began, or not all for sure (WSL, a vGPU that is in
-    use and lists nobody): whatever runs there is unknown.
+    use and lists nobody): whatever runs there is unknown. `missing` are devices that the driver counts and that have
+    never been read since the daemon began: nothing runs there, and what they are is not known.
     A process known from an earlier look on a GPU that can't be listed now stands in `uses` with `used=None`.
     """
 
@@ -168,6 +179,7 @@ class Snapshot:
     gaps: tuple[Gap, ...] = ()
     blind: bool = False
     unseen: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 class ContainerKind(StrEnum):
@@ -195,7 +207,8 @@ class Pod:
     """A pod of this node, as far as the watchdog needs it.
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
-    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may take its time.
+    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may take its time, and
+    `terminating_since` is when this daemon first saw it terminating; None: just now.
     """
 
     namespace: str
@@ -209,6 +222,7 @@ class Pod:
     priority: int | None = None
     static: bool = False
     deletion_deadline_s: float | None = None
+    terminating_since: Now | None = None
 
     @property
     def title(self) -> str:
@@ -225,6 +239,7 @@ class Pod:
 class Node:
     """The node's own object, as far as it is needed; where it is not `known`, only the name is.
 
+    `awaited` says that there is a source of it, which has not given it yet or can't.
     `capacity` is `status.capacity`, quantities as written; `uid` changes when the object is created anew.
     """
 
@@ -234,6 +249,7 @@ class Node:
     capacity: Mapping[str, str] = field(default_factory=dict)
     uid: str = ""
     known: bool = True
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

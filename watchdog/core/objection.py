@@ -8,12 +8,13 @@ from watchdog.core.protect import protection
 from watchdog.core.rules import observes, rule_of
 
 
-def objection_to_evicting(pod: Pod, setting: Setting, now: Now) -> str | None:
-    """Why a pod must not be evicted, as it is at this moment and by the policy of this moment; None: nothing."""
+def objection_to_evicting(pod: Pod, grace_s: float, setting: Setting, now: Now) -> str | None:
+    """Why a pod must not be evicted, as it is and by the policy as it is at this moment; None: nothing."""
     rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
     if not isinstance(rule, Rule) or not any(step.do is Do.EVICT for step in rule.steps):
         return "the rule that is for the pod now has no step that evicts"
     if observes(rule, now):
         return f"rule {rule.name} only observes now"
-    spared = protection(pod, setting.policy.protect, setting.own, now) or against_evicting(pod)
+    protected = protection(pod, setting.policy.protect, setting.own, now)
+    spared = protected or against_evicting(pod, now.wall_s + grace_s)
     return None if spared is None else f"the pod is protected now: {spared}"

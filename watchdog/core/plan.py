@@ -6,9 +6,10 @@ from enum import StrEnum
 
 from watchdog.core.brakes import Brake
 from watchdog.core.breaker import Crowd
-from watchdog.core.findings import AccountKey, Assessment, Attribution
-from watchdog.core.ledger import Ledger, Trying
+from watchdog.core.findings import AccountKey, Assessment, Attribution, MpsHazard
+from watchdog.core.ledger import Ledger, Stretch, Trying
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
+from watchdog.core.mps import hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
 
 
@@ -19,9 +20,11 @@ class PlanEntry:
     `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed, `height` the
     bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of a deed under way.
     `news` says that this withholding has not been reported in this incident yet; `lets_go_in_s` when the brake lets go,
-    None where that is not a matter of time. `card` is the GPU that is short, for a step under pressure.
+    None where that is not a matter of time; `presumed`, that the brake counts as full, since what it counts was lost.
+    `card` is the GPU that is short, for a step under pressure.
     `above_since` is when the account was first seen above the mark; `not_above` the last conclusive reading before
-    that, if there was one. `trying` is the eviction by this very step that has not come about yet: it is tried again.
+    that, if there was one; `stretch` is what has counted. `trying` is the eviction by this very step that has not come
+    about yet: it is tried again.
     """
 
     assessment: Assessment
@@ -36,9 +39,11 @@ class PlanEntry:
     hastens: bool = False
     news: bool = False
     lets_go_in_s: float | None = None
+    presumed: bool = False
     card: str | None = None
     above_since: Now
     not_above: Now | None = None
+    stretch: Stretch | None = None
     trying: Trying | None = None
 
     @property
@@ -60,6 +65,11 @@ class PlanEntry:
     def hits_whole_pod(self) -> bool:
         """Whether no container of the pod is left out."""
         return self.definition.scope == "pod" or self.do is Do.EVICT
+
+    @property
+    def mps_hazard(self) -> MpsHazard | None:
+        """What it would end although other pods' work breaks with that."""
+        return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
 
     @property
     def cards(self) -> frozenset[str]:
@@ -93,12 +103,24 @@ class Result(StrEnum):
     BLOCKED = "blocked"
     GONE = "gone"
     INTERRUPTED = "interrupted"
+    WITHDRAWN = "withdrawn"  # intended and written down, then found unjustified: no signal was sent
     OBSERVED = "observed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A signal that was really sent: its name, to how many processes, and how long after the first signal it began."""
+
+    signal: str
+    processes: int
+    after_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of one plan entry. `reason` says it in a few words; `signalled` are the processes that got a signal.
+
+    `sent` are the signals of a kill, in their order; what is reported of it goes by them and not by its step.
 
     `for_owner` says it to the pod's owner where `reason` is only good for the operator.
 
@@ -113,6 +135,7 @@ class Outcome:
     reason: str = ""
     for_owner: str = ""
     signalled: tuple[ProcessKey, ...] = ()
+    sent: tuple[Sent, ...] = ()
     victims: tuple[str, ...] = ()
     deed: int | None = None
     reaction_s: float | None = None
@@ -121,11 +144,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What the daemon knows of itself when it decides: brakes that lie outside the node's readings."""
+    """What the daemon knows of itself when it decides: brakes that lie outside the node's readings.
+
+    `hidden` are the UIDs of the listed pods where any of them may use more than this reading shows; None: it shows all.
+    """
 
     pods_stale: bool = False
     journal_writable: bool = True
     maintenance: bool = False
+    hidden: frozenset[str] | None = None
 
     @property
     def are_dark(self) -> bool:

@@ -1,13 +1,13 @@
 """The policy, compiled: amounts are bytes, durations seconds, shares exact fractions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Literal
 
 from watchdog.core.hours import Hours
-from watchdog.core.units import format_percent, format_quantity
+from watchdog.core.units import LARGEST, format_percent, format_quantity
 
 Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
@@ -42,7 +42,7 @@ class Mark:
             height = allowed + self.plus
         else:
             height = self.amount or 0
-        return max(height, allowed) if do.is_force else height
+        return min(max(height, allowed) if do.is_force else height, LARGEST)
 
     def __str__(self) -> str:
         if self.share is not None:
@@ -63,10 +63,11 @@ class Step:
     grace_s: float = 10.0
     repeat_s: float = 3600.0
     under_pressure: bool = False
+    unwarned: bool = False
 
     @property
     def signature(self) -> tuple[Mark, float, Do, bool]:
-        """What keeps a step's timer over a reload: `above`, `for` and `do`, and whether it waits for a short card."""
+        """What a step is known by: `above`, `for` and `do`, and whether it waits for a short card."""
         return (self.above, self.for_s, self.do, self.under_pressure)
 
 
@@ -216,6 +217,25 @@ class Safety:
 
     foreign_pid_namespace: bool = False
     signal_without_pidfd: bool = False
+    signal_mps_clients: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Cheap readings between full ones: how often (0: off), the rise that counts, and how many full ones it brings."""
+
+    every_s: float = 0.05
+    rise: int = 16 * 2**20
+    looks: Window = field(default_factory=lambda: Window(count=60, per_s=60.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpsControl:
+    """How MPS clients are drained: the program, the pipe directories of the control daemons, and how long to wait."""
+
+    control: str = "nvidia-cuda-mps-control"
+    pipe: tuple[str, ...] = ("/run/nvidia/mps/*/pipe",)
+    timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,9 +259,40 @@ class Policy:
     capacity: Capacity | None = None
     events_in_observe: bool = False
     contact: str = ""
+    pulse: Pulse | None = None
+    mps: MpsControl | None = None
     warnings: tuple[str, ...] = ()
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The sections that are set and have no meaning yet: as long as there is one, the daemon only observes."""
+        return ("pulse",) * (self.pulse is not None) + ("mps",) * (self.mps is not None)
+
+    @property
     def reset_after_s(self) -> float:
-        """How long without a conclusive reading resets every timer: three intervals, at least 10 s."""
+        """How long without a conclusive reading ends every stretch: three intervals, at least 10 s."""
         return max(3 * self.interval_s, 10.0)
+
+    def counts_like(self, other: "Policy") -> bool:
+        """Whether the time that accounts have spent above thresholds means the same under another policy.
+
+        Everything counts but what only holds actions back, and what is only about reporting.
+        """
+        alike = replace(
+            self,
+            sha256=other.sha256,
+            source=other.source,
+            warnings=other.warnings,
+            stale_after_s=other.stale_after_s,
+            release_timeout_s=other.release_timeout_s,
+            protect=other.protect,
+            brakes=other.brakes,
+            journal=other.journal,
+            safety=other.safety,
+            capacity=other.capacity,
+            events_in_observe=other.events_in_observe,
+            contact=other.contact,
+            pulse=other.pulse,
+            mps=other.mps,
+        )
+        return alike == other

@@ -49,6 +49,8 @@ def _spread(part: Part, holder: Holder) -> int | None:
 
     Where none is used yet all of it is of the smallest: the one that is least in the tenant's favour.
     """
+    if not holder.cards.are_alike:
+        return None  # it may be on a card that is out of sight and has another size
     used = [holder.cards.size(gpu) for gpu in holder.most_used]
     sizes = [size for size in used if size is not None]
     if len(sizes) < len(used):
@@ -63,7 +65,10 @@ def _whole(devices: Devices, holder: Holder) -> int | None:
     """The sizes of the devices that are used, and of the smallest of their kind for those that are not used yet."""
     left, total, mine = list(holder.most_used), 0, set[str]()
     for profile, count in sorted(devices.counts, key=lambda each: (each[0] is None, each[0] or "")):
-        own = holder.cards.fit(left, profile)[:count]
+        fitting = holder.cards.fit(left, profile)
+        if len(fitting) > count and not holder.cards.are_alike and holder.gpu is None:
+            return None  # its own may be one that is out of sight and has another size
+        own = fitting[:count]
         left = [gpu for gpu in left if gpu not in own]
         mine.update(own)
         sizes = [holder.cards.size(gpu) for gpu in own]

@@ -9,6 +9,7 @@ from watchdog.core.assess import Darkness, Setting, Terms, Uses, assess_each, as
 from watchdog.core.attribute import PodIndex, attribute_by
 from watchdog.core.findings import Assessment, Attribution
 from watchdog.core.model import Now, Pod, Snapshot
+from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy
 from watchdog.core.pressure import short_for
 from watchdog.core.rules import hours_at
@@ -55,17 +56,20 @@ class Assessor:
             self._pods, self._index = pods, PodIndex.of(pods)
             self._terminating = any(pod.deletion_deadline_s is not None for pod in pods)
         cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed, gpu.up) for gpu in snapshot.gpus)
-        given = (setting.node, setting.own, setting.namespaces, hours_at(setting.policy, snapshot.at))
+        given = (setting.node, setting.own, setting.namespaces, setting.overdue, hours_at(setting.policy, snapshot.at))
         short = short_for(setting.policy, snapshot.gpus)
-        ground = (cards, snapshot.blind, snapshot.unseen, given, short)
+        hidden = (snapshot.blind, snapshot.unseen, snapshot.missing, snapshot.parents)
+        ground = (cards, hidden, given, short)
         question = (ground, snapshot.uses, snapshot.processes, pods, snapshot.at if self._terminating else None)
         last = self._last
         if last is not None and last.policy is setting.policy and last.question == question:
             return last.findings
         attribution = attribute_by(self._index, snapshot)
-        dark = Darkness.of(snapshot)
-        self._stand_on(setting.policy, (ground, dark))
-        findings = attribution, self._assess(attribution, snapshot, dark, pods, setting)
+        dark = Darkness.of(snapshot, setting.node)
+        mps = Mps.of(snapshot, attribution)
+        # The cards themselves, whose use moves all the time, have a part in nothing; what has, is in the ground.
+        self._stand_on(setting.policy, (ground, dark.everywhere, dark.unlisted, mps))
+        findings = attribution, self._assess(attribution, snapshot, dark, mps, pods, setting)
         self._last = _Last(setting.policy, question, findings)
         return findings
 
@@ -80,6 +84,7 @@ class Assessor:
         attribution: Attribution,
         snapshot: Snapshot,
         dark: Darkness,
+        mps: Mps,
         pods: tuple[Pod, ...],
         setting: Setting,
     ) -> tuple[Assessment, ...]:
@@ -89,7 +94,7 @@ class Assessor:
             time: Now | None = None if pod.deletion_deadline_s is None else snapshot.at
             kept = before.get(pod.uid)
             if kept is None or kept.pod is not pod:
-                kept = _Kept(pod=pod, terms=Terms.of(pod, snapshot, setting))
+                kept = _Kept(pod=pod, terms=Terms.of(pod, dark.cards, setting, mps))
             if kept.question != (uses, time):
                 assessments = assess_pod(pod, uses, kept.terms, snapshot, dark, setting)
                 kept = replace(kept, question=(uses, time), assessments=assessments)

@@ -5,6 +5,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+# Beyond it no quantity of Kubernetes goes, nor a number of SQLite, nor what readers of JSON take for bytes.
+LARGEST: Final = 2**63 - 1
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL: Final = {
     "n": Fraction(1, 10**9),

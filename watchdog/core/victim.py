@@ -9,18 +9,23 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
     """Choose the container to act on; "" where none can be named.
 
     In a container account it is that container. In a pod account it is the one that is farthest above its own
-    declaration (0 if none), then the larger, then the first by name. Unknown containers are never chosen. Where a card
-    is short, only who uses that card gives it room.
+    declaration (0 if none), then the larger, then the first by name. Containers that the pod list does not have are
+    never chosen, nor is one within its own declaration. Where a card is short, its request and its use there count:
+    only who uses that card gives it room.
     """
     if assessment.account.container is not None:
         return assessment.account.container
-    listed = {use.container for use in assessment.uses if card in (None, use.gpu)}
-    # One of which no byte is known may use nothing: it is not the one to end for what others use.
-    known = (share for share in assessment.shares if share.container and share.used_at_least > 0)
-    candidates = [share for share in known if share.container in listed]
-    if not candidates:
-        return ""
-    return min(candidates, key=lambda s: (s.declared - s.used_at_least, -s.used_at_least, s.container)).container
+    excess: list[tuple[int, int, str]] = []
+    for share in assessment.shares:
+        used = share.used_at_least if card is None else _used_on(assessment, share.container, card)
+        own = share.declared if card is None else share.requested
+        if share.container and used > own:
+            excess.append((own - used, -used, share.container))
+    return min(excess)[2] if excess else ""
+
+
+def _used_on(assessment: Assessment, container: str, card: str) -> int:
+    return sum(use.used or 0 for use in assessment.uses if use.container == container and use.gpu == card)
 
 
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:

@@ -1,31 +1,37 @@
 """One pass from top to bottom: scan, attribute, assess, decide, act.
 
-A pass with force in it has a pause in the middle: the driver is asked once more for the GPUs concerned, and the loop
-waits for that answer as it waits for the first one, free to let other deeds go on.
+A pass with enforcement in it has a pause in the middle: what is intended is written down, and then the driver is asked
+once more for the GPUs concerned. The loop waits for both as it waits for the first reading, free to let other actions
+go on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from watchdog.act.deed import reaction_s
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
+from watchdog.core.assess import hidden_pods
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
+from watchdog.core.mps import mps_gpus
 from watchdog.core.passes import Finish, Pass, View
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
-from watchdog.core.settling import accept, settle
+from watchdog.core.settling import accept, note_sent, settle
 from watchdog.core.steady import Assessor
+from watchdog.core.unlisted import Unlisted
+from watchdog.cycle.intentions import Intentions
 from watchdog.cycle.leftovers import Leftover, Leftovers
-from watchdog.cycle.second_look import look_again, renew, still_listed
+from watchdog.cycle.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
-__all__ = ["Cycle", "Finish", "Pass", "View"]
+__all__ = ["Cycle", "Finish", "LastLook", "Pass", "View"]
 
 
 class Cycle:
@@ -36,7 +42,10 @@ class Cycle:
         self._assessor = Assessor()
         self._deeds = deeds
         self._evictions = evictions
+        self._intentions = Intentions(deeds, evictions)
         self._leftovers = Leftovers()
+        self.unlisted = Unlisted()
+        self._settled: set[int] = set()  # of what the pass has intended: what has begun or was withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
@@ -47,8 +56,8 @@ class Cycle:
         for each in leftovers:
             # Which scope it had is not kept: that all of the pod waits is one wait too many at most.
             under_way = UnderWay(step=None, victim=each.victim, whole_pod=True, until_s=each.until_s)
-            self.ledger = self.ledger.note_under_way(each.account, "", None, under_way)
-        self.ledger = replace(self.ledger, brakes=self.ledger.brakes.inheriting(brakes))
+            self.ledger = self.ledger.note_under_way(each.account, under_way)
+        self.ledger = replace(self.ledger, brakes=self.ledger.brakes.inheriting(self._intentions.without(brakes)))
 
     @property
     def is_acting(self) -> bool:
@@ -63,10 +72,16 @@ class Cycle:
     def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> Pass:
         """Take a reading as far as the plan. What it says held at the moment when it was `asked` for, or later."""
         snapshot = self._scanner.snapshot(reading, asked)
-        attribution, assessments = self._assessor.assess(snapshot, view.pods.pods, view.setting)
+        overdue = self.unlisted.overdue(asked, view.pods.synced)
+        setting = replace(view.setting, overdue=overdue)
+        attribution, assessments = self._assessor.assess(snapshot, view.pods.pods, setting)
+        hidden = hidden_pods(snapshot, view.pods.pods)
+        view = replace(view, conditions=replace(view.conditions, hidden=hidden))
+        self.unlisted = self.unlisted.after(attribution, view.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
         if len(self._deeds):
             self._note(self._deeds.see(is_listed, assessments, now))
+            self.ledger = note_sent(self.ledger, self._deeds.sent())
         self._evictions.see(is_listed, attribution, assessments, view, now)
         self._absorb()
         for leftover in self._leftovers.see(is_listed, now):
@@ -78,6 +93,7 @@ class Cycle:
         plan = replace(plan, ledger=self.ledger)
         # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
         concerned = {entry.account.uid for entry in plan.actions if self._needs_look(entry, view)}
+        only = {use.gpu for use in attribution.attributed if use.uid in concerned}
         return Pass(
             view=view,
             snapshot=snapshot,
@@ -85,33 +101,52 @@ class Cycle:
             assessments=assessments,
             plan=plan,
             scan_s=now.boottime_s - asked.boottime_s,
-            only=frozenset(use.gpu for use in attribution.attributed if use.uid in concerned),
+            only=frozenset(only | mps_gpus(attribution) if only else only),
+            overdue=overdue,
         )
 
-    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
-        """Let the deeds under way go on, between passes too; `objection` says what speaks against one in its grace."""
-        self._note(self._deeds.advance(now, objection))
+    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
+        """Let the deeds under way go on, between passes too; `objection` says what speaks against one in its grace.
+
+        `is_held`: no SIGKILL ends a grace period for the moment.
+        """
+        self._note(self._deeds.advance(now, objection, is_held=is_held))
         self._evictions.advance(now, objection)
         self._absorb()
+        self._note(self._intentions.withdraw_late())
 
     def interrupt(self, reason: str, now: Now) -> None:
         """Stop the deeds under way where they are."""
+        self._intentions.interrupt()
         self._note(self._deeds.interrupt(reason, now))
         self._evictions.interrupt(now)
         self._absorb()
 
-    def close(self, opened: Pass, second: DriverReading | None, now: Now) -> Finish:
-        """Act on the plan; `second` is the second look, without which nobody is killed or evicted."""
-        renewed = look_again(self._scanner, opened, second, now)
+    def intend(self, opened: Pass) -> Pass:
+        """Have what the pass is about to begin written down; that it is on disk shows in its `intentions` later."""
+        self._settled.clear()
+        begins = (entry for entry in opened.plan.actions if self._needs_look(entry, opened.view) and not entry.trying)
+        return replace(opened, intentions=self._intentions.write(begins, opened.attribution))
+
+    def drop(self, opened: Pass, reason: str) -> None:
+        """Give up what a pass has intended and not come to: it is not closed, or not to its end."""
+        for entry in opened.plan.actions:
+            number = self._intentions.number(entry, opened)
+            if isinstance(number, int) and number not in self._settled:
+                self._note([self._intentions.withdraw(entry, number, reason)])
+
+    def close(self, opened: Pass, look: LastLook | None, now: Now) -> Finish:
+        """Act on the plan, of which the intentions are on disk; without a last look nobody is killed or evicted."""
+        stand = look_again(self._scanner, opened, None if look is None else look.reading, now)
+        renewed = stand(opened.view)
+        if look is not None:
+            look = replace(look, refusal=partial(refuse, stand=stand, before=opened.view, look=look))
         entries: list[PlanEntry] = []
         for entry in opened.plan.entries:
             if not entry.taken:
                 entries.append(entry)
                 continue
-            if entry.do.is_force and opened.view.conditions.maintenance:  # since the plan was made
-                entries.append(self._hold(entry, Brake.MAINTENANCE))
-                continue
-            result = self._act(entry, renewed, opened, now)
+            result = self._act(entry, renewed, opened, look, now)
             if isinstance(result, Outcome):
                 entries.append(result.entry)
                 has_begun = result.deed is not None and result.result is Result.DONE
@@ -131,62 +166,119 @@ class Cycle:
         return outcomes
 
     def _act(
-        self, entry: PlanEntry, renewed: dict[AccountKey, Assessment], opened: Pass, now: Now
+        self,
+        entry: PlanEntry,
+        renewed: Mapping[AccountKey, Assessment],
+        opened: Pass,
+        look: LastLook | None,
+        now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
         """Do what one entry says: how it ended, what holds it, the entry as it stands; None: the next pass will see."""
+        number = self._intentions.number(entry, opened)
+        if isinstance(number, int):
+            policy = opened.view.setting.policy
+            entry = retarget(entry, renewed.get(entry.account), policy, self.ledger, now)
+            justified = justify(entry, renewed, opened.view, look, now)
+            return self._begin(justified, entry, number, opened, look)
+        if isinstance(number, Outcome):
+            self._settle(number)
+        if number is not None:
+            return number
+        if entry.do.is_force and opened.view.acts_on(entry):
+            return self._go_on(entry, renewed, opened, look, now)
         if not opened.view.acts_on(entry):
+            if entry.do.is_force and opened.view.conditions.maintenance:  # since the plan was made
+                return Brake.MAINTENANCE
             self.ledger = self.ledger.note_observed(entry.assessment, now) if entry.do.is_force else self.ledger
             return Outcome(entry=entry, result=Result.OBSERVED, at=now)
-        if entry.do is Do.WARN:
-            return Outcome(entry=entry, result=Result.DONE, at=now, reaction_s=reaction_s(entry, now))
+        return Outcome(entry=entry, result=Result.DONE, at=now, reaction_s=reaction_s(entry, now))
+
+    def _go_on(
+        self,
+        entry: PlanEntry,
+        renewed: Mapping[AccountKey, Assessment],
+        opened: Pass,
+        look: LastLook | None,
+        now: Now,
+    ) -> Outcome | Brake | PlanEntry | None:
+        """Enforcement that needs no intention: it has begun earlier, or can't begin at all."""
+        if opened.view.conditions.maintenance:
+            return Brake.MAINTENANCE
+        if opened.view.is_held:
+            return None
         if entry.hastens:
             self._deeds.hasten(entry, now)
             self.ledger = self.ledger.note_hastened(entry.account, entry.definition.signature)
             return None
-        again: PlanEntry | Outcome | None = entry
-        if self._needs_look(entry, opened.view):
-            again = renew(entry, renewed.get(entry.account), now)
-        if isinstance(again, PlanEntry):
-            return self._kill(again, opened.view) if entry.do is Do.KILL else self._evict(again, opened, now)
-        if isinstance(again, Outcome) and entry.trying is not None:
-            self._evictions.give_up(entry.account, again.result, again.reason, now)
-            return None
-        return self._settled(again)
+        if entry.trying is not None:
+            return self._retry(justify(entry, renewed, opened.view, look, now), entry, opened, look, now)
+        if entry.do is Do.EVICT and not self._evictions.are_possible:
+            failed = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
+            self._settle(failed)
+            return failed
+        return None  # it was planned while nothing could be done, so nothing is on disk
 
     def _needs_look(self, entry: PlanEntry, view: View) -> bool:
         """Whether the driver is asked again before an entry is acted on."""
         is_possible = entry.do is Do.KILL or (entry.do is Do.EVICT and self._evictions.are_possible)
-        return is_possible and not entry.hastens and view.acts_on(entry)
+        return is_possible and not entry.hastens and not view.is_held and view.acts_on(entry)
 
-    def _evict(self, entry: PlanEntry, opened: Pass, now: Now) -> Outcome | Brake | PlanEntry | None:
-        if entry.trying is not None:
-            self._evictions.try_again(entry, opened.attribution, opened.view)
-        else:
-            reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
-            self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, now)
-            result = self._evictions.begin(entry, opened.attribution, opened.view)
-            if result is not None:
-                return self._settled(result) if isinstance(result, Outcome) else result
+    def _begin(
+        self, again: PlanEntry | Outcome | str, entry: PlanEntry, number: int, opened: Pass, look: LastLook | None
+    ) -> Outcome | PlanEntry:
+        """Begin what is on disk, if the last look still bears it out."""
+        if look is None or not isinstance(again, PlanEntry):
+            return self._withdraw(entry, number, again.reason if isinstance(again, Outcome) else str(again))
+        if entry.do is Do.KILL:
+            self._settled.add(number)
+            return self._kill(again, number, opened.view, look)
+        why = look.refusal(again)
+        if why is not None:
+            return self._withdraw(entry, number, why)
+        self._settled.add(number)
+        return self._evict(again, number, opened, look)
+
+    def _retry(
+        self, again: PlanEntry | Outcome | str, entry: PlanEntry, opened: Pass, look: LastLook | None, now: Now
+    ) -> PlanEntry | None:
+        """Try an eviction again that has begun, if the last look still bears it out."""
+        if isinstance(again, Outcome):
+            self._evictions.give_up(entry.account, again.result, again.reason, now)
+        if look is None or not isinstance(again, PlanEntry):
+            return None
+        self._evictions.try_again(again, opened.attribution, opened.view, look.fresh_until_s)
         trying = self._evictions.trying.get(entry.account)
-        if trying is None:
-            return None  # it was given up while the driver was asked again
-        if entry.trying is None:  # what has been intended counts, whatever comes of it
-            self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, trying, now)
+        # None: it was given up while the driver was asked again.
+        return None if trying is None else replace(again, taken=False, withheld_by=Brake.PENDING, trying=trying)
+
+    def _evict(self, entry: PlanEntry, number: int, opened: Pass, look: LastLook) -> PlanEntry:
+        reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
+        self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, look.at)
+        self._evictions.begin(entry, number, opened.attribution, opened.view, look.fresh_until_s)
+        trying = self._evictions.trying[entry.account]
+        # What has been begun counts, whatever comes of it.
+        self.ledger = self.ledger.note_begun(entry.assessment, trying, look.at)
         return replace(entry, taken=False, withheld_by=Brake.PENDING, trying=trying)
 
-    def _kill(self, entry: PlanEntry, view: View) -> Outcome | Brake:
+    def _kill(self, entry: PlanEntry, number: int, view: View, look: LastLook) -> Outcome:
         timeout_s = view.setting.policy.release_timeout_s
-        result = self._deeds.begin(entry, timeout_s)
-        if isinstance(result, Outcome):
-            if result.deed is not None:  # what has been intended counts, whatever came of it
-                under_way = _under_way(entry, timeout_s, result.at)
-                self.ledger = self.ledger.note_begun(entry.assessment, entry.rule.name, under_way, result.at)
-            if result.result is not Result.DONE:
-                self._settle(result)
-            elif self._evictions.trying:
-                reason = f"rule {entry.rule.name} has begun to kill meanwhile"
-                self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, result.at)
+        result = self._deeds.begin(entry, number, timeout_s, look.refusal)
+        if result.result is not Result.WITHDRAWN:  # what has been begun counts, whatever came of it
+            under_way = _under_way(entry, timeout_s, result.at)
+            self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)
+            self.ledger = note_sent(self.ledger, self._deeds.sent())
+        if result.result is not Result.DONE:
+            self._settle(result)
+        elif self._evictions.trying:
+            reason = f"rule {entry.rule.name} has begun to kill meanwhile"
+            self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, result.at)
         return result
+
+    def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+        self._settled.add(number)
+        outcome = self._intentions.withdraw(replace(entry, taken=False), number, reason)
+        self._settle(outcome)
+        return outcome
 
     def _turn_breaker(self, ledger: Ledger, now: Now, *, is_trial: bool) -> None:
         """Take the plan's ledger; a breaker that has turned is written down before anything else is done."""
@@ -208,11 +300,6 @@ class Cycle:
         for outcome in outcomes:
             self._settle(outcome)
             self._ended.append(outcome)
-
-    def _settled(self, outcome: Outcome | None) -> Outcome | None:
-        if outcome is not None:
-            self._settle(outcome)
-        return outcome
 
     def _absorb(self) -> None:
         """Take over what has come of evictions."""

@@ -7,13 +7,13 @@ from watchdog.cycle.cycle import Pass
 from watchdog.node.driver import DriverReading
 
 
-def without_second_look(opened: Pass, took_s: float) -> Pass:
-    """The pass of which the second look took too long: nothing follows from it, and that is said."""
+def without_last_look(opened: Pass, took_s: float) -> Pass:
+    """The pass of which the last look took too long: nothing follows from it, and that is reported."""
     why = (
-        f"the driver took {took_s:.1f} s for the second look right before force, which then says what was and not what "
-        "is; nobody is acted on, and the next pass looks again"
+        f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most; "
+        "nothing was signalled, and the next pass looks again"
     )
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML second look", why=why)
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", why=why)
     return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 

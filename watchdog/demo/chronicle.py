@@ -1,15 +1,17 @@
 """What happened, in a line each, and what is remembered of the kill: told by the very record that the deeds write."""
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from watchdog.act.deed import Record
+from watchdog.act.deed import at_once
 from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.clauses import mark
+from watchdog.export.journal import Journal
 from watchdog.export.phrases import span
 from watchdog.sim.company import Party
 from watchdog.sim.life import lives
@@ -49,7 +51,7 @@ class _Standing:
 class Chronicle:
     """Collects occurrences; a `Record` for the deeds, which hands everything on to the journal where there is one."""
 
-    journal: Record | None
+    journal: Journal | None
     parties: Mapping[str, Party]
     begin: Now
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -63,14 +65,26 @@ class Chronicle:
 
     # ---- as the record of the deeds
 
-    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention, then tell of it."""
-        keys = tuple(targets)
+        return at_once(lambda: self._intend(entry, tuple(targets), now))
+
+    def _intend(self, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
         number = len(self.blows) + 1 if self.journal is None else self.journal.intend(entry, keys, now)
         self.blows[number] = Blow(entry=entry, begun=now)
         where = "" if self.journal is None else "; written down first"
         self._tell(now, "kill", f"{entry.assessment.pod.title}, {mark(entry)}{where}", "bad")
         return number
+
+    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+        """Tell that it came to nothing."""
+        if self.journal is not None:
+            self.journal.withdraw(deed, reason, now)
+        self._tell(now, "withdrawn", f"{self.blows.pop(deed).entry.assessment.pod.title}: {reason}")
+
+    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+        """Tell the same of an intention, which is always written at once."""
+        self.withdraw(intended.result(), reason, now)
 
     def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Tell who got which signal."""

@@ -14,6 +14,7 @@ from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Resu
 from watchdog.core.policy import Policy
 from watchdog.core.switches import Switches
 from watchdog.cycle.cycle import Cycle, Finish, Pass, View
+from watchdog.cycle.second_look import LastLook
 from watchdog.demo.chronicle import Chronicle
 from watchdog.demo.pace import StoryClock
 from watchdog.demo.scene import Moment, Scene
@@ -21,6 +22,7 @@ from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
 from watchdog.kube.files.podfile import PodFile
 from watchdog.loop.enforcement import REMEDIES, Footing, judge
+from watchdog.loop.open_pass import FRESH_S
 from watchdog.loop.pace import Pace
 from watchdog.loop.sources import is_stale
 from watchdog.node.pidfd import pidfd_supported
@@ -130,9 +132,8 @@ class Stage:
         reading = self._driver.read()
         now = self._clock.now()
         view = self._view(now)
-        opened = self._cycle.open(reading, view, asked, now)
-        second = self._driver.read(opened.only) if opened.only else None
-        finish = self._cycle.close(opened, second, self._clock.now())
+        opened = self._cycle.intend(self._cycle.open(reading, view, asked, now))
+        finish = self._cycle.close(opened, self._look_again(opened), self._clock.now())
         self._pace.plan(finish.plan, self._clock.now())
         self.chronicle.see(opened.assessments, finish.plan.entries, now)
         for outcome in finish.outcomes:
@@ -140,6 +141,19 @@ class Stage:
         if self._journal is not None:
             self._journal.record(self._report(opened, finish))
         return opened, finish.plan.entries
+
+    def _look_again(self, opened: Pass) -> LastLook | None:
+        if not opened.only:
+            return None
+        asked = self._clock.now()
+        reading = self._driver.read(opened.only)
+        return LastLook(
+            reading=reading,
+            at=asked,
+            fresh_until_s=asked.boottime_s + FRESH_S,
+            refusal=lambda _entry: None,
+            view=lambda: opened.view,
+        )
 
     def _view(self, now: Now) -> View:
         pods = self._pods.read(now)

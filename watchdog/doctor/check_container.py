@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 
 import watchdog.doctor.topics_container as topic
+from watchdog.core.model import Place
 from watchdog.doctor.container import ContainerFacts
 from watchdog.doctor.facts import PolicyFacts
 from watchdog.doctor.finding import Finding
 
 
-def check_container(facts: ContainerFacts, policy: PolicyFacts) -> Iterable[Finding]:
-    """Whether a security module may swallow signals, and whether what is mounted is what is meant."""
+def check_container(facts: ContainerFacts, policy: PolicyFacts, own: Place | None) -> Iterable[Finding]:
+    """Whether a security module may swallow signals, what is mounted is what is meant, and the `own` pod is known."""
     confinement = facts.confinement
     case = "free" if not confinement.profile else "default" if confinement.is_of_runtime else "own"
     yield topic.APPARMOR.say(case, profile=confinement.profile)
@@ -23,3 +24,5 @@ def check_container(facts: ContainerFacts, policy: PolicyFacts) -> Iterable[Find
     yield topic.TEMPORARY.say(
         "lacking" if lacking else "there", folder=facts.temporary_folder, problem=facts.temporary_problem
     )
+    uid = own.pod if own is not None else None
+    yield topic.POD_UID.say("known" if uid else "unknown" if facts.in_pod else "outside", uid=uid or "")

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 import watchdog.doctor.topics_policy as topic
+from watchdog.core.policy import Policy
 from watchdog.doctor.facts import ListenFacts, PolicyFacts
 from watchdog.doctor.finding import Finding
+from watchdog.node.driver import DriverReading
 
 _MOST: Final = 5
 
@@ -22,6 +24,15 @@ def check_policy(facts: PolicyFacts) -> Iterable[Finding]:
         yield topic.WARNINGS.say("warning", warning=text)
     if not policy.warnings:
         yield topic.WARNINGS.say("none")
+
+
+def check_mps(reading: DriverReading, policy: Policy) -> Iterable[Finding]:
+    """Whether the policy meets clients of MPS servers; nothing where no process is listed."""
+    clients = {use.pid for use in reading.uses if use.mps}
+    if not reading.uses:
+        return
+    case = "accepted" if policy.safety.signal_mps_clients else "withheld"
+    yield topic.MPS.say("none" if not clients else case if policy.mode == "enforce" else "observed", count=len(clients))
 
 
 def check_running(facts: PolicyFacts, listen: ListenFacts) -> Iterable[Finding]:

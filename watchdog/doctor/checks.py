@@ -21,7 +21,7 @@ from watchdog.doctor.check_container import check_container
 from watchdog.doctor.check_driver import check_driver
 from watchdog.doctor.check_journal import check_journal, check_listen
 from watchdog.doctor.check_pods import check_pods
-from watchdog.doctor.check_policy import check_policy, check_running
+from watchdog.doctor.check_policy import check_mps, check_policy, check_running
 from watchdog.doctor.check_rights import check_rights
 from watchdog.doctor.check_switches import check_switches
 from watchdog.doctor.check_system import check_processes, check_system
@@ -53,8 +53,9 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     yield from check_system(facts.system)
     known = policy or DEFAULTS
     yield from check_processes(facts.processes, known.safety, facts.system.descriptors)
-    yield from check_container(facts.container, facts.policy)
+    yield from check_container(facts.container, facts.policy, facts.processes.footing.own)
     yield from check_policy(facts.policy)
+    yield from check_mps(facts.driver.reading, known)
     yield from check_running(facts.policy, facts.listen)
     yield from check_api(facts.api)
     yield from check_rights(facts.api, facts.policy.path)

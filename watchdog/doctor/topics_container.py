@@ -66,4 +66,19 @@ TEMPORARY: Final = Topic(
         "lacking": warning("temporary files can be made nowhere: {problem}", "mount an emptyDir at /tmp"),
     },
 )
-TOPICS: Final = (APPARMOR, SELINUX, POLICY_MOUNT, TEMPORARY)
+POD_UID: Final = Topic(
+    name="pod_uid",
+    means="In a pod it is known which one that is, so that the daemon never acts on it: by its cgroup, or, where a "
+    "private cgroup namespace hides that, by the UID that the manifest passes in.",
+    purposes=ENFORCING,
+    cases={
+        "outside": ok("this is no container of a pod"),
+        "known": ok("this runs in the pod with the UID {uid}"),
+        "unknown": warning(
+            "which pod this runs in is not known: its cgroup does not show it, and the manifest does not tell its UID; "
+            "the daemon does not spare the other containers of its own pod",
+            "set GPU_WATCHDOG_POD_UID by the downward API (fieldRef: metadata.uid), as the chart does",
+        ),
+    },
+)
+TOPICS: Final = (APPARMOR, SELINUX, POLICY_MOUNT, TEMPORARY, POD_UID)

@@ -47,4 +47,23 @@ RUNNING: Final = Topic(
         ),
     },
 )
-TOPICS: Final = (POLICY, RUNNING, MODE, WARNINGS)
+MPS: Final = Topic(
+    name="mps",
+    means="Where pods share an MPS server, ending one client can break the work of the others.",
+    cases={
+        "none": ok("the driver lists no client of an MPS server"),
+        "observed": ok("clients of MPS servers: {count}; the policy only observes"),
+        "withheld": warning(
+            "clients of MPS servers: {count}. The policy enforces, and kills and evictions are withheld that would end "
+            "a client of a server outside its own pod",
+            "docs/sharing.md says which these are; where all clients of a server belong to one owner, [safety] "
+            "signal_mps_clients = true",
+        ),
+        "accepted": warning(
+            "clients of MPS servers: {count}. The policy enforces, and signal_mps_clients lets it end clients although "
+            "the other clients of their server can fail with them",
+            "take signal_mps_clients away, unless all clients of a server belong to one owner",
+        ),
+    },
+)
+TOPICS: Final = (POLICY, RUNNING, MODE, WARNINGS, MPS)

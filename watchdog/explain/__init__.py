@@ -100,7 +100,7 @@ def _nothing(status: Part, pod: str, now_s: float) -> str:
 def _ask(url: str) -> tuple[Part | None, AskError | None]:
     """The status of the daemon there, or why there is none."""
     try:
-        return Part(ask_status(url)), None
+        return Part(ask_status(url), doubts=[]), None
     except AskError as error:
         return None, error
 

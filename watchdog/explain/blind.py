@@ -44,7 +44,7 @@ def without_told(status: Part) -> Part:
     """The status without the gaps that `unseen` tells."""
     cards = {gpu.text("uuid") for gpu in _silent(status)}
     left = [dict(gap.values) for gap in status.parts("gaps") if gap.text("what") not in {_NVML, *cards}]
-    return Part({**status.values, "gaps": left}, status.path)
+    return Part({**status.values, "gaps": left}, status.path, status.doubts)
 
 
 def _no_driver(status: Part) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What is known of a pod: by what a daemon says of it now, or by what the journal last had of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 from typing import Any, Final
 
@@ -9,9 +9,9 @@ from watchdog.explain.blind import hanging, unseen, without_told
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
 from watchdog.export.phrases import clock_time, date_time, inert, rfc3339
-from watchdog.export.status_read import Part
+from watchdog.export.status_read import Part, doubts_of
 from watchdog.export.why import account_paragraphs
-from watchdog.export.why_deed import deed_sentences
+from watchdog.export.why_deed import deed_sentences, earlier_sentences, lead_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
 from watchdog.loop.enforcement import remedy_on
 
@@ -79,27 +79,34 @@ def title(part: Part) -> str:
 def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation | None:
     """By what the daemon says now; None where it knows nothing of the pod. StatusError on what is no status."""
     accounts = tuple(each for each in status.parts("accounts") if title(each) == pod)
-    if not accounts:
-        return None
+    now_s, (namespace, _, name) = status.moment("at") or 0.0, pod.partition("/")
     node = status.text("node") or ""
     here = [row for row in rows if row.node == node]
+    lead = lead_sentences(status, here, namespace, name, now_s)
+    if not accounts and (here or not lead):
+        return None
+    if lead and not accounts:
+        lead = (*lead, "It uses and declares no GPU memory on this node now.")
     is_unknown = any(each.whole("used") is None for each in accounts)
     blind, told_of = (unseen(status), without_told(status)) if is_unknown else ((), status)
-    return Explanation(
+    explanation = Explanation(
         pod=pod,
         node=node,
         source="daemon",
-        at_s=status.moment("at") or 0.0,
+        at_s=now_s,
         accounts=tuple(dict(each.values) for each in accounts),
         plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
         paragraphs=(
+            lead,
             (*hanging(status), *blind, *_idle(status)),
             *(p for each in accounts for p in account_paragraphs(each, told_of)),
-            deed_sentences(here, status.moment("at") or 0.0, half_done=True),
+            earlier_sentences(status, here, namespace, name, now_s),
             _of_node(status),
         ),
         past=told(here, _MOST_LINES),
     )
+    doubts = doubts_of(status)
+    return replace(explanation, paragraphs=(*explanation.paragraphs, (f"{doubts}.",))) if doubts else explanation
 
 
 def by_journal(

@@ -10,13 +10,23 @@ from watchdog.core.cards import Cards
 from watchdog.core.findings import Assessment
 from watchdog.core.model import ContainerKind, Gpu
 from watchdog.core.policy import Declaration, Policy
-from watchdog.core.units import format_quantity
-from watchdog.export.declaring import declaration_for, least, plain_number, round_up, scaled, unit_words, written
+from watchdog.core.units import format_bytes
+from watchdog.export.declaring import (
+    amount_to_write,
+    declaration_for,
+    least,
+    plain_number,
+    round_up,
+    scaled,
+    unit_words,
+    written,
+)
 from watchdog.export.phrases import LONGEST_NAME, inert
 
 _WHOLE_CARD: Final[dict[object, int]] = {"percent": 100, "fraction": 1}
 _LESS: Final = "use less GPU memory or"
 _MI: Final = 2**20
+_GI: Final = 2**30
 
 
 def advice(
@@ -52,7 +62,8 @@ def advice(
         # A whole card or MIG instance is what it is: there is no number to raise.
         return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '', limit)}"
     needed = round_up(declared + assessment.used_at_least - allowed)
-    return f"{_LESS} declare at least {format_quantity(needed)} in all"
+    more = ", and the allowance comes on top" if needed < assessment.used_at_least else ""
+    return f"{_LESS} declare at least {amount_to_write(needed)} in all{more}"
 
 
 def _without_a_key(assessment: Assessment, declared: int, policy: Policy, limit: int) -> str:
@@ -124,12 +135,31 @@ class _Wish:
             return f"{verb} {'set' if self._is_new else 'raise'} {self.place}{unit}"
         if each and number > _WHOLE_CARD.get(self.declaration.unit, number):
             return f"{_LESS} ask for a whole GPU: it needs more than {inert(self.key, self.limit)} can give"
-        text = format_quantity(int(number)) if self.declaration.unit == 1 else plain_number(number)
+        text = amount_to_write(int(number)) if self.declaration.unit == 1 else plain_number(number)
         # Values of annotations and labels are texts: YAML takes a bare number for something else.
         text = text if self.declaration.kind == "resource" else f'"{text}"'
-        together = " together" if self._holder is None and len(self._numbers) > 1 else ""
         also = self._or_limit() if not under_pressure else ""
+        together = " together" if self._holder is None and len(self._numbers) > 1 else ""
+        text += self._in_bytes(number, declared)
         return f"{verb} set {self.place} to at least {text}{unit or each}{together}{also}"
+
+    def _in_bytes(self, number: Fraction, declared: int) -> str:
+        """What the number comes to, in the unit of what is used, and why it may be less than that."""
+        if not isinstance(self.declaration.unit, int):
+            return ""
+        amount, used = int(number * self.declaration.unit), self.assessment.used_at_least
+        is_plain = self.declaration.unit == 1 and amount_to_write(amount).endswith(format_bytes(amount)[-2:])
+        said = [] if is_plain else [format_bytes(amount)]
+        if amount < used:
+            is_part = bool(self._own) and self._own.get(self._holder or "", declared) < declared
+            parts = ["what its other containers declare"] * is_part
+            parts += ["the allowance"] * (self._is_new or (self.assessment.allowed or 0) > declared)
+            said += [f"{' and '.join(parts)} {'come' if len(parts) > 1 else 'comes'} on top"] if parts else []
+        return f" ({'; '.join(said)})" if said else ""
+
+    @property
+    def _is_in_gi(self) -> bool:
+        return self.declaration.unit == 1 and self.assessment.used_at_least >= _GI
 
     @property
     def _is_new(self) -> bool:
@@ -159,7 +189,7 @@ class _Wish:
         if self._holder in numbers:
             numbers = {self._holder: numbers[self._holder]}
         exact = own + missing
-        wanted = round_up(max(exact, 1))
+        wanted = round_up(max(exact, _GI if self._is_in_gi and exact > _GI // 2 else 1))
         room = cards.largest if self.declaration.per == "gpu" else cards.together
         if room is not None and wanted > room >= exact:
             wanted = min(-(-exact // _MI) * _MI, room)

@@ -98,6 +98,11 @@ class Board:
         self._policy_error = mistakes
 
     @property
+    def policy_error(self) -> str:
+        """Why the policy file was refused; empty: it was taken."""
+        return self._policy_error
+
+    @property
     def report(self) -> CycleReport | None:
         """The last finished pass; None: there was none yet."""
         finished = self._finished

@@ -66,5 +66,6 @@ class Bounds:
         if assessment.account.gpu is not None:
             return frozenset({assessment.account.gpu})
         silent = {use.gpu for use in assessment.uses if use.used is None}
-        seen = {gpu.uuid for gpu in self.gpus}
-        return (self.hiding | (silent & seen)) or None
+        found = self.hiding | (silent & {gpu.uuid for gpu in self.gpus})
+        # Of one that the pod list lags behind all bytes may be known, and only whose they are is not.
+        return found if found or (assessment.behind and not silent) else None

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from watchdog.core.brakes import Brake
+from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.eviction import DAEMON, against_evicting
+from watchdog.core.findings import MpsHazard, MpsRole
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
@@ -12,6 +13,7 @@ from watchdog.export.eviction_words import trying_because
 from watchdog.export.phrases import LONGEST_NAME, clock_time, count, inert, span
 
 OUT_OF_DATE: Final = "The list of the pods on this node is out of date"
+_NO_OWNER: Final = ("", "", "")
 NO_TIME_COUNTS: Final = "until it is read anew no time counts"
 
 
@@ -26,6 +28,8 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int 
         return against_evicting(entry.assessment.pod) or DAEMON
     if entry.withheld_by is Brake.PENDING and entry.trying is not None:
         return trying_because(entry.trying)
+    if entry.presumed:
+        return _presumed(entry, policy, limit)
     bound = _bound(entry, policy, limit) if policy is not None else ""
     return bound or _plain(entry, policy, limit)
 
@@ -53,6 +57,40 @@ def until(seconds: float, wall_s: float) -> str:
     return f", until {clock_time(wall_s + seconds, wall_s)}"
 
 
+def presumed_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
+    """Say which brakes count as full because the journal was lost, and until when; empty where none does."""
+    waits = memory.waits(_NO_OWNER, brakes, now.boottime_s)
+    if memory.lost_s is None or not waits:
+        return ""
+    lost = clock_time(now.wall_s - (now.boottime_s - memory.lost_s), now.wall_s)
+    held = ", ".join(f"{brake.value}{until(wait_s, now.wall_s).replace(',', '')}" for brake, wait_s in waits)
+    return (
+        f"The journal was found damaged or missing at {lost}. How many kills and evictions came before is unknown, so "
+        f"each window and back-off of the policy counts as full until it has elapsed once ({held})."
+    )
+
+
+def _presumed(entry: PlanEntry, policy: Policy | None, limit: int) -> str:
+    """Why a brake holds that counts as full, with its number where the policy is given."""
+    brakes = policy.brakes if policy is not None else Brakes()
+    windows = {Brake.OWNER: brakes.owner, Brake.NAMESPACE: brakes.namespace, Brake.NODE: brakes.node}
+    window = windows.get(entry.withheld_by or Brake.STALE)
+    bound = ""
+    if window is not None:
+        bound = f" ({window.count} per {format_duration(window.per_s)})"
+    elif entry.withheld_by is Brake.OWNER_BACKOFF and brakes.owner_backoff is not None:
+        bound = f" (at most {format_duration(brakes.owner_backoff.max_s)})"
+    whose = {
+        Brake.OWNER: f"the limit of {_owner(entry, limit)}",
+        Brake.OWNER_BACKOFF: f"the wait after a kill or eviction of {_owner(entry, limit)}",
+        Brake.NAMESPACE: f"the limit of namespace {inert(entry.assessment.pod.namespace, limit)}",
+    }.get(entry.withheld_by or Brake.NODE, "the limit of this node")
+    return (
+        "the watchdog's journal was found damaged or missing and it is not known how many kills and evictions came "
+        f"before, so {whose}{bound} counts as reached until it has elapsed once"
+    )
+
+
 def _plain(entry: PlanEntry, policy: Policy | None, limit: int) -> str:
     """What can be said without the numbers of `[brakes]`."""
     whose, namespace = _owner(entry, limit), inert(entry.assessment.pod.namespace, limit)
@@ -68,7 +106,8 @@ def _plain(entry: PlanEntry, policy: Policy | None, limit: int) -> str:
         Brake.BREAKER: "so many workloads are over at once that the policy or the node is in doubt, not the pods",
         Brake.JOURNAL: "the watchdog's journal can't be written, and nobody is killed or evicted without a record",
         Brake.MAINTENANCE: "the GPUs of this node are under maintenance",
-        Brake.UNKNOWN_CONTAINER: "it is not known which container of the pod the memory belongs to",
+        Brake.MPS: _mps(entry.mps_hazard, limit),
+        Brake.UNKNOWN_CONTAINER: "no container that the pod list has is above what it declares itself",
     }[entry.withheld_by or Brake.NODE]
 
 
@@ -89,6 +128,19 @@ def _bound(entry: PlanEntry, policy: Policy, limit: int) -> str:
     if entry.withheld_by is Brake.BREAKER and brakes.breaker is not None:
         return _breaker(brakes.breaker)
     return ""
+
+
+def _mps(hazard: MpsHazard | None, limit: int) -> str:
+    """What of an MPS server's or its clients' would break."""
+    role = MpsRole.HIDDEN if hazard is None else hazard.role
+    if role is MpsRole.HIDDEN or hazard is None:
+        return "clients of an MPS server may run on a GPU that can't be listed now, and ending one can break the others"
+    who = f"container {inert(hazard.container or '', limit)}"
+    if hazard.key is not None:
+        who = f"process {hazard.key.pid} ({inert(hazard.name, limit)}) in {who}"
+    if role is MpsRole.SERVER:
+        return f"{who} may be an MPS server, and the work of all its clients would break with it"
+    return f"{who} is a client of an MPS server outside its pod, and ending it can break the work of the other clients"
 
 
 def _window(window: Window, where: str, *, observing: bool) -> str:

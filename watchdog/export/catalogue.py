@@ -198,7 +198,7 @@ POLICY_INFO: Final = Family(
 )
 RELOAD_OK: Final = Family(
     name="policy_last_reload_successful",
-    help="0 while the policy file on disk has mistakes and the one before it stays in force.",
+    help="0 while the policy file on disk has errors or has not settled, and the one before it stays in force.",
 )
 RELOAD_TIME: Final = Family(
     name="policy_last_reload_success_timestamp_seconds", help="When a good policy was last read, as Unix time."

@@ -1,24 +1,25 @@
 """The clauses that sentences about an account are made of: who, how much, by which rule, whom it hits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchdog.core.findings import Assessment
 from watchdog.core.model import Now
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import PlanEntry, Sent
 from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
 from watchdog.export.phrases import LONGEST_NAME, count, elapsed_s, inert, span
 
 
-def usage(entry: PlanEntry, now: Now, limit: int = LONGEST_NAME) -> str:
-    """Say who uses how much, how that stands against what is allowed, and for how long."""
+def usage(entry: PlanEntry, now: Now, limit: int = LONGEST_NAME, *, past: bool = False) -> str:
+    """Say who uses (or, in the past, used) how much, how that stands against what is allowed, and for how long."""
     assessment = entry.assessment
     since_s = elapsed_s(entry.above_since, now)
     lasting = f", for {span(since_s)}" if since_s >= 0.05 else ""
     subject = capital(holder(assessment, limit))
     where = f" on {inert(assessment.account.gpu, limit)}" if assessment.account.gpu is not None else ""
     used = f"{amount_used(assessment)} of GPU memory{where}"
-    return f"{subject} uses {used}, {_comparison(entry, limit)}{lasting}."
+    return f"{subject} {'used' if past else 'uses'} {used}, {_comparison(entry, limit)}{lasting}."
 
 
 def amount_used(assessment: Assessment) -> str:
@@ -133,6 +134,32 @@ def victims(entry: PlanEntry, processes: int | None = None, limit: int = LONGEST
 def signals(step: Step) -> str:
     """How a kill goes about it: `SIGTERM, then SIGKILL after 10s`."""
     return f"SIGTERM, then SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL at once"
+
+
+def sent_signals(sent: Sequence[Sent]) -> str:
+    """Which signals were really sent: `SIGTERM`, `SIGTERM, and 1 process SIGKILL after 10s`."""
+    first, *others = sent or (None,)
+    if first is None:
+        return "no signal"
+    if not others:
+        return first.signal
+    (last,) = others
+    whose = "then" if last.processes >= first.processes else f"and {count(last.processes, 'process', 'processes')}"
+    return f"{first.signal}, {whose} {last.signal} after {span(last.after_s)}"
+
+
+def shown_as(entry: PlanEntry, *, past: bool = False) -> str:
+    """How Kubernetes shows the end of a kill, as a sentence that is true whatever the program does on SIGTERM."""
+    step, owner = entry.definition, entry.assessment.pod.owner
+    ends, exits, is_main = ("ended", "exited", "was") if past else ("ends", "exits", "is")
+    job = ", and its Job counts that as success" if owner is not None and owner.kind == "Job" else ""
+    codes = f"Error with exit code 143 or 137 if a signal {ends} it, Completed if it {exits} with 0{job}"
+    codes = codes if step.grace_s else "Error with exit code 137"
+    if step.scope == "process":
+        return f"Its container ends with it only if it {is_main} the main process, and not as OOMKilled: {codes}."
+    if not step.grace_s:
+        return f"Kubernetes shows this as {codes}, not as OOMKilled."
+    return f"Kubernetes shows how the main process {ends}, not OOMKilled: {codes}."
 
 
 def next_force(rule: Rule, step: int, allowed: int | None = None) -> str:

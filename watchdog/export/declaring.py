@@ -132,6 +132,14 @@ def plain_number(number: Fraction) -> str:
     return str(number.numerator) if number.denominator == 1 else f"{float(number):g}"
 
 
+def amount_to_write(amount: int) -> str:
+    """An amount as a pod can declare it, in the unit in which people read what it uses: `5.75Gi`, not `5888Mi`."""
+    quarters, rest = divmod(amount * 4, _GI)
+    if amount < _GI or rest:
+        return format_quantity(amount)
+    return f"{quarters // 4}{('', '.25', '.5', '.75')[quarters % 4]}Gi"
+
+
 def round_up(amount: int) -> int:
     """An amount as people write one: whole Gi from 8Gi on, quarters of it from 1Gi on, 16Mi below."""
     step = _GI if amount >= 8 * _GI else _GI // 4 if amount >= _GI else _GI // 64

@@ -7,7 +7,7 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.advice import advice
-from watchdog.export.clauses import Terms, amount_used, holder, mark, signals, terms, victims
+from watchdog.export.clauses import Terms, amount_used, holder, mark, sent_signals, shown_as, terms, victims
 from watchdog.export.idle_words import observing_because
 from watchdog.export.phrases import elapsed_s, inert, said, span
 
@@ -17,6 +17,7 @@ _ENDS: Final = {
     Result.BLOCKED: "was blocked",
     Result.GONE: "was not needed any more",
     Result.INTERRUPTED: "was interrupted",
+    Result.WITHDRAWN: "was withdrawn before the first signal",
 }
 
 
@@ -82,11 +83,11 @@ def _how(outcome: Outcome) -> str:
         return _how_evicted(outcome)
     if entry.do is not Do.KILL or not outcome.signalled:
         return ""
-    if outcome.result is Result.INTERRUPTED and entry.definition.grace_s:
+    if outcome.result is Result.INTERRUPTED and [each.signal for each in outcome.sent] == ["SIGTERM"]:
         return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."
     freed = f", and the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
-    # The kubelet knows nothing of it: a SIGKILL of ours shows as Error with exit code 137, never as OOMKilled.
-    return f"The processes got {signals(entry.definition)}{freed}; Kubernetes does not show this as OOMKilled."
+    shown = shown_as(entry, past=True).replace("Its container", "its container")
+    return f"The processes got {sent_signals(outcome.sent)}{freed}; {shown}"
 
 
 def _how_evicted(outcome: Outcome) -> str:

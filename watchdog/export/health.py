@@ -45,8 +45,9 @@ class Health:
     """How the watchdog is at a moment. Times are Unix times, spans seconds; what is not known yet is None.
 
     `unready` says why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it. `policy_error` has
-    the mistakes of a policy file that was refused, empty: it was taken. `api` is `ok`, or what is missing of what the
-    API server tells; None: it is not asked. `blind_since` is when NVML last began not to answer.
+    the errors of a policy file that was refused, or says that it has not settled; empty: it was taken. `api` is `ok`,
+    or what is missing of what the API server tells; None: it is not asked. `blind_since` is when NVML last began not to
+    answer.
     `gaps_since` is since when what a gap names is missing.
     `stop_file` is the path at which the daemon looks for it; empty: not told.
     `hangs_since` is when the last pass ended, or the daemon began, while the loop does not turn; None: it turns.

@@ -1,7 +1,9 @@
-"""HTTP on threads of its own: it answers while the loop hangs, and nobody can keep others from being answered.
+"""HTTP on threads of its own: it answers while the loop hangs, and no client can keep others from being answered.
 
-Standard library alone. Each connection serves one request, within a few seconds altogether; when there are too many,
-the oldest one goes, which a fast request never is.
+Standard library alone. One thread takes all connections and reads their requests as they come, waiting for none of
+them, and answers the probes itself. Everything else is answered on a few threads, which make one answer at a time, so
+that the first one competes with a single other for the interpreter. Each connection serves one request, within a few
+seconds altogether; when there are too many, the oldest one goes.
 """
 
 import errno
@@ -10,18 +12,27 @@ import socket
 import sys
 import threading
 import time
-from contextlib import suppress
-from functools import partial
-from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, Final
+from collections import deque
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Final
 
 from watchdog.export.board import Board
-from watchdog.export.http_handler import Handler
+from watchdog.export.http_handler import DEADLINE_S, Handler, is_complete, is_probe
 from watchdog.export.listen import explain, parse_listen
 from watchdog.export.structured import structlog
 
 _LINGER_S: Final = 0.2
-_MOST_CONNECTIONS: Final = 32
+# Connections that have not sent their request yet. All that come in one round fit in beside those of the round before,
+# so none goes before it has been read from.
+_MOST_WAITING: Final = 160
+_AT_ONCE: Final = 64
+# Beside a thread that makes answers without a pause, each system call of the one that takes the connections costs this
+# much; Python's default is five times as long.
+_SWITCH_S: Final = 0.001
+_MOST_ANSWERING: Final = 32
+_BACKLOG: Final = 512
+_LARGEST: Final = 2**17  # more than the parser takes of a line
 _CLOSE_S: Final = 0.5
 _NO_DESCRIPTORS_S: Final = 0.1
 
@@ -32,6 +43,7 @@ class HttpServer:
     def __init__(self, listen: str, board: Board) -> None:
         """Take the address; ListenError if it can't be had."""
         host, port = parse_listen(listen)
+        self._listen = listen
         try:
             self._server = _Server((host, port), board)
         except OSError as error:
@@ -41,7 +53,12 @@ class HttpServer:
     @property
     def port(self) -> int:
         """The port, also where 0 was asked for."""
-        return int(self._server.server_address[1])
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `--listen` would name it: ADDR:PORT with the real port."""
+        return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
         """Begin to answer."""
@@ -52,38 +69,63 @@ class HttpServer:
         self._server.wake()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
-        self._server.server_close()
+        else:
+            self._server.close()
 
 
-class _Server(ThreadingMixIn, TCPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 64
-    timeout = 0  # of handle_request: it is called when somebody has come
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Client:
+    """A connection that is read from: a request until it is complete, or what comes after the answer (`answered`)."""
 
+    connection: socket.socket
+    address: object
+    until_s: float
+    data: bytearray = field(default_factory=bytearray)
+    answered: bool = False
+
+
+class _Server:
     def __init__(self, address: tuple[str, int], board: Board) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._open: dict[int, socket.socket] = {}
+        self._board = board
+        self._waiting: dict[int, _Client] = {}  # by descriptor, the oldest first
+        self._answering: dict[int, _Client] = {}  # with those in `_complete`, the oldest first
+        self._complete: deque[_Client] = deque()  # those that no thread has begun to answer
+        self._threads = 0
+        self._turn = threading.Lock()  # to make an answer
         self._lock = threading.Lock()
         self._closing = False
-        self._alarm, self._bell = socket.socketpair()
+        self._listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
-            super().__init__(address, partial(Handler, board))
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind(address)
+            self._listener.listen(_BACKLOG)
         except OSError:
-            self._alarm.close()
-            self._bell.close()
+            self._listener.close()
             raise
+        self._listener.settimeout(0)
+        self.port = int(self._listener.getsockname()[1])
+        self._alarm, self._bell = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Answer until `wake` is called; between requests nothing runs, as a poll would."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self, selectors.EVENT_READ)
-            selector.register(self._alarm, selectors.EVENT_READ)
-            while not self._closing:
-                selector.select()
-                if not self._closing:
-                    self.handle_request()
+        """Answer until `wake` is called, and close; between requests nothing runs, as a poll would."""
+        try:
+            self._serve()
+        finally:
+            self.close()
+
+    def _serve(self) -> None:
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        while not self._closing:
+            ready = [key.data for key, _ in self._selector.select(self._patience_s())]
+            for client in ready:
+                if client is not None:
+                    self._read(client)
+            self._drop_late()
+            if None in ready and not self._closing:
+                self._accept()
 
     def wake(self) -> None:
         """Let `serve` end."""
@@ -91,45 +133,135 @@ class _Server(ThreadingMixIn, TCPServer):
         with suppress(OSError):
             self._bell.send(b".")
 
-    def server_close(self) -> None:
-        super().server_close()
-        self._alarm.close()
-        self._bell.close()
+    def close(self) -> None:
+        """Give everything back that is not being answered."""
+        for client in list(self._waiting.values()):
+            self._drop(client)
+        for each in (self._selector, self._listener, self._alarm, self._bell):
+            each.close()
 
-    def get_request(self) -> Any:
+    def _patience_s(self) -> float | None:
+        first_s = min((client.until_s for client in self._waiting.values()), default=None)
+        return None if first_s is None else max(first_s - time.monotonic(), 0.0)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    time.sleep(_NO_DESCRIPTORS_S)  # who has come is still there: without a pause this would spin
+                return
+            if len(self._waiting) >= _MOST_WAITING:
+                self._drop(next(iter(self._waiting.values())))
+            connection.settimeout(0)
+            self._wait_for(_Client(connection=connection, address=address, until_s=time.monotonic() + DEADLINE_S))
+
+    def _wait_for(self, client: _Client) -> None:
         try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(_NO_DESCRIPTORS_S)  # whoever has come is still there: without a pause this would spin
-            raise
+            self._selector.register(client.connection, selectors.EVENT_READ, client)
+        except OSError:  # the kernel has no memory for it
+            client.connection.close()
+            return
+        self._waiting[client.connection.fileno()] = client
+        self._read(client)  # a request comes right behind its connection
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def _read(self, client: _Client) -> None:
+        """Take what has come; once the request is complete it is answered."""
+        if self._waiting.get(client.connection.fileno()) is not client:
+            return  # it had to make room in this round
+        try:
+            data = client.connection.recv(_LARGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(client)
+            return
+        if client.answered:
+            if not data:
+                self._drop(client)
+            return
+        client.data += data
+        if data and len(client.data) < _LARGEST and not is_complete(client.data):
+            return
+        self._forget(client)
+        if is_probe(client.data):
+            self._answer(client, nullcontext())
+            client.answered, client.until_s = True, time.monotonic() + _LINGER_S
+            with suppress(OSError):
+                client.connection.settimeout(0)
+                client.connection.shutdown(socket.SHUT_WR)
+            self._wait_for(client)
+        else:
+            self._answer_apart(client)
+
+    def _answer_apart(self, client: _Client) -> None:
         with self._lock:
-            if len(self._open) >= _MOST_CONNECTIONS:
-                oldest = self._open.pop(next(iter(self._open)))
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-            self._open[id(request)] = request
-        super().process_request(request, client_address)
+            if len(self._answering) >= _MOST_ANSWERING:
+                self._let_go(self._answering.pop(next(iter(self._answering))))
+            self._answering[id(client)] = client
+            self._complete.append(client)
+            if self._threads >= _MOST_ANSWERING:
+                return
+            self._threads += 1
+        try:
+            threading.Thread(target=self._serve_apart, name="http-answer", daemon=True).start()
+        except RuntimeError:  # no thread can be had: those that there are get to it, or that of a later request
+            with self._lock:
+                self._threads -= 1
 
-    def shutdown_request(self, request: Any) -> None:
+    def _let_go(self, client: _Client) -> None:
+        if client in self._complete:
+            self._complete.remove(client)
+            client.connection.close()
+        else:
+            with suppress(OSError):
+                client.connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve_apart(self) -> None:
+        while (client := self._next()) is not None:
+            self._answer(client, self._turn)
+            self._linger(client)
+            with self._lock:
+                self._answering.pop(id(client), None)
+            client.connection.close()
+
+    def _next(self) -> _Client | None:
+        with self._lock:
+            if self._complete:
+                return self._complete.popleft()
+            self._threads -= 1
+            return None
+
+    def _linger(self, client: _Client) -> None:
         # What the client still sends has to be read: closing over it would reset the connection and lose the answer.
         with suppress(OSError):
-            request.shutdown(socket.SHUT_WR)
-            request.settimeout(_LINGER_S)
+            client.connection.shutdown(socket.SHUT_WR)
+            client.connection.settimeout(_LINGER_S)
             for _ in range(16):
-                if not request.recv(65536):
+                if not client.connection.recv(65536):
                     break
-        self.close_request(request)
 
-    def close_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(id(request), None)
-        super().close_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):  # a client that has gone is no news
+    def _answer(self, client: _Client, turn: AbstractContextManager[object]) -> None:
+        try:
+            Handler(self._board, bytes(client.data), client.connection, client.address, turn)
+        except OSError:
+            return  # a client that has gone is no news
+        except Exception as error:  # one request must not end the thread that takes them all
             message = f"an HTTP request failed for a reason that was not foreseen; please report this: {error!r}"
             structlog.get_logger().error("error", message=message)
+
+    def _drop_late(self) -> None:
+        now_s = time.monotonic()
+        for client in [each for each in self._waiting.values() if each.until_s <= now_s]:
+            self._drop(client)
+
+    def _forget(self, client: _Client) -> None:
+        del self._waiting[client.connection.fileno()]
+        self._selector.unregister(client.connection)
+
+    def _drop(self, client: _Client) -> None:
+        self._forget(client)
+        client.connection.close()

@@ -3,8 +3,8 @@
 import gzip
 import io
 import socket
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -14,7 +14,7 @@ from watchdog.export.board import Board, Check
 from watchdog.export.exposition import scrape, wants_gzip
 from watchdog.export.page import POLICY
 
-_DEADLINE_S: Final = 5.0  # of a connection, from its first byte to its last
+DEADLINE_S: Final = 5.0  # of a connection, until its request is complete; and of its answer
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -28,38 +28,30 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class _TimedReader(io.RawIOBase):
-    """Reads a socket until a moment; a client that sends byte by byte gets no more time than another."""
-
-    def __init__(self, connection: socket.socket, until_s: float) -> None:
-        self._connection = connection
-        self._until_s = until_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
-
-
 class Handler(BaseHTTPRequestHandler):
     """Answers one request from what is on the board."""
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, board: Board, *connection: Any) -> None:
+    def __init__(
+        self,
+        board: Board,
+        request: bytes,
+        connection: socket.socket,
+        address: Any,
+        turn: AbstractContextManager[object],
+    ) -> None:
+        """Answer a request that has been read, in its `turn`; OSError where the client does not take it."""
         self.board = board
-        super().__init__(*connection)
+        self._turn = turn
+        self._request = request
+        super().__init__(connection, address, None)  # type: ignore[arg-type]
 
     def setup(self) -> None:
-        """Give the whole request a deadline."""
+        """Read from what has come already, and nothing else."""
         super().setup()
         self.rfile.close()
-        self.rfile = io.BufferedReader(_TimedReader(self.connection, time.monotonic() + _DEADLINE_S))
+        self.rfile = io.BytesIO(self._request)
 
     def parse_request(self) -> bool:
         """Take GET and HEAD, and nothing else."""
@@ -73,7 +65,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer by the path as it was sent: what is not exactly one of ours is not there."""
         route = _ROUTES.get(self._path())
-        self._send(route(self) if route is not None else _plain(HTTPStatus.NOT_FOUND, _NOT_FOUND))
+        with self._turn:
+            answer = route(self) if route is not None else _plain(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+        self._send(answer)
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -95,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(_plain(HTTPStatus(code), message or explain or HTTPStatus(code).phrase))
 
     def _send(self, answer: Answer) -> None:
-        self.connection.settimeout(_DEADLINE_S)
+        self.connection.settimeout(DEADLINE_S)
         self.send_response(answer.status)
         headers = (("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers)
         for name, value in (*headers, *_HEADERS):
@@ -162,6 +156,17 @@ class Handler(BaseHTTPRequestHandler):
         )
 
 
+def is_complete(data: bytearray) -> bool:
+    """Whether a request has all of its headers; it has no body that anybody would read."""
+    return b"\n\r\n" in data or b"\n\n" in data
+
+
+def is_probe(data: bytearray) -> bool:
+    """Whether a request is one of the kubelet's, whose answer is short and made of what is known already."""
+    return data.startswith(_PROBES)
+
+
+_PROBES: Final = (b"GET /healthz HTTP/", b"GET /readyz HTTP/")
 _NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
 _ROUTES: Final[dict[str, Callable[[Handler], Answer]]] = {

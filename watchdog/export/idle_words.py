@@ -11,11 +11,13 @@ _SUSPENDED: Final = {
     "pid_namespace": "it does not run in the host's PID namespace",
     "procfs": "its /proc is of another PID namespace",
     "pidfd": "the pidfd calls are missing",
+    "policy_section": "the policy has a section that has no effect in this version",
     "lock": "another watchdog holds the lock",
     "journal": "the journal can't be opened",
     "stop_file": "the stop file",
     "node_annotation": "the annotation of the node",
     "node_unknown": "the node's own object is not known",
+    "policy_file": "the policy file is new or has changed, and has not settled",
 }
 
 

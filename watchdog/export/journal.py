@@ -1,6 +1,6 @@
 """The journal: what was decided and done, on disk before it is done. SQLite in WAL mode, every commit synced.
 
-All calls come from the thread that opened it. A kill at any moment leaves it whole.
+All calls but `rows_of` come from the thread that opened it (`journal_writer`). A kill at any moment leaves it whole.
 """
 
 import sqlite3
@@ -14,10 +14,10 @@ from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal_brakes import begun_row, insert_begun, turn_breaker
-from watchdog.export.journal_deeds import UnfinishedDeed, deed_row, encode, insert_deed, unfinished_deeds
+from watchdog.export.journal_brakes import begun_row, delete_begun, insert_begun, turn_breaker
+from watchdog.export.journal_deeds import UnfinishedDeed, deed_row, encode, insert_deed, unfinished_deeds, withdrawn
 from watchdog.export.journal_errors import JournalError
-from watchdog.export.journal_file import JournalFile
+from watchdog.export.journal_file import LOST, JournalFile
 from watchdog.export.journal_kept import Kept
 from watchdog.export.journal_lately import actions_of
 from watchdog.export.journal_prune import prune
@@ -35,15 +35,21 @@ from watchdog.export.journal_rows import (
     row_of,
     signalled_sentence,
 )
+from watchdog.export.journal_schema import is_blank
 from watchdog.export.last_actions import LastAction
 from watchdog.export.news import News
 from watchdog.export.news_item import Event
+from watchdog.export.note_words import fit
 from watchdog.export.recent import Recent
-from watchdog.export.words import note
+from watchdog.export.words import begun_writer
 
 __all__ = ["Journal", "JournalError", "UnfinishedDeed"]
 
 _MOST_CONTEXTS: Final = 1000
+_RESTORED: Final = (
+    "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
+    "brakes need or which are in progress, were written to it again; the history before this may be missing"
+)
 # Deeds write these themselves, at the very moment, and not with the report that tells of them later.
 _WRITTEN_BY_DEEDS: Final = frozenset(
     {Event.KILL_BEGUN, Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED, Event.RELEASED}
@@ -55,30 +61,55 @@ class Journal:
     """The journal of one node; `open` gives one.
 
     Only `open`, `intend`, `unfinished` and `lately` raise (JournalError). What the other methods can't write is kept in
-    memory, up to a bound, and written once the disk takes it again. `recent` has the last deeds.
+    memory, up to a bound, and written once the disk takes it again. `recent` has the last deeds. `is_blank` says that
+    nothing had ever been written to it when it was opened.
     """
 
-    def __init__(self, file: JournalFile, limits: JournalLimits, node: str, news: News) -> None:
+    def __init__(
+        self, file: JournalFile, limits: JournalLimits, node: str, news: News, kept: Kept | None = None
+    ) -> None:
         self.limits = limits
         self._file = file
         self._node = node
         self._news = news
         self._queue = Queue(file, node)
         self._contexts: dict[int, Row] = {}
-        self._kept = Kept()
+        self._kept = Kept() if kept is None else kept
         self.recent = Recent()
-        file.use(self._kept.read)
+        self.is_blank: bool = file.use(is_blank)
+        self._changed = "lost or replaced"  # as far as what is remembered is not in it
+        self._merge()
         file.use(self._read_recent)
 
     @classmethod
-    def open(cls, path: Path, limits: JournalLimits, node: str, remedies: Mapping[str, str] | None = None) -> Self:
-        """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `News` takes them."""
+    def open(
+        cls,
+        path: Path,
+        limits: JournalLimits,
+        node: str,
+        remedies: Mapping[str, str] | None = None,
+        kept: Kept | None = None,
+    ) -> Self:
+        """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `News` takes them.
+
+        `kept` is what this daemon remembers of the journal that it had before: what the new one lacks is written to it.
+        """
         file = JournalFile(path)
         try:
-            return cls(file, limits, node, News(remedies))
+            return cls(file, limits, node, News(remedies), kept)
         except JournalError:
             file.close()
             raise
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self._file.path
+
+    @property
+    def kept(self) -> Kept:
+        """What this daemon remembers of it, for the journal that comes after it."""
+        return self._kept
 
     @property
     def writable(self) -> bool:
@@ -98,7 +129,7 @@ class Journal:
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
         """Commit the intention of a deed to disk, and give its number; JournalError: nothing may be signalled."""
         keys = tuple(targets)
-        row = base_row("intended", self._node, now, note(entry, now, processes=len(keys))) | entry_columns(entry)
+        row = base_row("intended", self._node, now, fit(begun_writer(entry, now, len(keys)))) | entry_columns(entry)
 
         deed = self._kept.next_deed
         begun = deed_row(deed, entry, keys, now), begun_row(deed, entry, now)
@@ -134,6 +165,15 @@ class Journal:
             self._kept.remove(deed)
             self._contexts.pop(deed, None)
 
+    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+        """Note that an intention came to nothing before the first signal: no brake counts it, and nobody waits."""
+        self._kept.withdraw(deed)
+        context = self._contexts.pop(deed, {})
+        event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
+        row = base_row(event.value, self._node, now, ended_sentence(context, Result.WITHDRAWN, reason))
+        row |= {"deed": deed, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
+        self._queue.put([*withdrawn(deed, now), self._row({**context, **row})])
+
     def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
         """Note when the memory of a deed was seen free; None: it was not, in time."""
         self._kept.remove(deed)
@@ -151,6 +191,11 @@ class Journal:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: turn_breaker(connection, opened))
 
+    def presume(self, now: Now) -> None:
+        """Write down that what was begun before is lost, so the brakes count as full from now on; JournalError."""
+        row = self._kept.lose(now)
+        self._file.transaction(lambda connection: insert_begun(connection, row))
+
     def brakes(self, now: Now) -> BrakeMemory:
         """What the brakes have to know of earlier daemons, in the time of this boot."""
         return self._kept.memory(now)
@@ -161,12 +206,23 @@ class Journal:
 
     def record(self, report: CycleReport) -> None:
         """Write down what is new in a report; at rest nothing is written."""
-        rows = [
+        self.write(self.rows_of(report))
+
+    def rows_of(self, report: CycleReport) -> list[Row]:
+        """The rows of what is new in a report, each of which is to be handed in once; no disk is needed for that."""
+        return [
             row_of(item, self._node, report)
             for item in self._news.since(report)
             if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.deed is None
         ]
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write these rows."""
         self._queue.put([self._row(row) for row in rows])
+
+    def lose(self, number: int) -> None:
+        """Count records that were lost before they came here; the next one that is written says so."""
+        self._queue.lose(number)
 
     def later(self, statements: Iterable[Statement]) -> None:
         """Keep these to be written together with whatever is written next."""
@@ -189,23 +245,39 @@ class Journal:
     def prune(self, now: Now) -> None:
         """Delete what is older or more than the limits say; never an unfinished deed."""
         if self.writable:
+            needless = self._kept.forget(now)
             with suppress(JournalError):
+                self._file.use(lambda connection: delete_begun(connection, needless))
                 self._file.use(lambda connection: prune(connection, self.limits, now))
 
     def probe(self) -> bool:
-        """Where the last write failed, try again without waiting, and write what was kept; whether it works now."""
-        if not self.writable:
-            with suppress(JournalError):
-                self._file.probe()
-                # It may be another file by now, and what could not be written meanwhile is in it neither.
+        """Merge a file that somebody has changed, and where the last write failed, try again; whether it works now.
+
+        Nothing is waited for. What is remembered and could not be written meanwhile is written too.
+        """
+        was_writable = self.writable
+        with suppress(JournalError):
+            self._changed = self._file.probe() or self._changed
+            if self._changed:
+                self._merge()
+            elif not was_writable:
                 self._file.transaction(self._kept.give_back)
-                self._queue.flush()
+            self._queue.flush()
         return self.writable
 
     def close(self) -> None:
         """Write what was kept, if the disk takes it, and close the file."""
         self._queue.flush()
         self._file.close()
+
+    def _merge(self) -> None:
+        """Give the file what it lacks of what is remembered, and remember what else it has; JournalError."""
+        lacked = self._file.transaction(self._kept.merge)
+        changed, self._changed = self._changed, ""
+        if lacked or changed == LOST:
+            notice = _RESTORED.format(path=self._file.path, changed=changed, lacked=lacked)
+            self._file.notices += (notice,)
+            self.note(Event.JOURNAL_RESTORED.value, notice, clock.now())
 
     def _row(self, row: Row) -> Statement:
         values = bound(row)

@@ -9,6 +9,7 @@ from watchdog.core.findings import AccountKey
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.export.journal_prune import UNFINISHED
+from watchdog.export.journal_queue import Statement
 from watchdog.export.journal_rows import Row, storable
 from watchdog.export.journal_schema import COLUMNS
 
@@ -24,6 +25,12 @@ _SELECT_UNFINISHED: Final = (
     "SELECT id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result "
     f"FROM deed WHERE {UNFINISHED} ORDER BY id"
 )
+# Of an AUTOINCREMENT table the sequence has the highest number that was ever inserted, but not one given later.
+_LAST: Final = (
+    "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'deed'), 0), "
+    "coalesce((SELECT max(id) FROM deed), 0), coalesce((SELECT max(deed) FROM begun), 0))"
+)
+_MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM deed UNION SELECT deed, boot_id, boottime_s FROM begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +54,34 @@ def deed_row(deed: int, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now
     return (deed, *account, entry.step, storable(entry.victim), encode(keys), *moment, None)
 
 
-def insert_deed(connection: sqlite3.Connection, row: DeedRow) -> None:
-    """Write a deed down."""
-    connection.execute(_INSERT, row)
+def insert_deed(connection: sqlite3.Connection, row: DeedRow) -> bool:
+    """Write a deed down; whether it was not there yet."""
+    return connection.execute(_INSERT, row).rowcount > 0
+
+
+def last_number(connection: sqlite3.Connection) -> int:
+    """The highest number that an action ever had; 0: there was none."""
+    return int(connection.execute(_LAST).fetchone()[0])
+
+
+def moments_of(connection: sqlite3.Connection) -> list[tuple[int, str, float]]:
+    """The actions with their numbers, and when each was begun: the boot and its time."""
+    return connection.execute(_MOMENTS).fetchall()
+
+
+def renumber(connection: sqlite3.Connection, deed: int, number: int) -> None:
+    """Give an action another number, wherever it stands."""
+    for table, column in (("deed", "id"), ("begun", "deed"), ("occurrence", "deed")):
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (number, deed))
+
+
+def withdrawn(deed: int, now: Now) -> tuple[Statement, ...]:
+    """What makes an intended action one that never began; the brakes forget it in the same transaction."""
+    values = {"deed": deed, "at": now.wall_s, "result": Result.WITHDRAWN.value}
+    return (
+        ("UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed", values),
+        ("DELETE FROM begun WHERE deed = :deed", values),
+    )
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[DeedRow]:

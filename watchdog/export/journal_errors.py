@@ -25,7 +25,7 @@ class CorruptError(JournalError):
 def explain(error: sqlite3.Error, path: Path) -> JournalError:
     """Say what an error of SQLite means for the journal, with the remedy."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _CORRUPT:
+    if code in _CORRUPT or "no such table" in str(error):
         return CorruptError(f"journal {path} is damaged ({error})")
     known = {
         sqlite3.SQLITE_FULL: "there is no space left: free some, or lower max_size under [journal]",

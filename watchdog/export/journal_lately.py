@@ -12,7 +12,8 @@ _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
 _SELECT: Final = (
     "SELECT namespace, pod, coalesce(container, ''), do, result, rule, uid, wall_s FROM occurrence "
     f"WHERE wall_s BETWEEN :since AND :now AND event IN ({_NAMED}) AND result IS NOT NULL "
-    "AND namespace IS NOT NULL AND do IS NOT NULL AND rule IS NOT NULL ORDER BY id DESC LIMIT :most"
+    "AND result <> 'withdrawn' AND namespace IS NOT NULL AND do IS NOT NULL AND rule IS NOT NULL "
+    "ORDER BY id DESC LIMIT :most"
 )
 
 

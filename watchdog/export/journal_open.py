@@ -7,7 +7,7 @@ from typing import Final
 
 from watchdog import clock
 from watchdog.export.journal_errors import CorruptError, JournalError, explain, explain_os
-from watchdog.export.journal_schema import migrate, set_up
+from watchdog.export.journal_schema import migrate, see_tables, set_up
 from watchdog.export.phrases import rfc3339
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -70,6 +70,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         _check(connection, path)
         set_up(connection, path)
         migrate(connection, path)
+        see_tables(connection)
     except sqlite3.Error as error:
         connection.close()
         raise explain(error, path) from error

@@ -8,7 +8,7 @@ from watchdog.core.policy import JournalLimits
 from watchdog.export.journal_past import delete_past, past_size
 
 _BATCH: Final = 1000  # rows a transaction: a long one would keep deeds waiting
-_MOST_BATCHES: Final = 10  # a call: the loop stands still meanwhile, and the next call goes on
+_MOST_BATCHES: Final = 10  # a call: intentions wait meanwhile, and the next call goes on
 _FREE_PAGES: Final = 4096  # a call
 # No wait for memory lasts so long: what is unfinished after it belongs to a daemon that never came back.
 _UNFINISHED_S: Final = 86400.0

@@ -16,7 +16,10 @@ Statement = tuple[str, Mapping[str, Any]]
 
 
 class Queue:
-    """Statements in their order, written together. What is beyond the bound is dropped, oldest first, and counted."""
+    """Statements in their order, written together.
+
+    What is beyond the bound is dropped and counted: the oldest occurrence, or where there is none the oldest of all.
+    """
 
     def __init__(self, file: JournalFile, node: str) -> None:
         self._file = file
@@ -28,13 +31,18 @@ class Queue:
         """Write these, now or once the disk takes them."""
         self._waiting.extend(statements)
         while len(self._waiting) > _MOST_WAITING:
-            self._waiting.popleft()
+            # History goes first: what came of an action is what the brakes and the next daemon go by.
+            del self._waiting[next((place for place, (sql, _) in enumerate(self._waiting) if sql == INSERT), 0)]
             self._dropped += 1
         self.flush()
 
     def later(self, statements: Iterable[Statement]) -> None:
         """Keep these to be written together with whatever is written next."""
         self._waiting.extend(statements)
+
+    def lose(self, number: int) -> None:
+        """Count so many statements as dropped."""
+        self._dropped += number
 
     def flush(self) -> None:
         """Write what waits, if the disk takes it."""

@@ -22,6 +22,7 @@ _ENDS: Final = {
     Result.BLOCKED: "was blocked",
     Result.GONE: "was not needed any more",
     Result.INTERRUPTED: "was interrupted",
+    Result.WITHDRAWN: "was withdrawn before the first signal",
     Result.OBSERVED: "was only observed",
 }
 

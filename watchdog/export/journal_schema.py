@@ -62,6 +62,17 @@ def set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
 
 
+def see_tables(connection: sqlite3.Connection) -> None:
+    """See that no table is missing that the version says is there: sqlite3.Error."""
+    connection.execute("SELECT 1 FROM occurrence, deed, begun, breaker, past_span, past LIMIT 0")
+
+
+def is_blank(connection: sqlite3.Connection) -> bool:
+    """Whether nothing was ever written to a journal: its tables have given no number and the brakes no row."""
+    used = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence) OR EXISTS (SELECT 1 FROM begun)"
+    return not connection.execute(used).fetchone()[0]
+
+
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the tables; JournalError if a newer watchdog made them."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])

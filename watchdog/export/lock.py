@@ -40,12 +40,14 @@ class NodeLock:
 
     `problem` says in a sentence why the last try failed, with the remedy; empty while the lock is held. `refusals` are
     the tries in a row at which somebody else had it: at a single one that may be who only looks (`look_at_lock`).
+    `was_there` says that its file lay there already when it was taken: an earlier daemon kept this journal.
     """
 
     def __init__(self, journal: Path) -> None:
         self.path = lock_path(journal)
         self.problem = ""
         self.refusals = 0
+        self.was_there = False
         self._descriptor: int | None = None
 
     @property
@@ -60,6 +62,7 @@ class NodeLock:
         self.release()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            was_there = self.path.exists()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self.refusals = 0
@@ -76,7 +79,7 @@ class NodeLock:
             self.problem = self._explain(error)
             os.close(descriptor)
             return False
-        self._descriptor = descriptor
+        self._descriptor, self.was_there = descriptor, was_there
         self.problem, self.refusals = "", 0
         return True
 

@@ -99,6 +99,8 @@ class News:
                 self._delayed |= {key}
 
     def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
+            return
         listed = {pod.uid for pod in report.pods.pods}
         self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
         for assessment in report.assessments:

@@ -6,8 +6,9 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.export.explanation import explanation
 from watchdog.export.news_item import Event, NewsItem
+from watchdog.export.note_words import fit
 from watchdog.export.outcome_words import delay_note, outcome_note, release_note
-from watchdog.export.words import note
+from watchdog.export.words import begun_writer, note
 
 
 def withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
@@ -32,7 +33,7 @@ def delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
 def begun(outcome: Outcome) -> NewsItem:
     """An action that has begun."""
     event = Event.EVICT_BEGUN if outcome.entry.do is Do.EVICT else Event.KILL_BEGUN
-    return _of(outcome, event, note(outcome.entry, outcome.at, processes=len(outcome.signalled)))
+    return _of(outcome, event, fit(begun_writer(outcome.entry, outcome.at, len(outcome.signalled))))
 
 
 def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
@@ -54,7 +55,7 @@ def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterato
 
 def is_told_whole(outcome: Outcome) -> bool:
     """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
-    if outcome.deed is None or outcome.result is Result.OBSERVED:
+    if outcome.deed is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
         return False
     return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
 

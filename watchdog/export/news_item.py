@@ -24,6 +24,8 @@ class Event(StrEnum):
     WITHHELD = "withheld"
     BREAKER_OPENED = "breaker_opened"
     BREAKER_CLOSED = "breaker_closed"
+    JOURNAL_RESTORED = "journal_restored"
+    BRAKES_PRESUMED = "brakes_presumed"
     MISDECLARED = "misdeclared"
     GAP_BEGAN = "gap_began"
     GAP_ENDED = "gap_ended"

@@ -8,6 +8,7 @@ from watchdog.core.policy import Do
 from watchdog.export.clauses import (
     capital,
     holder,
+    sent_signals,
 )
 from watchdog.export.eviction_words import AGAIN, brief
 from watchdog.export.idle_words import observing_because
@@ -60,7 +61,8 @@ def _done(outcome: Outcome, limit: int) -> str:
     begun = _beginning(outcome.entry)
     freed = f"; the memory was free {span(outcome.release_s)} after {begun}" if outcome.release_s else ""
     done = acted(VERBS[outcome.entry.do].done, outcome.entry, len(outcome.signalled) or None, limit)
-    return f"{done}{_reason(outcome, limit)}{freed}"
+    how = f" with {sent_signals(outcome.sent)}" if outcome.sent else ""
+    return f"{done}{how}{_reason(outcome, limit)}{freed}"
 
 
 def _beginning(entry: PlanEntry) -> str:
@@ -80,5 +82,6 @@ _OUTCOMES: Final[dict[Result, Callable[[Outcome, int], str]]] = {
     Result.BLOCKED: lambda outcome, limit: f"{_tried(outcome, limit)} is blocked {AGAIN}{_reason(outcome, limit)}",
     Result.GONE: lambda outcome, limit: f"{_tried(outcome, limit)} was not needed any more{_reason(outcome, limit)}",
     Result.INTERRUPTED: lambda outcome, limit: f"{_tried(outcome, limit)} was interrupted{_reason(outcome, limit)}",
+    Result.WITHDRAWN: lambda outcome, limit: f"{_tried(outcome, limit)} was withdrawn{_reason(outcome, limit)}",
     Result.OBSERVED: _observed,
 }

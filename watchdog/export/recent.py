@@ -39,7 +39,8 @@ class RecentDeed:
     """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
 
     `result` is None while it is under way. `why` is the sentence that told of its beginning, `outcome` that of its
-    latest end. `deed` is the journal's number of it, None where it has none.
+    latest end. `deed` is the journal's number of it, None where it has none. `ended_s` and `released_s` are when it
+    ended and when its memory was free or was given up; `unreleased` is why it was given up.
     """
 
     wall_s: float
@@ -62,6 +63,10 @@ class RecentDeed:
     outcome: str | None = None
     signals: tuple[Signal, ...] = ()
     deed: int | None = None
+    mark: str | None = None
+    ended_s: float | None = None
+    released_s: float | None = None
+    unreleased: str | None = None
 
     @property
     def is_deed(self) -> bool:
@@ -70,7 +75,10 @@ class RecentDeed:
 
 
 class Recent:
-    """The last deeds, newest first. Only the loop calls `take`; the tuple is replaced whole, so any thread may read."""
+    """The last deeds, newest first.
+
+    Only the thread that owns the journal calls `take`; the tuple is replaced whole, so any thread may read.
+    """
 
     def __init__(self) -> None:
         self.deeds: tuple[RecentDeed, ...] = ()
@@ -110,6 +118,8 @@ def _begun(row: Mapping[str, Any]) -> RecentDeed:
         result=row.get("result") if is_whole else None,
         reason=row.get("reason") if is_whole else None,
         deed=row.get("deed"),
+        mark=row.get("mark"),
+        ended_s=row["wall_s"] if is_whole else None,
     )
 
 
@@ -118,8 +128,11 @@ def _told(deed: RecentDeed, row: Mapping[str, Any]) -> RecentDeed:
     if event == _SIGNALLED:
         return replace(deed, signals=(*deed.signals, _signal(row))[-_LEAST_OF_A_KIND:])
     if event in _ENDED:
-        return replace(deed, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
-    return replace(deed, outcome=row["sentence"]) if event == _RELEASED else deed
+        ended = replace(deed, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
+        return replace(ended, ended_s=row["wall_s"])
+    if event != _RELEASED:
+        return deed
+    return replace(deed, outcome=row["sentence"], released_s=row["wall_s"], unreleased=row.get("reason"))
 
 
 def _signal(row: Mapping[str, Any]) -> Signal:
@@ -157,11 +170,15 @@ def _json(deed: RecentDeed) -> dict[str, Any]:
         "reason": deed.reason,
         "rule": deed.rule,
         "step": deed.step,
+        "mark": deed.mark,
         "used": deed.used,
         "used_at_least": deed.used_at_least,
         "allowed": deed.allowed,
         "declared": deed.declared,
         "why": deed.why,
         "outcome": deed.outcome,
+        "ended_at": rfc3339(deed.ended_s) if deed.ended_s is not None else None,
+        "released_at": rfc3339(deed.released_s) if deed.released_s is not None else None,
+        "unreleased": deed.unreleased,
         "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in deed.signals],
     }

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from watchdog.core.findings import Assessment, AttributedUse, Verdict
+from watchdog.core.findings import Assessment, AttributedUse, Misdeclaration, Verdict
 from watchdog.core.hours import Hours
 from watchdog.core.ladder import Reading, Rung, rungs
-from watchdog.core.ledger import AccountState, UnderWay
+from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import format_percent
@@ -50,7 +50,8 @@ def account_row(assessment: Assessment, report: CycleReport, bounds: Bounds) -> 
         "requested": assessment.requested,
         "allowed_by_request": assessment.allowed_by_request,
         "allowance": _allowance(assessment, report.policy),
-        "misdeclarations": [{"source": inert(m.source), "why": inert(m.why, 600)} for m in assessment.misdeclarations],
+        "misdeclarations": [_misdeclared(each) for each in assessment.misdeclarations],
+        "behind": assessment.behind,
         "rule_unknown": inert(assessment.rule_gap.why, 600) if assessment.rule_gap is not None else None,
         "observes": assessment.observes,
         "active": _active(assessment, report),
@@ -59,6 +60,10 @@ def account_row(assessment: Assessment, report: CycleReport, bounds: Bounds) -> 
         "advice": advice(assessment, report.policy, gpus=report.snapshot.gpus) if _can_heed(assessment) else None,
         "declare_by": declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
     }
+
+
+def _misdeclared(found: Misdeclaration) -> dict[str, Any]:
+    return {"source": inert(found.source), "why": inert(found.why, 600), "counts": found.counts}
 
 
 def _can_heed(assessment: Assessment) -> bool:
@@ -123,12 +128,16 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     number = under_way.rung(rule) if rule is not None else None
     step = steps[number] if number is not None else None
     killed_s = sigkill_s(under_way, step, report)
+    is_to_come = "SIGKILL" in under_way.sent or not under_way.ended
     return {
         "step": number,
         "do": step.do.value if step is not None else None,
         "container": under_way.victim or None,
         "grace_s": json_seconds(step.grace_s) if step is not None else None,
-        "sigkill_at": rfc3339(killed_s) if killed_s is not None else None,
+        "begun_at": rfc3339(killed_s - step.grace_s) if killed_s is not None and step is not None else None,
+        "sigkill_at": rfc3339(killed_s) if killed_s is not None and is_to_come else None,
+        "signals": list(under_way.sent),
+        "ended": under_way.ended,
     }
 
 
@@ -143,11 +152,15 @@ def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str
     if assessment.rule is None:
         return []
     known = {rung.index: rung for rung in rungs(assessment, stale=False)}
-    return [_step(number, step, known.get(number), state) for number, step in enumerate(assessment.rule.steps)]
+    stretches = state.stretches if state is not None else {}
+    rule = assessment.rule
+    return [
+        _step(number, step, known.get(number), stretches.get((rule.name, step.signature)))
+        for number, step in enumerate(rule.steps)
+    ]
 
 
-def _step(number: int, step: Step, rung: Rung | None, state: AccountState | None) -> dict[str, Any]:
-    timer = state.timers.get(step.signature) if state is not None else None
+def _step(number: int, step: Step, rung: Rung | None, stretch: Stretch | None) -> dict[str, Any]:
     is_kill = step.do.value == "kill"
     return {
         "step": number,
@@ -160,8 +173,8 @@ def _step(number: int, step: Step, rung: Rung | None, state: AccountState | None
         "repeat_s": json_seconds(step.repeat_s) if not step.do.is_force else None,
         "under_pressure": step.under_pressure,
         "state": _STATES[rung.reading] if rung is not None else "unknown",
-        "counted_s": json_seconds(timer.counted_s) if timer is not None else 0,
-        "since": rfc3339(timer.since.wall_s) if timer is not None else None,
+        "counted_s": json_seconds(stretch.counted_s) if stretch is not None else 0,
+        "since": rfc3339(stretch.since.wall_s) if stretch is not None else None,
     }
 
 

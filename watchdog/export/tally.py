@@ -41,6 +41,7 @@ class Tally:
         before = self.under(report.policy)
         outcomes = (*report.began, *report.outcomes)
         ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
+        acted = [each for each in ended if each.result is not Result.WITHDRAWN]
         observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
         withheld = (item.detail for item in news if item.event is Event.WITHHELD)
         return replace(
@@ -54,7 +55,7 @@ class Tally:
             scan=before.scan.observe(report.scan_s),
             cycle=before.cycle.observe(report.duration_s),
             peaks=_peaks(before.peaks, report),
-            last_actions=aged(merge(before.last_actions, map(last_action, ended)), report),
+            last_actions=aged(merge(before.last_actions, map(last_action, acted)), report),
         )
 
     def under(self, policy: Policy) -> "Tally":

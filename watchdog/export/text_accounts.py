@@ -87,4 +87,6 @@ def _remarks(assessment: Assessment, report: CycleReport, bounds: Bounds) -> Ite
     if assessment.observes:
         yield f"nothing is done: {observing_because(assessment)}"
     for skipped in assessment.misdeclarations:
-        yield f"{skipped.source} is skipped: {skipped.why}"
+        yield f"{skipped.source} {'counts as written' if skipped.counts else 'is skipped'}: {skipped.why}"
+    if assessment.behind and assessment.account.container is None:
+        yield "the pod list does not have all of its containers yet: what it may use is that of its largest phase"

@@ -15,12 +15,13 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.export.advice import advice
+from watchdog.export.clauses import shown_as
 from watchdog.export.declaring import unit_words
 from watchdog.export.idle_words import observing_because
 from watchdog.export.note_words import LONGEST_NOTE, fit
 from watchdog.export.outcome_words import outcome_note
 from watchdog.export.phrases import LONGEST_NAME, clip, inert, said
-from watchdog.export.words import misdeclared_note, note_writer
+from watchdog.export.words import begun_writer, misdeclared_note, note_writer
 
 # Of a note what happened has 424 bytes at least. Of the rest what is too long is left out: first which container was
 # taken and what comes after, then what to change, last whom to ask.
@@ -42,6 +43,9 @@ def due_note(
     policy, suspended = report.policy, report.suspended
 
     write = note_writer(entry, at, observing=observing, processes=processes, policy=policy, suspended=suspended)
+    if entry.do is Do.KILL and processes is not None and not entry.definition.grace_s:
+        # SIGKILL at once: whoever reads of it reads of processes that have ended.
+        write = begun_writer(entry, at, processes, policy)
 
     def head(size: int) -> str:
         return fit(write, size)
@@ -69,7 +73,10 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
     def head(size: int) -> str:
         return outcome_note(outcome, size)
 
-    return _whole(head, [_contact(policy)])
+    owner = outcome.entry.assessment.pod.owner
+    is_of_job = owner is not None and owner.kind == "Job" and outcome.result is Result.DONE
+    is_asked = outcome.entry.definition.scope != "process" and any(each.signal == "SIGTERM" for each in outcome.sent)
+    return _whole(head, [shown_as(outcome.entry, past=True) if is_of_job and is_asked else "", _contact(policy)])
 
 
 def wrong_note(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> str:
@@ -141,13 +148,10 @@ def _afterwards(entry: PlanEntry) -> str:
 
 
 def _shown_as(entry: PlanEntry) -> str:
-    """How Kubernetes shows the end: a signal of ours is nothing that the kubelet knows of."""
+    """How Kubernetes shows the end: the kubelet does not know whose signal it was."""
     if entry.do is not Do.KILL or entry.withheld_by is not None:
         return ""
-    code = "143 or 137" if entry.definition.grace_s else "137"
-    if entry.definition.scope == "process":
-        return f"Its container ends with it only if it was the first process there: exit code {code}, never OOMKilled."
-    return f"Kubernetes shows this as Error with exit code {code}, not as OOMKilled."
+    return shown_as(entry)
 
 
 def _remedy(entry: PlanEntry, report: CycleReport) -> Callable[[int], str]:

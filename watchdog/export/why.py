@@ -40,7 +40,9 @@ def _rule(account: Part, status: Part) -> Iterator[str]:
     protected = account.text("protected")
     if protected == TERMINATING and account.part("under_way") is not None:
         return  # by the very deed of which is told next
-    if protected is not None:
+    if protected == TERMINATING:
+        yield f"This pod is not killed or evicted at the moment: {TERMINATING}."
+    elif protected is not None:
         yield f"This pod is never killed or evicted, whatever it uses: {inert(protected, 600)}."
     elif account.flag("observes"):
         yield _observing(account, status)

@@ -75,10 +75,13 @@ def standing(account: Part, status: Part) -> Iterator[str]:
 
 
 def skipped(account: Part, _status: Part) -> Iterator[str]:
-    """Which declarations were skipped, and why."""
+    """Which declarations were skipped, and why; and which count although they can hardly be meant."""
     holds = account.whole("declared") is not None
     for each in account.parts("misdeclarations"):
         source, why = each.text("source") or "", each.text("why") or ""
+        if each.flag("counts"):
+            yield f"The declaration {inert(source)} counts as written: {inert(why, 600)}"
+            continue
         instead = "; what is said above holds instead" if holds else ""
         reason = inert(why, 600).rstrip(".")
         end = "" if reason.endswith("?") and not instead else "."

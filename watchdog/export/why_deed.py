@@ -1,25 +1,30 @@
 """What was done to a pod, from the journal's rows of its last kill or eviction: what for, when, and how it ended."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.export.journal_read import HistoryRow
+from watchdog.export.journal_schema import COLUMNS
 from watchdog.export.news_item import Event
 from watchdog.export.phrases import clock_time, inert, said
+from watchdog.export.status_read import Part
 
 _ENDS: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.EXPLAINED})
 _HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
+_NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})
+_LEADS_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deed:
     """The rows of one kill or eviction: its beginning, its signals, its end and the release of its memory.
 
-    `blocked` is the row that tells that a disruption budget kept an eviction from coming about.
+    `blocked` is the row that tells that a disruption budget kept an eviction from coming about; `is_live`: it is known
+    from the daemon itself, so that what has no end is under way. `is_earlier`: it befell another pod of the same name.
     """
 
     begun: HistoryRow
@@ -27,6 +32,8 @@ class _Deed:
     blocked: HistoryRow | None
     ended: HistoryRow | None
     released: HistoryRow | None
+    is_live: bool = False
+    is_earlier: bool = False
 
     @property
     def is_eviction(self) -> bool:
@@ -34,11 +41,96 @@ class _Deed:
         return self.begun.do == Do.EVICT
 
 
-def deed_sentences(rows: Sequence[HistoryRow], now_s: float, *, half_done: bool = False) -> tuple[str, ...]:
-    """Tell the last deed on the pod that was last called so; with `half_done` only if it failed or was interrupted."""
+def deed_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...]:
+    """Tell the last deed on the pod that was last called so."""
     deed = _last_deed(rows)
-    if deed is None or (half_done and (deed.ended is None or deed.ended.result not in _HALF_DONE)):
+    return () if deed is None else _sentences(deed, now_s)
+
+
+def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float) -> tuple[str, ...]:
+    """Tell the last kill or eviction of a pod by the status of its daemon, as long as it is what one would ask about.
+
+    That is for an hour, and for one that failed or was interrupted for as long as it is known. `rows` is what the
+    journal has of the pod. Where the daemon knows the pod, what befell an earlier pod of the same name is none of it.
+    """
+    uids = _uids(status, namespace, pod)
+    for each in _recent_force(status, namespace, pod):
+        if _is_of(each.text("uid"), uids):
+            return _leading(_deed_of(each), now_s)
+    deed = _last_deed([row for row in rows if _is_of(row.uid, uids)])
+    return () if deed is None else _leading(replace(deed, is_live=True), now_s)
+
+
+def earlier_sentences(
+    status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
+) -> tuple[str, ...]:
+    """Tell the last kill or eviction of an earlier pod of the same name as a pod that the daemon knows."""
+    uids = _uids(status, namespace, pod)
+    if not uids:
         return ()
+    for each in _recent_force(status, namespace, pod):
+        if not _is_of(each.text("uid"), uids):
+            return _leading(replace(_deed_of(each), is_earlier=True), now_s)
+    deed = _last_deed([row for row in rows if not _is_of(row.uid, uids)])
+    return () if deed is None else _leading(replace(deed, is_live=True, is_earlier=True), now_s)
+
+
+def _uids(status: Part, namespace: str, pod: str) -> frozenset[str]:
+    named = [each for each in status.parts("accounts") if _is_named(each, namespace, pod)]
+    return frozenset(uid for each in named if (uid := each.text("uid")) is not None)
+
+
+def _recent_force(status: Part, namespace: str, pod: str) -> Iterator[Part]:
+    """Kills and evictions of pods of this name, newest first."""
+    for each in status.parts("recent"):
+        is_force = each.text("do") in (Do.KILL, Do.EVICT) and each.text("result") not in _NOTHING_DONE
+        if is_force and _is_named(each, namespace, pod):
+            yield each
+
+
+def _is_named(part: Part, namespace: str, pod: str) -> bool:
+    return (part.text("namespace"), part.text("pod")) == (namespace, pod)
+
+
+def _is_of(uid: str | None, uids: Collection[str]) -> bool:
+    """Whether it is about one of these pods; so it is where either is not told."""
+    return uid is None or not uids or uid in uids
+
+
+def _leading(deed: _Deed, now_s: float) -> tuple[str, ...]:
+    result = deed.ended.result if deed.ended is not None else None
+    is_half_done = result in _HALF_DONE
+    if result in _NOTHING_DONE:
+        return ()
+    return _sentences(deed, now_s) if is_half_done or now_s - deed.begun.wall_s <= _LEADS_S else ()
+
+
+def _deed_of(recent: Part) -> _Deed:
+    begun_s = recent.moment("at") or 0.0
+    columns: dict[str, Any] = dict.fromkeys(COLUMNS)
+    columns |= {name: recent.text(name) for name in ("namespace", "pod", "uid", "container", "do", "scope", "rule")}
+    columns |= {name: recent.whole(name) for name in ("used", "used_at_least", "declared", "allowed")}
+    columns |= {"mark": recent.text("mark"), "event": "intended", "node": "", "boot_id": "", "boottime_s": 0.0}
+    begun = HistoryRow(**{**columns, "wall_s": begun_s, "sentence": recent.text("why") or ""})
+    signals = tuple(
+        replace(begun, wall_s=each.moment("at") or begun_s, detail=each.text("signal"))
+        for each in recent.parts("signals")
+    )
+    result, reason = recent.text("result"), recent.text("reason")
+    ended_s, released_s = recent.moment("ended_at") or begun_s, recent.moment("released_at")
+    ended = None if result is None else replace(begun, wall_s=ended_s, result=result, reason=reason)
+    is_blocked = begun.do == Do.EVICT and result == Result.BLOCKED
+    return _Deed(
+        begun=begun,
+        signals=signals,
+        blocked=ended if is_blocked else None,
+        ended=ended,
+        released=replace(begun, wall_s=released_s, reason=recent.text("unreleased")) if released_s else None,
+        is_live=True,
+    )
+
+
+def _sentences(deed: _Deed, now_s: float) -> tuple[str, ...]:
     told = (_what(deed, now_s), _hindrance(deed, now_s), _signals(deed, now_s), _release(deed, now_s))
     return tuple(sentence for sentence in told if sentence)
 
@@ -65,9 +157,12 @@ def _what(deed: _Deed, now_s: float) -> str:
     at = clock_time((deed.signals or (begun,))[0].wall_s, now_s)
     whom = f" (container {inert(row.container)})" if row.container and not deed.is_eviction else ""
     if ended is not None and ended.result == Result.DONE:
-        return f"It was {done} at {at}{whom}: {_why(row)}."
+        return f"{'An earlier pod of this name' if deed.is_earlier else 'It'} was {done} at {at}{whom}: {_why(row)}."
+    of = f"{a_noun} of {'an earlier pod of this name' if deed.is_earlier else 'it'}"
+    if ended is None and deed.is_live:
+        return f"{of} was begun at {at}{whom} and is under way: {_why(row)}."
     end = "its end is not in the journal" if ended is None else _END.get(ended.result or "", "it has ended")
-    return f"{a_noun} of it was begun at {at}{whom}: {_why(row)}. Of that {noun}: {end}."
+    return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {noun}: {end}."
 
 
 def _hindrance(deed: _Deed, now_s: float) -> str:
@@ -75,7 +170,7 @@ def _hindrance(deed: _Deed, now_s: float) -> str:
     if not deed.is_eviction:
         return ""
     ended = deed.ended
-    if ended is not None and ended.result in (*_HALF_DONE, Result.GONE) and ended.reason:
+    if ended is not None and ended.result in (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) and ended.reason:
         return f"The reason: {said(ended.reason, 600)}."
     if deed.blocked is None or not deed.blocked.reason:
         return ""
@@ -85,6 +180,7 @@ def _hindrance(deed: _Deed, now_s: float) -> str:
 
 _END: Final[dict[str, str]] = {
     Result.INTERRUPTED: "it was interrupted",
+    Result.WITHDRAWN: "it was withdrawn before anything was done",
     Result.FAILED: "it failed",
     Result.GONE: "it was not needed any more",
     Result.BLOCKED: "it was blocked",

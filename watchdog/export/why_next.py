@@ -10,8 +10,8 @@ from watchdog.export.status_read import Part, hangs_since, is_of
 
 _DONE: Final = {"warn": "warned", "kill": "killed", "evict": "evicted"}
 _DOING: Final = {"kill": "killing", "evict": "evicting"}
-# These two hold as long as things are as they are; of the others it is worth saying that the step waits for them.
-_STANDING: Final = ("protected", "unknown_container")
+# These hold as long as things are as they are; of the others it is worth saying that the step waits for them.
+_STANDING: Final = ("protected", "unknown_container", "mps")
 
 
 def following(account: Part, status: Part) -> Iterator[str]:
@@ -68,15 +68,10 @@ def _under_way(under_way: Part, status: Part) -> str:
     if under_way.text("do") == "evict":
         return _eviction(grace_s, status)
     whose = f"container {inert(container)}" if container is not None else "this pod"
-    killed, now = under_way.moment("sigkill_at"), status.moment("at")
-    got = "SIGKILL"
-    if killed is not None and now is not None:
-        got = _signals_at(killed, grace_s, now, hangs=hangs_since(status) is not None)
-    elif grace_s:
-        got = f"SIGTERM, what is left of them gets SIGKILL after {format_duration(grace_s)}"
+    got = _got(under_way, grace_s, status)
     timeout_s = status.number("release_timeout_s")
     waits = f", at most {format_duration(timeout_s)}" if timeout_s else ""
-    return f"A kill of {whose} is under way: its processes got {got}, and then their memory is waited for{waits}."
+    return f"A kill of {whose} is under way: its processes {got}, and then their memory is waited for{waits}."
 
 
 def _eviction(grace_s: float, status: Part) -> str:
@@ -88,14 +83,25 @@ def _eviction(grace_s: float, status: Part) -> str:
     )
 
 
-def _signals_at(killed: float, grace_s: float, now: float, *, hangs: bool) -> str:
-    """Which signal came or comes when; `killed` is the moment of SIGKILL."""
+def _got(under_way: Part, grace_s: float, status: Part) -> str:
+    """Which signal came, and which one comes when, as what its processes did."""
+    killed, now = under_way.moment("sigkill_at"), status.moment("at")
+    begun, sent, has_ended = under_way.moment("begun_at"), under_way.texts("signals"), under_way.flag("ended")
+    if has_ended and not sent:
+        return "had ended before a signal was sent"
     if not grace_s:
         # A grace that a stronger step has ended: when is not told.
-        return f"SIGKILL at {clock_time(killed, now)}" if killed <= now else "SIGKILL"
-    begun = clock_time(killed - grace_s, now)
-    left = "got" if killed <= now else "was to get" if hangs else "gets"
-    return f"SIGTERM at {begun}, what is left of them {left} SIGKILL at {clock_time(killed, now)}"
+        at = f" at {clock_time(killed, now)}" if killed is not None and now is not None and killed <= now else ""
+        return f"got {' and '.join(sent) or 'SIGKILL'}{at}{' and have ended' * has_ended}"
+    got = f"got SIGTERM at {clock_time(begun, now)}" if begun is not None and now is not None else "got SIGTERM"
+    if has_ended and "SIGKILL" not in sent:
+        return f"{got} and have ended"
+    at = f"after {format_duration(grace_s)}"
+    is_past = killed is not None and now is not None and killed <= now
+    if killed is not None and now is not None:
+        at = f"at {clock_time(killed, now)}"
+    left = "got" if "SIGKILL" in sent else "was to get" if is_past or hangs_since(status) is not None else "gets"
+    return f"{got}, what {'was' if left == 'got' else 'is'} left of them {left} SIGKILL {at}"
 
 
 def _warning(entry: Part, account: Part, status: Part) -> str:

@@ -34,6 +34,8 @@ def use(account: Part, status: Part) -> Iterator[str]:
     else:
         yield f"{subject} uses no GPU memory{where}."
         yield from _strangers(status)
+    if account.flag("behind") and account.text("container") is None:
+        yield from _unlisted(account)
     if account.text("container") == "":
         yield (
             "That memory belongs to processes of a container that the pod list does not name, or not yet: it is "
@@ -50,6 +52,16 @@ def _unknown_use(account: Part, name: str, where: str) -> Iterator[str]:
         yield f"How much GPU memory {name} uses{where} is not known now."
     if most is not None:
         yield f"By the counter of its GPU it is at most {format_bytes(most)}{' in all' if at_least else ''}."
+
+
+def _unlisted(account: Part) -> Iterator[str]:
+    """What a pod uses in containers that the pod list does not have."""
+    there = [each.whole("used") or 0 for each in account.parts("processes") if not each.text("container")]
+    if there:
+        yield (
+            f"{format_bytes(sum(there))} is in a container that the pod list does not have yet. It counts once the "
+            "list has it, or a minute after it was first seen; that container is never killed before the list has it."
+        )
 
 
 def _strangers(status: Part) -> Iterator[str]:
@@ -82,5 +94,7 @@ def _concerns(what: str, why: str, account: Part, status: Part) -> bool:
             return what == f"{noun}{namespace}"
     if what.startswith("namespaces"):
         return unknown is not None
+    if what.startswith("container "):
+        return what.endswith(f" of pod {namespace}/{pod}")
     is_pod = what.startswith("pod ") and not what.startswith("pod file")
     return not is_pod or what == f"pod {namespace}/{pod}"

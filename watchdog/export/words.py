@@ -9,7 +9,7 @@ from watchdog.core.findings import Assessment, Misdeclaration, Verdict
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
-from watchdog.core.units import format_bytes
+from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE, letting_go, withheld_because
 from watchdog.export.clauses import (
     because,
@@ -64,9 +64,28 @@ def note_writer(
     return write
 
 
+def begun_writer(entry: PlanEntry, now: Now, processes: int, policy: Policy | None = None) -> Callable[[int], str]:
+    """What is kept of a kill or eviction that begins, as a function of the longest name; for `fit`.
+
+    Of a kill it is read when the processes have ended, so in the past, and it names no signal that may never be sent.
+    """
+    if entry.do is not Do.KILL:
+        return note_writer(entry, now, processes=processes, policy=policy)
+
+    def write(limit: int) -> str:
+        grace_s = entry.definition.grace_s
+        how = f"SIGTERM, with a grace period of {format_duration(grace_s)}" if grace_s else signals(entry.definition)
+        killing = capital(acted(VERBS[Do.KILL].doing, entry, processes, limit))
+        return f"{usage(entry, now, limit, past=True)} {because(entry, limit, policy)} {killing}: {how}."
+
+    return write
+
+
 def misdeclared_note(assessment: Assessment, skipped: Misdeclaration, size: int = LONGEST_NOTE) -> str:
-    """Say which declaration of a pod was skipped, why, and what holds instead, in at most `size` bytes of UTF-8."""
+    """Say what is wrong with a declaration of a pod, and what holds instead of it, in at most `size` bytes of UTF-8."""
     pod = inert(assessment.pod.title)
+    if skipped.counts:
+        return clip(f"Pod {pod}: {inert(skipped.source)} counts as written: {inert(skipped.why, 400)}", size)
     if assessment.verdict is Verdict.MISDECLARED:
         instead = "No other declaration holds, so the pod is measured and left alone."
     elif assessment.declared is None:

@@ -16,6 +16,7 @@ def _annotated(node: str) -> str:
     )
 
 
+POLICY_FILE: Final = "policy_file"
 REMEDIES: Final = {
     "pid_namespace": "it does not run in the host's PID namespace: set hostPID: true, "
     "or [safety] foreign_pid_namespace = true if this is meant",
@@ -23,11 +24,15 @@ REMEDIES: Final = {
     "so a PID read there is another process here: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
+    "policy_section": "the policy has a section that has no effect in this version, [pulse] or [mps], and nothing is "
+    "enforced by a policy that is followed in part only: remove the section",
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
     "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
     "another place): `gpu-watchdog resume` removes it, when you know who put it there and why",
     "node_annotation": _annotated("NAME"),
+    POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for 3 s and no "
+    "process has it open for writing; if that takes long, end what writes it, or send SIGHUP to load it as it is",
     "node_unknown": "the node's own object was asked for and is not known, or can't be followed for longer than "
     "stale_after, and its annotation may say not to enforce: the gap `node` has the cause",
 }
@@ -51,6 +56,17 @@ class Enforcement:
     enforcing: bool
     suspended: tuple[str, ...]
 
+    @property
+    def waits_for_policy(self) -> bool:
+        """Whether it would enforce if the policy file had not changed, or had settled already."""
+        return self.suspended == (POLICY_FILE,)
+
+    def held(self) -> "Enforcement":
+        """The same while the policy file is waited for; where the policy only observes, that suspends nothing."""
+        if not (self.enforcing or self.suspended):
+            return self
+        return Enforcement(enforcing=False, suspended=(*self.suspended, POLICY_FILE))
+
 
 def judge(
     policy: Policy, footing: Footing, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
@@ -61,6 +77,7 @@ def judge(
     suspended = [
         *(["pid_namespace"] if _is_foreign(policy, footing) else []),
         *([] if footing.procfs_is_own else ["procfs"]),
+        *(["policy_section"] if policy.without_effect else []),
         *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
         *([] if has_lock else ["lock"]),
         # Without the lock the journal is not even opened: the lock is what is missing.

@@ -13,8 +13,6 @@ from watchdog.node.devices import open_devices
 from watchdog.node.driver import Driver, DriverReading, let_go
 from watchdog.node.nvml_thread import DriverThread
 
-# A second look that took longer says what was, not what is; the next pass decides anew.
-_SECOND_LOOK_S: Final = 2.0
 # What is under way in the driver has so long to end once maintenance is asked for: with the half second until that is
 # seen, and a new process after it, the devices are closed within five.
 _LET_GO_WITHIN_S: Final = 3.0
@@ -46,7 +44,6 @@ class Looker:
         self._thread = DriverThread(driver)
         self._asked = now
         self._asked_for: frozenset[str] | None = None
-        self._patience_s = _SECOND_LOOK_S
         self._last: DriverReading | None = None
         self._ready: Look | None = None
         self._begun_anew = begun_anew
@@ -110,14 +107,9 @@ class Looker:
         else:
             self._ready = Look(reading=let_go(self.maintenance, self._last), asked=now, took_s=0.0, only=None)
 
-    def ask_again(self, only: frozenset[str], first: Look, now: Now) -> None:
-        """Ask once more for some GPUs; how long that may take goes by the first answer."""
-        self._patience_s = max(_SECOND_LOOK_S, 2 * first.took_s)
+    def ask_again(self, only: frozenset[str], now: Now) -> None:
+        """Ask once more for some GPUs."""
         self._ask(only, now)
-
-    def is_too_late(self, second: Look, longest_s: float) -> bool:
-        """Whether a second look took too long to act on."""
-        return second.took_s > min(self._patience_s, longest_s)
 
     def wake_s(self, now: Now) -> float:
         """Boot time at which `go_on` or `take` has something to do; infinity where only the driver can say."""

@@ -10,7 +10,7 @@ from watchdog.core.plan import Plan
 # lie close together share one.
 _CLOSEST_S = 0.1
 _SHORTEST_S = 1.0
-_LASTING = (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER)  # brakes that time does not lift
+_LASTING = (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)  # brakes that time does not lift
 
 
 class Pace:

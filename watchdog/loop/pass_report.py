@@ -4,7 +4,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.cycle.cycle import Finish, Pass
 from watchdog.loop.enforcement import Enforcement
-from watchdog.loop.sources import with_rule_gaps
+from watchdog.loop.sources import with_gaps
 
 
 def report_of(
@@ -26,7 +26,7 @@ def report_of(
         enforcing=enforcement.enforcing,
         suspended=enforcement.suspended,
         snapshot=opened.snapshot,
-        pods=with_rule_gaps(opened.view.pods, opened.assessments),
+        pods=with_gaps(opened.view.pods, opened.assessments, opened.overdue),
         attribution=opened.attribution,
         assessments=opened.assessments,
         plan=finish.plan,

@@ -1,8 +1,9 @@
 """The reporter: everything that leaves the daemon, and the lock and journal that it needs to act."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
+from watchdog.bell import Bell
 from watchdog.config.problems import PolicyError
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome
@@ -24,11 +25,19 @@ if TYPE_CHECKING:
     from watchdog.loop.announcer import Announcer
 
 
+# The end of the daemon waits so long for the disk.
+_CLOSE_WITHIN_S: Final = 0.3
+
+
 class Reporter:
     """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
 
     def __init__(self, options: Options, policy: Policy, now: Now, announcer: "Announcer | None" = None) -> None:
-        """Open what can be opened; ListenError where the address can't be had."""
+        """Open what can be opened; ListenError where the address can't be had.
+
+        `bell` is rung when the journal has done something that is waited for.
+        """
+        self.bell = Bell()
         configure()
         self._options = options
         self._announcer = announcer
@@ -39,12 +48,14 @@ class Reporter:
         self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=looks_for)
         self._server = HttpServer(options.listen, self._board)
         self._log = Log(self._remedies)
-        ears = Ears(loud=self._log.loud, recall=self._metrics.recall)
+        ears = Ears(loud=self._log.loud, recall=self._metrics.recall, ring=self.bell.ring)
         self._keeper = Keeper(options.journal, options.node, policy.journal, self._remedies, ears)
+        self._keeper.brakes = policy.brakes
         self.record = self._keeper.record
         self._past = Recorder()
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
+        self._unsettled = ""
 
     @property
     def has_lock(self) -> bool:
@@ -54,7 +65,7 @@ class Reporter:
     @property
     def has_journal(self) -> bool:
         """Whether there is a journal; whether it takes writes at the moment is `is_writable`."""
-        return self.record.journal is not None
+        return self.record.is_open
 
     @property
     def is_writable(self) -> bool:
@@ -65,7 +76,7 @@ class Reporter:
         """Begin to answer, and say that the daemon has begun."""
         self._server.start()
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
-        self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._options.listen)
+        self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._server.address)
         if self._options.pods is None and not uses_api(self._options):
             self._log.warn(NO_PODS)
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
@@ -83,9 +94,9 @@ class Reporter:
         """A pass has finished: tell everybody."""
         self._board.publish(report)
         self._log.log_report(report)
-        if self.record.journal is not None:
-            self._past.record(report, self.record.journal)
-            self.record.journal.record(report)
+        if self.has_journal:
+            self._past.record(report, self.record)
+            self.record.record(report)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._refresh()
         if self._announcer is not None and self.has_lock:  # a second daemon would tell everything twice
@@ -98,11 +109,10 @@ class Reporter:
 
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """A new policy holds from now on; the next report brings it to the log and the journal."""
-        self._keeper.limits = policy.journal
+        self._keeper.limits, self._keeper.brakes = policy.journal, policy.brakes
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._board.set_policy_error("")
-        if self.record.journal is not None:
-            self.record.journal.limits = policy.journal
+        self.record.set_limits(policy.journal)
         for warning in (*missing_sources(self._options, policy), *policy.warnings):
             self._log.warn(warning)
 
@@ -110,10 +120,27 @@ class Reporter:
         """The policy file holds mistakes: the last good one goes on."""
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
         self._board.set_policy_error(mistakes := "; ".join(map(str, error.problems)))
-        message = f"the policy file holds mistakes, and the last good policy goes on: {mistakes}"
+        self._say_refused(f"the policy file holds mistakes, and the last good policy goes on: {mistakes}", now)
+
+    def note_policy_file(self, unsettled: str, now: Now) -> None:
+        """Report, once, that the policy file has changed and does not settle; empty: there is no such file (any more).
+
+        As long as that lasts it counts as a reload that has failed.
+        """
+        if unsettled == self._unsettled:
+            return
+        before, self._unsettled = self._unsettled, unsettled
+        if unsettled:
+            self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
+            self._board.set_policy_error(unsettled)
+            self._say_refused(unsettled, now)
+        elif self._board.policy_error == before:  # not loaded: it is what it was
+            self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
+            self._board.set_policy_error("")
+
+    def _say_refused(self, message: str, now: Now) -> None:
         self._log.say(Event.POLICY_REFUSED, message)
-        if self.record.journal is not None:
-            self.record.journal.note(Event.POLICY_REFUSED.value, message, now)
+        self.record.note(Event.POLICY_REFUSED.value, message, now)
 
     def warn(self, warning: str) -> None:
         """Say that something is odd."""
@@ -137,14 +164,14 @@ class Reporter:
         if self._announcer is not None:
             self._announcer.announce_end(outcomes, self._log.warn)
         self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
-        if self.record.journal is not None:
-            self._past.end(self.record.journal)
-            self.record.journal.note(Event.STOPPED.value, "gpu-watchdog has stopped", now)
-            self.record.journal.close()
-            self.record.journal = None
+        if self.has_journal:
+            self._past.end(self.record)
+            self.record.note(Event.STOPPED.value, "gpu-watchdog has stopped", now)
+        if not self.record.close(_CLOSE_WITHIN_S):
+            self._log.warn("the journal's disk hangs: the last records may be missing from it")
         self._keeper.lock.release()
 
     def _refresh(self) -> None:
         lock = [] if self.has_lock else [self._keeper.lock.problem or "the lock is not held"]
         self._board.set_unready((*lock, *self._silence, *self._unready))
-        self._board.set_journal(self._keeper.problem, self.record.journal.recent.deeds if self.record.journal else None)
+        self._board.set_journal(self._keeper.problem, self.record.recent)

@@ -1,7 +1,7 @@
 """What the daemon knows besides the GPUs: the pods of its node, the node's own object and the labels of namespaces."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,6 +11,7 @@ from watchdog.core.model import Gap, Node, Now, PodList
 from watchdog.core.needs import needs as needs_of
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
+from watchdog.core.unlisted import ContainerKey, overdue_gaps
 from watchdog.kube.files.namespacefile import NamespaceFile
 from watchdog.kube.files.nodefile import NodeFile
 from watchdog.kube.files.podfile import PodFile
@@ -172,10 +173,13 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
     return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
 
 
-def with_rule_gaps(pods: PodList, assessments: Iterable[Assessment]) -> PodList:
-    """The pod list with what was missing to name the rules of its pods, each thing once."""
+def with_gaps(
+    pods: PodList, assessments: Sequence[Assessment], overdue: frozenset[ContainerKey] = frozenset()
+) -> PodList:
+    """The pod list with what was missing to name the rules of its pods, and the containers that it lacks, each once."""
     gaps = dict.fromkeys(each.rule_gap for each in assessments if each.rule_gap is not None)
-    return replace(pods, gaps=(*pods.gaps, *gaps)) if gaps else pods
+    found = (*gaps, *(overdue_gaps(assessments, overdue) if overdue else ()))
+    return replace(pods, gaps=(*pods.gaps, *found)) if found else pods
 
 
 def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:

@@ -1,8 +1,9 @@
 """What a pass stands on, found out once at start: the kernel's calls, the namespace, the daemon's own place."""
 
 import os
+from dataclasses import replace
 
-from watchdog.core.model import PlaceKind
+from watchdog.core.model import Place, PlaceKind
 from watchdog.loop.enforcement import Footing
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.pidfd import pidfd_supported, raise_descriptor_limit
@@ -19,15 +20,25 @@ def open_processes(options: Options) -> tuple[Footing, Scanner]:
     raise_descriptor_limit()
     procfs = Procfs(options.procfs)
     missing = pidfd_supported()
-    try:
-        own = parse_cgroup(procfs.cgroup_text(os.getpid()))
-    except OSError:
-        own = None
     footing = Footing(
         in_host_pid_namespace=procfs.in_host_pid_namespace(),
         pidfd_missing=missing,
-        own=own if own is not None and own.kind is PlaceKind.POD else None,
+        own=_own_place(procfs, options.pod_uid.strip().lower()),
         procfs_is_own=procfs.own_pid() == os.getpid(),
         may_signal_others=procfs.has_capability(_CAP_KILL),
     )
     return footing, Scanner(ProcessTable(procfs, pidfds=missing is None))
+
+
+def _own_place(procfs: Procfs, pod_uid: str) -> Place | None:
+    """Where the daemon itself runs: by its cgroup, and by the UID that its manifest passes in.
+
+    In a private cgroup namespace, which runtimes give where cgroups are v2, the cgroup is `/` (cgroup_namespaces(7)).
+    """
+    try:
+        place = parse_cgroup(procfs.cgroup_text(os.getpid()))
+    except OSError:
+        place = None
+    if place is None or place.kind is not PlaceKind.POD:
+        return Place(kind=PlaceKind.POD, pod=pod_uid) if pod_uid else None
+    return replace(place, pod=place.pod or pod_uid or None)

@@ -8,7 +8,7 @@ from watchdog.core.assess import Setting
 from watchdog.core.model import Now, Place
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Policy, Rule
-from watchdog.core.protect import protection
+from watchdog.core.protect import Terminating, protection
 from watchdog.core.rules import observes, rule_of
 from watchdog.core.switches import Switches, maintenance_of, switches
 from watchdog.cycle.cycle import View
@@ -27,6 +27,7 @@ class Surroundings:
         self._pods = pod_source(options, cluster)
         self._node = node_source(options, cluster)
         self._namespaces = namespace_source(options, cluster)
+        self._terminating = Terminating()
 
     @property
     def have_changed(self) -> bool:
@@ -41,15 +42,24 @@ class Surroundings:
         found = switches(*self._node.read(now))
         return replace(found, unseen=found.unseen or self._node.is_old(now, old_after_s))
 
-    def view(self, policy: Policy, now: Now, *, journal_writable: bool = True, enforcing: bool = False) -> View:
+    def view(
+        self,
+        policy: Policy,
+        now: Now,
+        *,
+        journal_writable: bool = True,
+        enforcing: bool = False,
+        is_held: bool = False,
+    ) -> View:
         """What a pass takes as given at this moment."""
         node, gaps = self._node.read(now)
         namespaces, more_gaps = self._namespaces.read(now)
         if self._namespaces.is_old(now, policy.stale_after_s):
             namespaces = {}  # a rule that goes by their labels can't be told then, and its pods are left alone
         pods = self._pods.read(now)
+        marked = self._terminating.mark(pods.pods, now)
         return View(
-            pods=replace(pods, gaps=(*pods.gaps, *gaps, *more_gaps)),
+            pods=replace(pods, pods=marked, gaps=(*pods.gaps, *gaps, *more_gaps)),
             setting=Setting(policy=policy, node=node, own=self._own, namespaces=namespaces),
             conditions=Conditions(
                 pods_stale=is_stale(pods, policy, now),
@@ -57,16 +67,17 @@ class Surroundings:
                 maintenance=maintenance_of(node) is not None,
             ),
             enforcing=enforcing,
+            is_held=is_held,
         )
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now) -> str | None:
-        """What speaks against SIGKILL for a deed in its grace, by the pod, the rule and the policy of this moment.
+        """What speaks against a signal for an action, by the pod, the rule and the policy of this moment.
 
-        The pod may have been deleted or protected in the grace. An old list says nothing of that either way.
+        The pod may have been deleted or protected since. An old list says nothing of that either way.
         """
         view = self.view(policy, now)
         if view.conditions.maintenance:
-            return "the GPUs came under maintenance in the grace period"
+            return "the GPUs came under maintenance meanwhile"
         present = {pod.uid: pod for pod in view.pods.pods}
         pod = present.get(entry.account.uid)
         if pod is None and view.pods.synced is not None:
@@ -75,6 +86,6 @@ class Surroundings:
         rule = rule_of(pod, policy, view.setting.node, view.setting.namespaces)
         has_force = isinstance(rule, Rule) and any(step.do.is_force for step in rule.steps)
         if not isinstance(rule, Rule) or not has_force or observes(rule, now):
-            return "its rule did not allow force any more in the grace period"
+            return "its rule no longer allowed enforcement"
         protected = protection(pod, policy.protect, self._own, now)
         return None if protected is None else f"the pod was protected by then: {protected}"

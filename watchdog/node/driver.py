@@ -16,8 +16,9 @@ class DriverReading:
     listed now stands there with None; whether it still lives is for the caller to find out. `blind` means that the
     driver did not answer at all. `unseen` are GPUs whose processes are not known now, were never known, and
     which are not lost, so that whatever runs there is unknown: UUIDs of `gpus`, of a card in MIG mode whose instances
-    cannot be seen either, or "GPU at index 2" for one that gives no UUID. `listed_s` is, by GPU, the boot time right
-    before its processes were asked for; where it is missing, that was no sooner than the reading as a whole.
+    cannot be seen either, or "GPU at index 2" for one that gives no UUID. `missing` are devices that the driver counts
+    and that could not be read since the start, so that their size is not known. `listed_s` is, by GPU, the boot time
+    right before its processes were asked for; where it is missing, that was no sooner than the reading as a whole.
     """
 
     driver: str | None
@@ -27,6 +28,7 @@ class DriverReading:
     gaps: tuple[Gap, ...] = ()
     blind: bool = False
     unseen: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     listed_s: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
@@ -48,6 +50,7 @@ def let_go(why: str, last: DriverReading | None = None) -> DriverReading:
         gaps=(gap,),
         blind=True,
         unseen=last.unseen,
+        missing=last.missing,
     )
 
 
@@ -60,7 +63,7 @@ class Driver(Protocol):
         ...
 
     def read(self, only: frozenset[str] | None = None) -> DriverReading:
-        """Read every GPU, or the rows with these UUIDs alone (the second look right before force): nothing cached."""
+        """Read every GPU, or the rows with these UUIDs alone (the last look): nothing cached."""
         ...
 
     def close(self) -> None:

@@ -17,18 +17,19 @@ _V1_BELOW_ROOT: Final = re.compile(rb"^[1-9][0-9]*:[^:\n]*:/.", re.MULTILINE)
 
 
 def container_members(
-    procfs: Procfs, ids: frozenset[str], pods: frozenset[str], *, pidfds: bool = True
+    procfs: Procfs, ids: frozenset[str], pods: frozenset[str], *, pidfds: bool = True, spare_servers: bool = False
 ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
     """Find all processes in these container IDs of the pod with one of these keys (UID, config hash), now.
 
-    The handles are the caller's to close. Init, this daemon, an MPS server and what has ended are left out. A gap
-    means that there may be more: a process could not be read or held.
+    The handles are the caller's to close. Init, this daemon and what has ended are left out, and with `spare_servers`
+    whatever is named like an MPS server. A gap means that there may be more: a process could not be read or held.
     """
 
     def belongs(process: Process) -> bool:
         place = process.place
         named = place.pod is None or place.pod in pods
-        return place.kind is PlaceKind.POD and place.container in ids and named and not process.mps_server
+        is_spared = spare_servers and process.mps_server
+        return place.kind is PlaceKind.POD and place.container in ids and named and not is_spared
 
     troubles = Troubles()
     handles = []

@@ -17,6 +17,7 @@ _MISMATCHES: Final = 3
 _FAILURES: Final = 10
 _REOPEN_EVERY: Final = 5
 _NO_SUCH_GPU: Final = "the driver has no such GPU now; unless it was taken out, look for Xid in the kernel log"
+_COUNT: Final = "GPU count"
 _RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that none outlives its cause for long
 
 
@@ -122,7 +123,7 @@ class NvmlDriver:
         except NvmlCallError as error:
             if error.code in WHOLE or not self._layout.cards:
                 raise
-            gaps.append(Gap(reason=GapReason.GPU_ERROR, what="GPU count", why=error.why))
+            gaps.append(Gap(reason=GapReason.GPU_ERROR, what=_COUNT, why=error.why))
         self._gaps = (*gaps, *self._layout.gaps)
         self._layout_due_s = now_s + (min(self._layout_every_s, _RETRY_S) if self._gaps else self._layout_every_s)
 
@@ -150,8 +151,15 @@ class NvmlDriver:
             uses=tuple(use for reading in readings for use in reading.uses),
             gaps=tuple(gaps),
             unseen=unseen,
+            missing=self._missing,
             listed_s={gpu.uuid: reading.listed_s for reading in readings for gpu in reading.gpus},
         )
+
+    @property
+    def _missing(self) -> frozenset[str]:
+        """What the last count has and no row stands for; a count that could not be had may have had more."""
+        uncounted = frozenset(gap.what for gap in self._gaps if gap.what == _COUNT)
+        return self._layout.missing | uncounted
 
     @property
     def _parents(self) -> tuple[MigParent, ...]:
@@ -179,4 +187,5 @@ class NvmlDriver:
             gaps=(Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=why), *gaps),
             blind=True,
             unseen=frozenset(row.uuid for _, row in rows if row.known is None),
+            missing=self._missing,
         )

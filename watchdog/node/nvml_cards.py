@@ -1,7 +1,7 @@
 """Which devices a node has: cards and the MIG instances in them, as NVML enumerates them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,11 @@ from watchdog.node.virtual import is_vgpu
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 
-_TWICE: Final = "NVML gives two GPUs this UUID, and one is left out; report it with the driver's version"
+_TWICE: Final = (
+    "NVML gives more than one GPU this UUID, so what is used on which of them can't be told and counts as unknown; "
+    "report it with the driver's version"
+)
+_INSTANCES: Final = "MIG instances"
 _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND)
 
 
@@ -23,8 +27,8 @@ _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOU
 class Row:
     """A schedulable device: a card without MIG, or a MIG instance of one (`slot` is its MIG index).
 
-    `total` and `reserved` are the last ones that NVML gave. `known` are the PIDs of the last good listing, None if
-    there has been none since the start.
+    `total` and `reserved` are the last ones that NVML gave. `known` are the PIDs of the last good listing, each with
+    whether it was listed as an MPS client; None if there has been none since the start.
     """
 
     uuid: str
@@ -37,7 +41,7 @@ class Row:
     profile: str | None = None
     total: int | None = None
     reserved: int | None = None
-    known: frozenset[int] | None = None
+    known: Mapping[int, bool | None] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,8 +50,8 @@ class Card:
 
     `answered` are the process lists that have, `lacking` those that it does not have. `strangers` are instances that
     processes are listed in and the last look at the layout did not know. `failing` says that the last reading of it
-    had an error. `vgpu` says whether it is a virtual GPU of this machine (None: not asked yet), `told` that the driver
-    has told what some process uses on it.
+    had an error, `doubled` that another card has the same UUID. `vgpu` says whether it is a virtual GPU of this machine
+    (None: not asked yet), `told` that the driver has told what some process uses on it.
     """
 
     uuid: str
@@ -60,6 +64,7 @@ class Card:
     lacking: set[Kind] = field(default_factory=set)
     strangers: frozenset[tuple[int, int]] = frozenset()
     failing: bool = False
+    doubled: bool = False
     vgpu: bool | None = None
     told: bool = False
 
@@ -84,11 +89,15 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What an enumeration found. `unidentified` are devices that are there and could not even be named."""
+    """What an enumeration found. `unidentified` are devices that are there and could not even be named.
+
+    `missing` are all that NVML counts and that are no row: the unidentified, the lost, and those it names twice.
+    """
 
     cards: tuple[Card, ...] = ()
     gaps: tuple[Gap, ...] = ()
     unidentified: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 def handle_of(device: Card | Row) -> object:
@@ -108,17 +117,24 @@ def enumerate_cards(before: Sequence[Card]) -> Layout:
     found: dict[str, Card] = {}
     failed: dict[int, NvmlCallError] = {}
     gaps: list[Gap] = []
+    missing_rows: set[str] = set()
     for index in range(ask(pynvml.nvmlDeviceGetCount)):
         try:
-            card = _identify(index, old)
+            handle, named = _identify(index)
         except NvmlCallError as error:
             failed[index] = error
             continue
-        if card.uuid in found:
-            gaps.append(Gap(reason=GapReason.CONTRADICTION, what=card.uuid, why=_TWICE, gpu=card.uuid))
+        if named in found:
+            if not found[named].doubled:
+                gaps.append(Gap(reason=GapReason.CONTRADICTION, what=named, why=_TWICE, gpu=named))
+            found[named].doubled = True
+            missing_rows.add(_at(index))
             continue
-        found[card.uuid] = card
-        gaps.extend(look_into(card))
+        card = found[named] = old.get(named) or Card(uuid=named, index=index)
+        card.index, card.handle, card.doubled = index, handle, False
+        hidden = look_into(card)
+        gaps.extend(hidden)
+        missing_rows |= {gap.what for gap in hidden if gap.what == f"{card.uuid} {_INSTANCES}"}
     if failed and not found and all(error.code in WHOLE for error in failed.values()):
         raise next(iter(failed.values()))
     missing = [card for uuid, card in old.items() if uuid not in found]
@@ -127,10 +143,21 @@ def enumerate_cards(before: Sequence[Card]) -> Layout:
     unidentified = set()
     for index, failure in failed.items():
         uuid = next((card.uuid for card in missing if card.index == index), None)
-        gaps.append(Gap(reason=_reason(failure), what=uuid or f"GPU at index {index}", why=failure.why, gpu=uuid))
+        gaps.append(Gap(reason=_reason(failure), what=uuid or _at(index), why=failure.why, gpu=uuid))
+        if uuid is None:
+            missing_rows.add(_at(index))
         if uuid is None and failure.code not in LOST:
-            unidentified.add(f"GPU at index {index}")
-    return Layout(cards=(*found.values(), *missing), gaps=tuple(gaps), unidentified=frozenset(unidentified))
+            unidentified.add(_at(index))
+    return Layout(
+        cards=(*found.values(), *missing),
+        gaps=tuple(gaps),
+        unidentified=frozenset(unidentified),
+        missing=frozenset(missing_rows),
+    )
+
+
+def _at(index: int) -> str:
+    return f"GPU at index {index}"
 
 
 def look_into(card: Card) -> list[Gap]:
@@ -153,15 +180,12 @@ def look_into(card: Card) -> list[Gap]:
     return gaps
 
 
-def _identify(index: int, old: dict[str, Card]) -> Card:
+def _identify(index: int) -> tuple[Any, str]:
     handle = ask_handle(pynvml.nvmlDeviceGetHandleByIndex, index)
     uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
     if not uuid:
         raise NvmlCallError("nvmlDeviceGetUUID", None, "NVML gave an empty UUID")
-    card = old.get(uuid) or Card(uuid=uuid, index=index)
-    card.index = index
-    card.handle = handle
-    return card
+    return handle, uuid
 
 
 def _is_mig(card: Card) -> bool:
@@ -195,7 +219,7 @@ def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
     try:
         slots = range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card.handle))
     except NvmlCallError as error:
-        gaps.append(_mig_gap(card, "MIG instances", error))
+        gaps.append(_mig_gap(card, _INSTANCES, error))
         return before
     rows: dict[str, Row] = {}
     errors: list[NvmlCallError] = []
@@ -208,7 +232,7 @@ def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
                 rows.update({row.uuid: row for row in before.values() if row.slot == slot})
         else:
             rows[row.uuid] = row
-    gaps.extend(_mig_gap(card, "MIG instances", error) for error in errors[:1])
+    gaps.extend(_mig_gap(card, _INSTANCES, error) for error in errors[:1])
     return rows
 
 

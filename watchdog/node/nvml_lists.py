@@ -13,6 +13,7 @@ Kind = Literal["Compute", "Graphics", "MPSCompute"]
 KINDS: Final[tuple[Kind, ...]] = ("Compute", "Graphics", "MPSCompute")
 Entry = tuple[int, int, int, int]  # PID, used bytes, GPU instance, compute instance
 Merged = Mapping[tuple[int, int, int], int | None]  # PID, GPU instance, compute instance -> used bytes
+MPS: Final[Kind] = "MPSCompute"
 NOT_AVAILABLE: Final = 2**64 - 1
 NO_INSTANCE: Final = 2**32 - 1
 MAX_PID: Final = 2**22  # PID_MAX_LIMIT of a 64-bit Linux

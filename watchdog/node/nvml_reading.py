@@ -1,19 +1,29 @@
 """From what the calls about a card gave to what is known of its rows: merged and checked, or rejected with a gap."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pynvml
 
 from watchdog.core.model import Gap, GapReason, Gpu, Use
 from watchdog.node.nvml_cards import Card, Row, look_into
 from watchdog.node.nvml_errors import LOST, NvmlCallError
-from watchdog.node.nvml_lists import ContradictionError, Merged, merge
+from watchdog.node.nvml_lists import MPS, ContradictionError, Kind, Merged, merge
 from watchdog.node.nvml_memory import Memory
 from watchdog.node.nvml_sample import Sample, Sampler
 
-UsedByRow = dict[str, dict[int, int | None]]
+
+class Listed(NamedTuple):
+    """What a listing says of a process: its bytes, and whether it is an MPS client (None: there is no such list)."""
+
+    used: int | None
+    mps: bool | None
+
+
+UsedByRow = dict[str, dict[int, Listed]]
+Clients = AbstractSet[tuple[int, int, int]] | None  # as the keys of `Merged`
 _UNTOLD: Final = (
     "the driver lists processes and does not say how much memory they use, as it never does on WSL2 and in some vGPU "
     "guests; what their pods use is unknown, and `gpu-watchdog doctor` says what helps"
@@ -66,6 +76,8 @@ class CardReader:
 
         A row that cannot be listed now keeps the processes of its last good listing, with unknown amounts.
         """
+        if card.doubled:
+            return _conclude(card, _chosen(card, only), Sample(hidden=True), None)
         sample = self._sampler.sample(card, _chosen(card, only))
         if card.uuid in self._steady:
             rows, before, reading = self._steady[card.uuid]
@@ -88,12 +100,12 @@ class CardReader:
         if sample.lists is None:
             return None
         try:
-            merged = merge(self._sampler.parse(sample.lists))
+            merged = merge(self._sampler.parse(sample.lists.values()))
             if card.strangers_in(merged) - card.strangers:  # the layout has changed since the last look: look again
                 sample.gaps += look_into(card)
                 card.strangers = card.strangers_in(merged)
                 self._sampler.measure(_chosen(card, only), sample)
-            used = _place(card, merged)
+            used = _place(card, merged, self._clients(sample.lists))
         except ContradictionError as error:
             why = f"the list contradicts itself and is rejected whole: {error}; it is tried again with every pass"
             sample.note(what, GapReason.CONTRADICTION, why)
@@ -102,11 +114,16 @@ class CardReader:
         for gi, ci in sorted(card.strangers):
             why = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
             sample.note(what, GapReason.MIG, f"{why}; run with NVIDIA_MIG_MONITOR_DEVICES=all")
-        amounts = [amount for pids in used.values() for amount in pids.values()]
+        amounts = [listed.used for pids in used.values() for listed in pids.values()]
         card.told = card.told or any(amount is not None for amount in amounts)
         if not self._is_hidden(card, sample, is_empty=not amounts) and None in amounts:
             sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _UNTOLD)
         return used
+
+    def _clients(self, lists: Mapping[Kind, bytes]) -> Clients:
+        """The MPS clients; None where the card has no such list."""
+        raw = lists.get(MPS)
+        return None if raw is None else merge(self._sampler.parse([raw])).keys()
 
     def _is_hidden(self, card: Card, sample: Sample, *, is_empty: bool) -> bool:
         """Whether there may be processes on a card that the driver does not list; noted with the reason.
@@ -142,7 +159,7 @@ def _chosen(card: Card, only: Collection[str] | None) -> Sequence[Row]:
     return card.rows if only is None else [row for row in card.rows if row.uuid in only]
 
 
-def _place(card: Card, merged: Merged) -> UsedByRow:
+def _place(card: Card, merged: Merged, clients: Clients) -> UsedByRow:
     """Put a listing onto the rows of a card, without what is in an instance that is no row; ContradictionError."""
     used: UsedByRow = {row.uuid: {} for row in card.rows}
     places = {instance: card.row_of(*instance) for instance in {(gi, ci) for _, gi, ci in merged}}
@@ -155,8 +172,9 @@ def _place(card: Card, merged: Merged) -> UsedByRow:
         if amount is not None and row.total is not None and amount > row.total:
             raise ContradictionError(f"it has {amount} bytes for PID {pid}, more than the {row.total} of {row.uuid}")
         pids = used[row.uuid]
-        before = pids.get(pid)
-        pids[pid] = amount if before is None or (amount is not None and amount > before) else before
+        before = pids.get(pid, Listed(None, mps=False))
+        mps = before.mps or (None if clients is None else (pid, gi, ci) in clients)
+        pids[pid] = Listed(amount if before.used is None or (amount or 0) > before.used else before.used, mps)
     return used
 
 
@@ -164,7 +182,7 @@ def _conclude(card: Card, rows: Sequence[Row], sample: Sample, used: UsedByRow |
     """Make the reading of the rows, and remember which processes a good listing had."""
     if used is not None:
         for row in card.rows:
-            row.known = frozenset(used[row.uuid])
+            row.known = {pid: listed.mps for pid, listed in used[row.uuid].items()}
     unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
     if card.mig and not card.rows:
         unseen.add(card.uuid)
@@ -187,13 +205,14 @@ def _gpu(card: Card, row: Row, sample: Sample, *, listed: bool) -> Gpu:
     return gpu_of(card, row, up=up, listed=listed, used=None if memory is None else memory.used)
 
 
-def _uses(row: Row, used: dict[int, int | None]) -> list[Use]:
-    return [Use(gpu=row.uuid, pid=pid, used=amount) for pid, amount in used.items()]
+def _uses(row: Row, used: dict[int, Listed]) -> list[Use]:
+    return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used.items()]
 
 
 def carried_uses(row: Row) -> list[Use]:
-    """The processes of a row's last good listing, with unknown amounts."""
-    return [Use(gpu=row.uuid, pid=pid, used=None) for pid in sorted(row.known or ())]
+    """The processes of a row's last good listing, with unknown amounts; who was a client then counts as one still."""
+    known = row.known or {}
+    return [Use(gpu=row.uuid, pid=pid, used=None, mps=known[pid] or None) for pid in sorted(known)]
 
 
 def gpu_of(card: Card, row: Row, *, up: bool, listed: bool, used: int | None) -> Gpu:

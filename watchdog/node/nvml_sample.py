@@ -1,6 +1,6 @@
 """What the calls about one card gave, as it came."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,14 +22,14 @@ _REASONS: Final = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sample:
-    """Memory by row (None: it has no counter) and the raw process lists (None: not all of them could be read).
+    """Memory by row (None: it has no counter) and the raw process lists that the card has (None: one was unreadable).
 
     `lost` says that the card is gone, so that nothing runs on it, `hidden` that processes may be on it which the driver
     does not list. Each error has its gap.
     """
 
     memories: dict[str, Memory | None] = field(default_factory=dict)
-    lists: list[bytes] | None = None
+    lists: dict[Kind, bytes] | None = None
     listed_s: float = 0.0  # CLOCK_BOOTTIME right before the lists were asked for
     errors: list[NvmlCallError] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Sampler:
                 self._list_all(card, sample)
         return sample
 
-    def parse(self, lists: Sequence[bytes]) -> list[Entry]:
+    def parse(self, lists: Iterable[bytes]) -> list[Entry]:
         """Read the entries of the raw lists."""
         return [entry for raw in lists for entry in self._lists.parse(raw)]
 
@@ -95,7 +95,7 @@ class Sampler:
 
     def _list_all(self, card: Card, sample: Sample) -> None:
         try:
-            sample.lists = [raw for kind in KINDS if (raw := self._list(card, kind)) is not None]
+            sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
         except NvmlCallError as error:
             denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
             sample.fail(f"{card.uuid} processes", GapReason.MIG if denied else GapReason.PROCESSES, error)

@@ -52,13 +52,11 @@ class ProcessTable:
     def handle(self, key: ProcessKey) -> Handle | None:
         """A handle of a listed process, the caller's to close; None if it has ended, is another one, or is not listed.
 
-        OSError where it can't be held, ValueError for what is never signalled: init, this daemon, an MPS server.
+        OSError where it can't be held, ValueError for what is never signalled: init and this daemon.
         """
         entry = self._entries.get(key.pid)
         if entry is None or entry.process.key != key:
             return None
-        if entry.process.mps_server:
-            raise ValueError(f"process {key.pid} is never signalled: with an MPS server all its clients die")
         if entry.fd is not None:
             handle = PidfdHandle(signalable(key), os.dup(entry.fd))
             if handle.alive():
@@ -72,10 +70,10 @@ class ProcessTable:
             return None
 
     def container_members(
-        self, ids: frozenset[str], pods: frozenset[str]
+        self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
         """All processes of these containers of this pod, listed or not: see `members.container_members`."""
-        return container_members(self._procfs, ids, pods, pidfds=self._pidfds)
+        return container_members(self._procfs, ids, pods, pidfds=self._pidfds, spare_servers=spare_servers)
 
     def describe(self, pid: int) -> str:
         """Say for people what a process is: PID, name and user, as far as they can be read.

@@ -13,9 +13,13 @@ import psutil
 _Answer = TypeVar("_Answer")
 
 _EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
+_BOUNDING: Final = re.compile(rb"^CapBnd:\s*([0-9a-f]{1,16})$", re.MULTILINE)
+_SYS_ADMIN: Final = 21  # include/uapi/linux/capability.h
+_ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the first user namespace: everybody onto themselves
 _HOST_PID_NAMESPACE: Final = 4026531836  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _NAMESPACE: Final = re.compile(r"pid:\[([0-9]{1,20})\]")
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
+_MOST_SEARCHES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,14 @@ class Stat:
     state: str
     exiting: bool
     comm: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search for a thread that lives: at which thread ID it goes on, and how many threads are left to look at."""
+
+    tid: int = 0
+    left: int
 
 
 def parse_stat(raw: bytes) -> Stat:
@@ -63,11 +75,14 @@ class Procfs:
     What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path that is
     longer than the kernel writes, EBADMSG for a content that is not the kernel's. A mount with `hidepid` shows
     no process of others: only a pidfd or signal 0 tells such a one from a process that is gone.
+
+    `searches` are those for a thread that lives, of processes whose leader has ended.
     """
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = root
         self._root = str(root)
+        self.searches: dict[tuple[int, int], Search] = {}
 
     def stat(self, pid: int, tid: int | None = None) -> Stat:
         """Start time, state and name of a process or of one thread."""
@@ -80,6 +95,12 @@ class Procfs:
     def cgroup_text(self, pid: int, tid: int | None = None) -> bytes:
         """Where a process or thread stands in every cgroup hierarchy, as the kernel writes it."""
         return self._read(f"{_folder(pid, tid)}/cgroup")
+
+    def note_search(self, pid: int, start_ticks: int, search: Search) -> None:
+        """Remember how far the search for a thread that lives has come; if there are too many, none is."""
+        if len(self.searches) >= _MOST_SEARCHES:
+            self.searches.clear()
+        self.searches[pid, start_ticks] = search
 
     def threads(self, pid: int) -> list[int]:
         """The thread IDs of a process, its leader included."""
@@ -135,6 +156,18 @@ class Procfs:
         except OSError:
             return False
         return match is not None and bool(int(match[1], 16) >> number & 1)
+
+    def is_privileged(self, pid: int) -> bool:
+        """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container and whoever its user is.
+
+        What it can give itself in a user namespace of its own does not count. False where that can't be read.
+        """
+        try:
+            bounding = _BOUNDING.search(self._read(f"{pid}/status"))
+            users = self._read(f"{pid}/uid_map").split()
+        except OSError:
+            return False
+        return users == _ALL_USERS and bounding is not None and bool(int(bounding[1], 16) >> _SYS_ADMIN & 1)
 
     def _numbers(self, folder: str) -> list[int]:
         with os.scandir(f"{self._root}/{folder}") as entries:

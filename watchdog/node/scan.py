@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.mps import may_serve_others
 from watchdog.node.driver import DriverReading
 from watchdog.node.listings import Listings
 from watchdog.node.pidfd import Handle
@@ -47,6 +48,7 @@ class Scanner:
             uses=(*uses, *(use for use in reading.uses if use.gpu in only)),
             blind=reading.blind,
             unseen=(first.unseen - only) | (reading.unseen & only) | missing,
+            missing=first.missing,
         )
         every = {**first.processes, **processes}
         return _join(merged, self._own_uses(merged, every), every, (*reading.gaps, *gaps), now)
@@ -54,7 +56,7 @@ class Scanner:
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are all for sure."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
-        handles, gaps = self._table.container_members(containers, keys)
+        handles, gaps = self._table.container_members(containers, keys, spare_servers=may_serve_others(pod))
         self._gaps = tuple({*self._gaps, *gaps})
         return list(handles), not gaps
 
@@ -71,7 +73,7 @@ class Scanner:
         listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
         kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
         same = self._listings.is_same
-        return tuple(use if same(use, processes.get(use.pid)) else replace(use, used=None) for use in kept)
+        return tuple(use if same(use, processes.get(use.pid)) else replace(use, used=None, mps=None) for use in kept)
 
     def _still_there(self, use: Use, processes: dict[int, Process]) -> bool:
         """Whether a process carried over from an earlier listing is still that very process."""
@@ -94,4 +96,5 @@ def _join(
         gaps=gaps,
         blind=reading.blind,
         unseen=reading.unseen,
+        missing=reading.missing,
     )

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.findings import AccountKey, Assessment, Attribution
 from watchdog.core.ladder import rungs
 from watchdog.core.model import Gpu, PlaceKind, Pod, PodList, Snapshot
+from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 from watchdog.core.pressure import short_cards
 from watchdog.past.frame import LIVE, NEVER, Dark
@@ -49,7 +50,7 @@ class Differ:
         decides = bool(entries) and any(entry.taken or entry.news for entry in entries)
         is_same = report.attribution is self._attribution and report.assessments is self._assessments
         if not is_same or report.pods.pods is not self._pod_list or report.namespaces is not self._all_namespaces:
-            self._set("dark", _dark(report.snapshot))
+            self._set("dark", _dark(report.snapshot, report.attribution))
             self._look_at_pods(report)
             self._look_at_namespaces(report)
             self._look_at_uses(report, self._crossed(report))
@@ -72,7 +73,7 @@ class Differ:
         if report.node is not self._node:
             self._set("node", report.node)
         if self._dark is None or report.snapshot.blind != self._dark.blind:
-            self._set("dark", _dark(report.snapshot))
+            self._set("dark", _dark(report.snapshot, report.attribution))
         self._set("synced_ms", _synced_ms(report.pods, report))
 
     def _look_at_gpus(self, report: CycleReport) -> None:
@@ -146,12 +147,14 @@ class Differ:
                 self._fields[name] = (*self._fields.get(name, ()), *values)
 
 
-def _dark(snapshot: Snapshot) -> Dark:
+def _dark(snapshot: Snapshot, attribution: Attribution) -> Dark:
     unreadable = {pid for pid, process in snapshot.processes.items() if process.place.kind is PlaceKind.UNREADABLE}
     return Dark(
         blind=snapshot.blind,
         unreadable=any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
         unseen=tuple(sorted(snapshot.unseen)),
+        mps=Mps.of(snapshot, attribution),
+        missing=tuple(sorted(snapshot.missing)),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from watchdog.core.model import Gpu, Node, Pod
+from watchdog.core.mps import Mps
 
 LIVE: Final = -1  # the pod list is as old as the pass itself
 NEVER: Final = -2  # there is no pod list
@@ -27,14 +28,22 @@ class Holder(msgspec.Struct, array_like=True, frozen=True):
     container: str
     gpu: str
     name: str
+    mps: bool | None = False
+    mps_server: bool = False
+    serves_others: bool = False
 
 
 class Dark(msgspec.Struct, array_like=True, frozen=True):
-    """What makes readings inconclusive: NVML is silent, a process that may be anybody's, GPUs never listed."""
+    """What makes readings inconclusive: NVML is silent, a process that may be anybody's, GPUs never listed or read.
+
+    And what holds back the end of processes: the MPS servers and clients.
+    """
 
     blind: bool = False
     unreadable: bool = False
     unseen: tuple[str, ...] = ()
+    mps: Mps = msgspec.field(default_factory=Mps)
+    missing: tuple[str, ...] = ()
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):

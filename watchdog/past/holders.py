@@ -1,6 +1,5 @@
 """What each process of a pod holds on each GPU, as it is kept: numbered once, and written again when it has moved."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +8,8 @@ from watchdog.past.frame import Holder
 
 MOVED: Final = 64 * 2**20  # less than the memory of one context, which the allowance has to cover anyway
 
-_Place = tuple[int, int, str, str, str]
+# All that a holder says of a process but its number.
+_Place = tuple[int, int, str, str, str, str, bool | None, bool, bool]
 
 
 @dataclass(slots=True)
@@ -24,23 +24,26 @@ class Holders:
     def __init__(self) -> None:
         self._slots: dict[_Place, _Slot] = {}
         self._next_number = 0
+        self._uses: tuple[AttributedUse, ...] | None = None
 
-    def look(self, uses: Iterable[AttributedUse], exact: set[str]) -> dict[str, tuple[Any, ...]]:
+    def look(self, uses: tuple[AttributedUse, ...], exact: set[str]) -> dict[str, tuple[Any, ...]]:
         """The fields `gone`, `holders` and `used` of a frame.
 
         All bytes of a pod are kept together, exactly, where one of its processes has moved, come or gone, and where its
         UID is in `exact`: their sum is then right to the byte.
         """
-        exact = set(exact)
+        if uses is self._uses and not exact:
+            return {"gone": ()}  # the very uses of the last time
+        self._uses, exact = uses, set(exact)
         seen: dict[_Place, AttributedUse] = {}
         for use in uses:
-            place = (use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu)
+            place = _place(use)
             seen[place] = use
             slot = self._slots.get(place)
             if slot is None or has_moved(slot.used, use.used):
                 exact.add(use.uid)
         gone = self._slots.keys() - seen.keys() if len(seen) != len(self._slots) or exact else set()
-        exact.update(uid for _, _, uid, _, _ in gone)
+        exact.update(place[2] for place in gone)
         numbers = tuple(sorted(self._slots.pop(place).number for place in gone))
         return {"gone": numbers, **(self._written(seen, exact) if exact else {})}
 
@@ -54,10 +57,15 @@ class Holders:
             if slot is None:
                 slot = self._slots[place] = _Slot(self._next_number, None)
                 self._next_number += 1
-                holders.append(Holder(slot.number, *place, use.name))
+                holders.append(Holder(slot.number, *place))
             slot.used = use.used
             used += (slot.number, use.used)
         return {"holders": tuple(holders), "used": tuple(used)}
+
+
+def _place(use: AttributedUse) -> _Place:
+    who = use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu, use.name
+    return (*who, use.mps, use.mps_server, use.serves_others)
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:

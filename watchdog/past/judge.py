@@ -55,12 +55,12 @@ class Judge:
             self._terms.clear()
             self._found.clear()
         setting = Setting(policy=self._policy, node=scene.node, namespaces=scene.namespaces)
-        dark = Darkness.of(snapshot)
+        dark = Darkness.of(snapshot, setting.node)
         missing = [pod for uid, pod in scene.pods.items() if uid not in self._found or pod.deletion_deadline_s]
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
-                terms = Terms.of(pod, snapshot, setting)
+                terms = Terms.of(pod, dark.cards, setting, scene.dark.mps)
                 self._terms[pod.uid] = (pod, terms)
             self._found[pod.uid] = assess_pod(pod, scene.uses_of(pod.uid), terms, snapshot, dark, setting)
         return frozenset(pod.uid for pod in missing)

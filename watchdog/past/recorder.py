@@ -9,8 +9,8 @@ from watchdog.export.journal_past import Statement, body_statement, span_stateme
 from watchdog.past.differ import Differ
 from watchdog.past.frame import Frame, pack
 
-# A commit is synced to the disk, while the loop waits. What is not written yet is lost with a kill -9, and replay ends
-# every timer there.
+# Every commit is synced to the disk, which costs a write there. What is not written yet is lost with a kill -9, and
+# replay ends every timer there.
 _BATCH_S: Final = 10.0
 _ALIVE_S: Final = 60.0
 # Whoever replays begins with a whole state: this much has to be read at most before the time that is asked for.

@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from watchdog.core.assess import hidden_pods
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Policy
+from watchdog.core.protect import MOST_TERMINATING_S
 from watchdog.past.incidents import Found, Incidents
 from watchdog.past.judge import Judge
 from watchdog.past.look import Kind, Look
@@ -94,7 +96,8 @@ class Replay:
         stale_s = self._axis.stale_s(scene, policy)
         stale = at.boottime_s > stale_s
         assessments = self._judge.assess(scene, at)
-        plan = decide(assessments, policy, self._ledger, at, Conditions(pods_stale=stale))
+        hidden = hidden_pods(scene.snapshot(at), scene.pods.values())
+        plan = decide(assessments, policy, self._ledger, at, Conditions(pods_stale=stale, hidden=hidden))
         self._ledger = plan.ledger
         for entry in plan.actions:
             if entry.do.is_force:
@@ -107,8 +110,10 @@ class Replay:
     def _next(self, plan: Plan, at: Now, stale_s: float) -> float:
         """When, if nothing changes, a step comes due, a brake or a protection lets go, or the hours of a rule end."""
         waits = [self._wait_of(entry) for entry in plan.entries]
-        ends = (pod.deletion_deadline_s for pod in self._scene.pods.values())
-        waits += [end_s - at.wall_s + _LEAST_S for end_s in ends if end_s is not None]
+        for pod in self._scene.pods.values():
+            since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
+            ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
+            waits += [end_s - at.wall_s + _LEAST_S for end_s in ends]
         hours = (rule.active for rule in self._policy.rules if rule.active is not None)
         waits += [each.next_change_s(at.wall_s) - at.wall_s for each in hours]
         # Until the pod list is too old the time counts, and then it does not.

@@ -60,6 +60,7 @@ class Scene:
             processes={_NOBODY.pid: _NOBODY} if hidden else {},
             blind=self.dark.blind,
             unseen=frozenset(self.dark.unseen),
+            missing=frozenset(self.dark.missing),
         )
 
     def stale_at_s(self, stale_after_s: float) -> float:
@@ -80,7 +81,15 @@ class Scene:
         for holder in frame.holders:
             key = ProcessKey(pid=holder.pid, start_ticks=holder.start_ticks)
             use = AttributedUse(
-                key=key, uid=holder.uid, container=holder.container, gpu=holder.gpu, used=None, name=holder.name
+                key=key,
+                uid=holder.uid,
+                container=holder.container,
+                gpu=holder.gpu,
+                used=None,
+                name=holder.name,
+                mps=holder.mps,
+                mps_server=holder.mps_server,
+                serves_others=holder.serves_others,
             )
             self._whose[holder.number] = holder.uid
             self._put(holder.number, use)

@@ -29,7 +29,7 @@ _DEEDS = (
     Column(title="WHY", least=30, rank=4),
 )
 _LIGHT = Style(bold=False)
-_RESULTS = {"failed": BAD, "blocked": ODD, "interrupted": ODD, "observed": ODD}
+_RESULTS = {"failed": BAD, "blocked": ODD, "interrupted": ODD, "withdrawn": ODD, "observed": ODD}
 
 
 def selected_lines(account: Account, scene: Scene, room: int) -> list[Text]:

@@ -1,11 +1,11 @@
 """From the status of a daemon to what `top` shows. Missing is not known: versions differ."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.core.units import parse_percent
 from watchdog.export.phrases import inert
-from watchdog.export.status_read import Part, StatusError, hangs_since
+from watchdog.export.status_read import Part, doubts_of, hangs_since
 from watchdog.top.deeds import deeds_of
 from watchdog.top.steps import coming
 from watchdog.top.troubles import force_of, health_of, is_listed, label_of, troubles_of
@@ -15,8 +15,17 @@ _LONGEST: Final = 600
 
 
 def read_view(document: Mapping[str, Any]) -> View:
-    """What a status says; StatusError where it is no status of a gpu-watchdog."""
-    status = Part(document)
+    """What a status says; StatusError where it is no status of a gpu-watchdog.
+
+    A value that can't be read is not known, and that is one of the troubles.
+    """
+    status = Part(document, doubts=[])
+    view = _view(status)
+    doubts = doubts_of(status)
+    return replace(view, troubles=(*view.troubles, doubts)) if doubts else view
+
+
+def _view(status: Part) -> View:
     labels = {gpu.text("uuid") or "": label_of(gpu) for gpu in status.parts("gpus")}
     accounts = status.parts("accounts")
     return View(
@@ -56,10 +65,7 @@ def total(amounts: Iterable[int | None]) -> Amount:
 def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
     of_pods = _by_gpu(use for account in status.parts("accounts") for use in account.parts("processes"))
     of_none = _by_gpu(status.parts("unattributed"))
-    try:
-        free_below = float(parse_percent(status.text("free_below") or "0%"))
-    except ValueError as error:
-        raise StatusError("free_below of its status is not a percentage") from error
+    free_below = status.percent("free_below") or 0.0
     found = []
     for gpu in status.parts("gpus"):
         uuid, memory = gpu.text("uuid") or "", gpu.part("memory") or Part({})

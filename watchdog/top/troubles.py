@@ -101,7 +101,7 @@ def _of_health(status: Part) -> Iterator[str]:
         since = clock_time(blind, status.moment("at") or blind)
         yield f"NVML has not answered since {since}: nothing is known of the GPUs"
     if (error := health.text("policy_error")) is not None:
-        yield f"The policy file holds mistakes, and the last good policy goes on: {inert(error, _LONGEST)}"
+        yield f"The policy file on disk is not in force: {inert(error, _LONGEST)}"
 
 
 def health_of(status: Part) -> str:

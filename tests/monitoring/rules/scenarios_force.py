@@ -83,6 +83,53 @@ def breaker_open_on_trial(world: World) -> None:
     world.expect("GPUMemoryBreakerOpen", "below")
 
 
+MPS = told(
+    "GPUMemoryMPSWithheld",
+    "Node n1: pods over their GPU memory are left alone because of MPS",
+    "On node n1 a kill or an eviction was withheld because it would end a client of an MPS server, or a server, that "
+    "other pods depend on. The pod keeps the memory. This alert stays while a pod on the node is over its limit. Which "
+    f"pods, and which of their processes: {EXEC}gpu-watchdog scan",
+)
+
+
+def _clients(world: World, daemon: Daemon, minutes: float, *, over: bool) -> None:
+    """One of two MPS clients is over, or none."""
+    for second in world.until(minutes):
+        uses = [use(number, 4 * Gi if over and number == 0 else Gi, mps=True) for number in range(2)]
+        daemon.see(snapshot(uses, [process(number, f"u{number}/main") for number in range(2)], second=second))
+
+
+@scenario("GPUMemoryMPSWithheld")
+def withheld_for_mps(world: World) -> None:
+    """Clients within their limits are no news; one that is left alone is, for as long as it is over."""
+    labels = {**NODE, "severity": "warning"}
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _clients(world, daemon, 2, over=False)
+    world.expect("GPUMemoryMPSWithheld", "below")
+    _clients(world, daemon, 2.5, over=True)
+    world.expect("GPUMemoryMPSWithheld", "waits")
+    _clients(world, daemon, 4, over=True)
+    world.expect("GPUMemoryMPSWithheld", "fires", (labels, MPS))
+    restart(world, daemon, 5)
+    world.expect("GPUMemoryMPSWithheld", "restart", (labels, MPS))
+    _clients(world, daemon, 22, over=False)
+    world.expect("GPUMemoryMPSWithheld", "resolves")
+
+
+@scenario("GPUMemoryMPSWithheld")
+def withheld_for_hours(world: World) -> None:
+    """It is counted once, and is news for as long as that pod keeps the memory; it ends when nobody is over."""
+    labels = {**NODE, "severity": "warning"}
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _clients(world, daemon, 2, over=False)
+    for minutes in (4, 61, 63, 88):
+        _clients(world, daemon, minutes, over=True)
+        world.expect("GPUMemoryMPSWithheld", "fires", (labels, MPS))
+    world.gives('sum by (cluster, node) (gpu_watchdog_withheld_total{brake="mps"}) > 0', (NODE, 1))
+    _clients(world, daemon, 88.5, over=False)
+    world.expect("GPUMemoryMPSWithheld", "resolves")
+
+
 def _suspended(world: World, daemon: Daemon, minutes: float, *reasons: str, enforcing: bool = False) -> None:
     for second in world.until(minutes):
         daemon.see(trainer_node(4.0, second), enforcing=enforcing, suspended=reasons)
@@ -114,6 +161,25 @@ def not_enforcing(world: World) -> None:
     world.expect("GPUWatchdogNotEnforcing", "restart", (labels, UNABLE))
     _suspended(world, daemon, 27, enforcing=True)
     world.expect("GPUWatchdogNotEnforcing", "resolves")
+
+
+UNSETTLED = told(
+    "GPUWatchdogNotEnforcing",
+    "The watchdog on node n1 was told to enforce and can't: policy_file",
+    "The policy says enforce, and for 10 minutes the watchdog on node n1 has only observed. Pods above their limit of "
+    "GPU memory are left alone there. The reason is policy_file. The policy file has not settled: end what keeps "
+    "writing it or has it open for writing (fuser -v FILE on the node), or send SIGHUP to the daemon to load it as it "
+    "is.",
+)
+
+
+@scenario("GPUWatchdogNotEnforcing")
+def not_enforcing_yet(world: World) -> None:
+    """A policy file that does not settle is nothing that `doctor` looks for: the remedy is in the alert."""
+    daemon = world.daemon()
+    _suspended(world, daemon, 12, "policy_file")
+    labels = {**NODE, "reason": "policy_file", "severity": "critical"}
+    world.expect("GPUWatchdogNotEnforcing", "fires", (labels, UNSETTLED))
 
 
 def _switched_off(how: str, on_again: str) -> dict[str, str]:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
 from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, restart, runs, scenario, told
 from tests.monitoring.rules.world import Daemon, World
-from tests.worlds import Gi, container, gpu, process, snapshot, use
-from watchdog.core.model import Pod
+from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
+from watchdog.core.model import Gap, GapReason, Node, Pod
+from watchdog.core.policy import Declaration
 
 OVER = told(
     "GPUMemoryOverLimit",
@@ -184,13 +185,14 @@ MISDECLARED = told(
 
 @scenario("GPUMemoryMisdeclared")
 def misdeclared(world: World) -> None:
-    """As much as the card has can be true, a MiB more can't."""
+    """As much as the card has can be true, a MiB more in an annotation can't."""
     labels = {**TRAINER, "severity": "warning"}
-    daemon = world.daemon()
-    card = 80 * Gi
-    _run(world, daemon, 11, trainer(containers=(container("main", str(card), of="u1"),)), 3 * Gi)
+    noted = Declaration(kind="annotation", key="vram", unit=1)
+    daemon = world.daemon(under=policy(declarations=(VERIFF, noted)))
+    card, silent = 80 * Gi, trainer(containers=(container("main", of="u1"),))
+    _run(world, daemon, 11, replace(silent, annotations={"vram": str(card)}), 3 * Gi)
     world.expect("GPUMemoryMisdeclared", "below")
-    wrong = trainer(containers=(container("main", str(card + A_LITTLE), of="u1"),))
+    wrong = replace(silent, annotations={"vram": str(card + A_LITTLE)})
     _run(world, daemon, 14, wrong, 3 * Gi)
     restart(world, daemon, 15)
     _run(world, daemon, 21, wrong, 3 * Gi)
@@ -201,3 +203,86 @@ def misdeclared(world: World) -> None:
     world.expect("GPUMemoryMisdeclared", "restart", (labels, MISDECLARED))
     _run(world, daemon, 26, trainer(), 3 * Gi)
     world.expect("GPUMemoryMisdeclared", "resolves")
+
+
+UNKNOWN = told(
+    "GPUMemoryUnknown",
+    "It has not been known for a while whether pod a/trainer is within its limit",
+    "For 15 minutes the watchdog has not been able to say whether pod a/trainer on node n1 uses more GPU memory than "
+    "it is allowed. What it uses, or what it declares, can't be determined: a card does not answer, a label of the "
+    "node is missing, or the pod list lags. It is left alone until then, so that nothing bounds it. What is missing: "
+    f"{EXEC}gpu-watchdog explain a/trainer",
+)
+
+
+@scenario("GPUMemoryUnknown")
+def unknown(world: World) -> None:
+    """A share of which nobody knows the size for a quarter of an hour; the labels end it, and the pod's end does."""
+    labels = {**TRAINER, "severity": "warning"}
+    shares = Declaration(
+        kind="resource", key="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas"
+    )
+    sharing = trainer(containers=(container("main", of="u1", resources={shares.key: "1"}),))
+    known = Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"})
+    daemon = world.daemon(under=policy(declarations=(shares,)))
+    daemon.story.node = known
+    _run(world, daemon, 16, sharing, 3 * Gi)
+    world.expect("GPUMemoryUnknown", "below")
+    daemon.story.node = Node(name="n1")
+    _run(world, daemon, 20, sharing, 3 * Gi)
+    restart(world, daemon, 21)
+    _run(world, daemon, 31, sharing, 3 * Gi)
+    world.expect("GPUMemoryUnknown", "waits")
+    _run(world, daemon, 31.5, sharing, 3 * Gi)
+    world.expect("GPUMemoryUnknown", "fires", (labels, UNKNOWN))
+    restart(world, daemon, 33)
+    world.expect("GPUMemoryUnknown", "restart", (labels, UNKNOWN))
+    daemon.story.node = known
+    _run(world, daemon, 36.5, sharing, 3 * Gi)
+    world.expect("GPUMemoryUnknown", "resolves")
+
+
+@scenario("GPUMemoryUnknown")
+def unknown_under_maintenance(world: World) -> None:
+    """While the driver is let go for maintenance nothing is known of anybody, and nobody is told so pod by pod."""
+    daemon = world.daemon()
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", why="under maintenance")
+    for second in world.until(20):
+        daemon.see(snapshot([use(101, None)], [process(101, "u1/main")], second=second, blind=True, gaps=(gap,)))
+    world.expect("GPUMemoryUnknown", "below")
+
+
+UNLISTED = told(
+    "GPUMemoryContainerUnlisted",
+    "Pod a/trainer runs in a container that its status does not have",
+    "Processes of pod a/trainer on node n1 have used 3GiB of GPU memory for minutes, in a container that the pod list "
+    "does not have. That memory counts for the pod, and the container itself is never killed: the watchdog kills "
+    "nothing that Kubernetes does not know of. Either the kubelet does not report the pod's status, or somebody runs "
+    f"containers by hand. Which container it is: {EXEC}gpu-watchdog explain a/trainer",
+)
+
+
+def _new(world: World, daemon: Daemon, minutes: float, *gaps: Gap) -> None:
+    uses = [use(101, Gi), use(102, 3 * Gi)]
+    processes = [process(101, "u1/main"), process(102, "u1/new")]
+    for second in world.until(minutes):
+        daemon.see(snapshot(uses, processes, second=second, gaps=gaps))
+
+
+@scenario("GPUMemoryContainerUnlisted")
+def container_unlisted(world: World) -> None:
+    """A container that is only new is no news; one that the list should have by now is, until the list has it."""
+    labels = {**TRAINER, "severity": "warning"}
+    gap = Gap(reason=GapReason.CONTAINER, what="container 1 of pod a/trainer", why="it is not in the list")
+    daemon = world.daemon()
+    _new(world, daemon, 10)
+    world.expect("GPUMemoryContainerUnlisted", "below")
+    _new(world, daemon, 15, gap)
+    world.expect("GPUMemoryContainerUnlisted", "waits")
+    _new(world, daemon, 15.5, gap)
+    world.expect("GPUMemoryContainerUnlisted", "fires", (labels, UNLISTED))
+    restart(world, daemon, 17)
+    world.expect("GPUMemoryContainerUnlisted", "restart", (labels, UNLISTED))
+    _new(world, daemon, 18, gap)
+    _run(world, daemon, 22, trainer(), 3 * Gi)
+    world.expect("GPUMemoryContainerUnlisted", "resolves")

@@ -151,10 +151,11 @@ def missing_by_label(world: World) -> None:
 
 REFUSED = told(
     "GPUWatchdogPolicyReloadFailed",
-    "The policy on node n1 has mistakes and is not in force",
-    "The policy file on node n1 has mistakes; the one that was read at 1970-01-01 00:02:00 +0000 UTC stays in force. "
-    "What "
-    "was changed since has no effect, and a daemon that is started now would not come up. Every mistake in it: "
+    "The policy file on node n1 has errors or has not settled",
+    "The policy file on node n1 has errors or has not settled, and is not in force; the one that was read at "
+    "1970-01-01 00:02:00 +0000 UTC stays in force. What was changed since has no effect. Which of the two it is: the "
+    f"line policy_refused in the daemon's log, or {EXEC}gpu-watchdog top --once. A daemon that is started now does not "
+    "come up on a file with errors. All errors in it: "
     f"{EXEC}gpu-watchdog check /etc/gpu-watchdog/policy.toml",
 )
 

@@ -33,7 +33,7 @@ def _record(root: Path) -> list[tuple[str, float]]:
     with node(root) as made:
         tenant = made.start(made.pod("hog", ("main", "1Gi")), used=GIB)
         made.start(made.pod("calm", ("main", "4Gi")), used=3 * GIB)
-        made.pod("odd", ("main", "999Ti"))
+        made.pod("odd", ("main", "-1"))
         made.write()
         policy = write_policy(root, WARN_AT_ONCE, _KILL)
         files = ("--pods", made.pods_file, "--journal", made.journal)

@@ -98,7 +98,7 @@ def test_counters_begin_anew(tmp_path: Path) -> None:
     killed_once = 'rule_action_result:gpu_watchdog_actions:increase1h{action="kill", result="done"}'
     world.gives(f"count by (cluster, rule, action, result) ({killed_once} > 0.9 < 1.3)", ({**WAY, "result": "done"}, 1))
     rest = "rule_action_result:gpu_watchdog_actions:increase1h == 0"
-    world.gives(f"count by (cluster, action) ({rest})", ({"action": "kill"}, 4), ({"action": "warn"}, 5))
+    world.gives(f"count by (cluster, action) ({rest})", ({"action": "kill"}, 5), ({"action": "warn"}, 6))
     world.gives("count by (cluster) (brake:gpu_watchdog_withheld:increase1h == 0)", ({}, len(Brake)))
     late = 'node_action:gpu_watchdog_reaction_seconds:p99_1h{action="kill"} > 0.49 < 0.5'
     world.gives(f"count by (cluster, node) ({late})", ({"node": "n1"}, 1))

@@ -82,7 +82,7 @@ def _nodes() -> Panel:
             override("Breaker", _words({"0": ("closed", GREEN), "1": ("open", RED)})),
             override("Last pass, age", _seconds((None, GREEN), (15, YELLOW), (60, RED))),
             override("Pod list, age", _seconds((None, GREEN), (60, YELLOW), (180, RED))),
-            override("Policy on disk", _words({"0": ("has mistakes", RED), "1": ("good", GREEN)})),
+            override("Policy on disk", _words({"0": ("not in force", RED), "1": ("good", GREEN)})),
             override("Policy in force, age", _seconds((None, "text"))),
         ],
     )
@@ -136,8 +136,8 @@ def _ages() -> list[Panel]:
         ),
         curves(
             "Policy on disk",
-            "1 while the policy file, when last read, was good; 0 while it has mistakes and the one before it stays in "
-            "force.",
+            "1 while the policy file, when last read, was good; 0 while it has errors or has not settled, and the one "
+            "before it stays in force.",
             "short",
             Query(expr=by(NODE, "policy_last_reload_successful"), legend="{{node}}"),
             defaults={"min": 0, "max": 1, "decimals": 0},

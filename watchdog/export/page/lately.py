@@ -16,6 +16,7 @@ _ENDS: Final = {
     Result.BLOCKED.value: "is blocked",
     Result.GONE.value: "was not needed any more",
     Result.INTERRUPTED.value: "was interrupted",
+    Result.WITHDRAWN.value: "was withdrawn",
 }
 
 

@@ -105,6 +105,12 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         )
         return Step(short="being evicted", sentence=sentence, level=Level.BAD, is_force=True)
     killed_s = sigkill_s(state.under_way, step, report)
+    if state.under_way.ended:
+        sent = " and ".join(state.under_way.sent)
+        ended = f"got {sent} and have ended" if sent else "had ended before a signal was sent"
+        sentence = f"The processes of {whom} {ended}; their memory is waited for, {timeout}."
+        short = f"{'killed' if sent else 'ended'}, waiting for its memory"
+        return Step(short=short, sentence=sentence, level=Level.BAD, is_force=True)
     if killed_s is not None and sight.as_of and killed_s > report.at.wall_s:
         sentence = f"SIGTERM was sent to {whom}. What is left was to get SIGKILL: no pass has ended since to send it."
         return Step(short="being killed, SIGKILL put off", sentence=sentence, level=Level.BAD, is_force=True)

@@ -47,7 +47,7 @@ def _inputs(sight: Sight) -> Iterator[Row]:
     loaded = ""
     if report is not None:
         loaded = f", read {clock_time(report.policy_loaded_at_s, sight.now_s)}, {report.policy.sha256[:12]}"
-    policy = health.policy_error and f"the file has mistakes, and the policy before it goes on: {health.policy_error}"
+    policy = health.policy_error and f"the file on disk is not in force: {health.policy_error}"
     yield "Policy", policy or f"{OK}{loaded}", not health.policy_error
 
 

@@ -28,6 +28,7 @@ _GET_TIMEOUT_S: Final = 5.0
 _JITTER: Final = wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S, min=LEAST_WAIT_S)
 _GETTING: Final = "looking at the pod before evicting it"
 _EVICTING: Final = "evicting the pod"
+_TOO_OLD: Final = "the API server took so long to show the pod that the last look at its use was too old to evict by"
 _BUDGET: Final = "DisruptionBudget"  # DisruptionBudgetCause in k8s.io/api/policy/v1
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 # It checks the UID itself, and the store below it does so again.
@@ -54,6 +55,8 @@ def evict(api: Api, attempt: Attempt) -> Reply:
         return looked
     if not attempt.is_wanted():
         return _reply(attempt, Answer.WITHDRAWN)
+    if not attempt.is_fresh():
+        return _again(attempt, Answer.LATER, _TOO_OLD)
     options = {"gracePeriodSeconds": attempt.grace_s, "preconditions": {"uid": attempt.uid}}
     metadata = {"name": attempt.name, "namespace": attempt.namespace}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
@@ -136,7 +139,7 @@ def read_look(attempt: Attempt, answer: ApiAnswer) -> Reply | None:
 def _judge(attempt: Attempt, pod: Pod, body: bytes) -> Reply | None:
     if pod.uid != attempt.uid:
         return _gone(attempt, "another pod has its name now")
-    if pod.deletion_deadline_s is not None:
+    if pod.deletion_deadline_s not in (None, attempt.deadline_s):
         return _gone(attempt, "the pod is being deleted already")
     try:
         phase = _PHASE.decode(body).status.phase

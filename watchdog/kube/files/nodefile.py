@@ -33,7 +33,7 @@ class NodeFile:
     def __init__(self, path: Path, name: str = "") -> None:
         self._file = FollowedFile(path)
         self._name = name
-        self._last = Node(name=name, known=False)
+        self._last = Node(name=name, known=False, awaited=True)
         self._problem: str | None = None
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:

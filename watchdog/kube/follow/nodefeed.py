@@ -25,7 +25,7 @@ class NodeFeed(Feed[Node, Node]):
                 return None
             return Decoded(identity=Identity(name=node.name, uid=node.uid), value=node)
 
-        unknown = Node(name=name, known=False)
+        unknown = Node(name=name, known=False, awaited=True)
 
         def gather(shelf: Shelf[Node]) -> _Found:
             gaps = tuple(_gap(each.title, f"it can't be read: {each.why}; {_LOOK}") for each in shelf.unread)

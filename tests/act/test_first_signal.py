@@ -1,0 +1,111 @@
+"""Right before the first signal: what was written on the pod since the last look, and a pass that fails there."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.act.eviction_rig import EVICT_AT_ONCE, World
+from tests.act.rig import Direct
+from tests.worlds import Gi, container, pod, policy, process, rule, step
+from watchdog.core.model import Pod
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import JournalLimits, Match
+from watchdog.export.journal import Journal
+
+HOG = pod("a", container(declared="1Gi"))
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (replace(HOG, annotations={"x": "1"}, labels={"y": "2"}), ""),
+        (replace(HOG, priority=2_000_000_000), "the pod was protected by then"),
+        (replace(HOG, containers=(container(declared="8Gi"),)), "its use was at or below the mark again"),
+        (replace(HOG, containers=(*HOG.containers, container("new", "1Mi"))), "the containers of the pod had changed"),
+        (replace(HOG, namespace="spared"), "the policy, or the rule that is for the pod, had changed"),
+        (None, "what it uses, or is allowed, was not known"),
+    ],
+)
+def test_what_is_written_after_the_last_look_is_judged_by_that_look(now: Pod | None, reason: str) -> None:
+    """Point 22 and law 11: the store of this moment counts, and a byte in an annotation withdraws nothing."""
+    world = World(
+        policy=policy(rule(name="spared", match=Match(namespaces=("spared",))), rule(EVICT_AT_ONCE)), pods=(HOG,)
+    )
+    opened = world.open(0)
+    world.pods = (now,) if now is not None else ()
+    world.close(opened)
+    assert len(world.tries) == (0 if reason else 1)
+    assert reason in (world.reason() if world.ended else "")
+
+
+@pytest.mark.parametrize("of_node", [True, False], ids=["node", "namespace"])
+def test_a_label_of_the_node_or_the_namespace_counts_until_the_first_signal(*, of_node: bool) -> None:
+    """Point 22: a rule that spares the pod by then is for it, although nothing was written on the pod itself."""
+    spare = {"spare": "yes"}
+    by_node = rule(name="by-node", match=Match(node_labels=spare))
+    by_namespace = rule(name="by-namespace", match=Match(namespace_labels=spare))
+    world = World(
+        policy=policy(by_node, by_namespace, rule(EVICT_AT_ONCE)), pods=(HOG,), namespaces={HOG.namespace: {}}
+    )
+    opened = world.open(0)
+    if of_node:
+        world.node = replace(world.node, labels=spare)
+    else:
+        world.namespaces = {HOG.namespace: spare}
+    world.close(opened)
+    assert (world.tries, world.results()) == ([], ["withdrawn"])
+    assert "the policy, or the rule that is for the pod, had changed" in world.reason()
+
+
+def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Path) -> None:
+    """Points 22 and 29: no brake counts what no signal was sent for, and what has begun goes on."""
+    journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
+    pods = (HOG, pod("b", container(declared="1Gi", of="b")))
+    world = World(pods=pods, used={5: 4 * Gi, 6: 3 * Gi}, processes=(process(6, "b/main"),), journal=Direct(journal))
+    opened = world.open(0)
+    asked: list[str] = []
+
+    def refusal(entry: PlanEntry) -> None:
+        asked.append(entry.account.uid)
+        if len(asked) > 1:
+            raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        world.close(opened, refusal=refusal)
+    world.cycle.drop(opened, "the pass failed")
+    begun, other = asked
+    assert [attempt.uid for attempt in world.tries] == [begun]
+    assert [(each.entry.account.uid, each.result) for each in world.cycle.take_ended()] == [(other, "withdrawn")]
+    assert len(journal.brakes(opened.snapshot.at).begun[()]) == 1
+    journal.close()
+
+
+@pytest.mark.parametrize(("for_s", "is_evicted"), [(9.0, True), (60.0, False)])
+def test_a_relabel_before_the_last_look_spares_nobody_whose_step_is_due_under_both_rules(
+    *, for_s: float, is_evicted: bool
+) -> None:
+    """Point 15 and law 11: the step of the other rule is taken if it is due; its own time still has to have passed."""
+    one = rule(step("100%", 10, "evict", grace_s=10.0), name="one", match=Match(labels={"tier": "a"}))
+    other = rule(step("100%", for_s, "evict", grace_s=5.0), name="other")
+    pods = [replace(HOG, labels={"tier": each}) for each in ("a", "b")]
+    world = World(policy=policy(one, other))
+    for second in range(10):
+        world.pods = (pods[second % 2],)
+        world.look(second)
+    world.pods = (pods[0],)
+    opened = world.open(10)
+    assert [entry.rule.name for entry in opened.plan.actions] == ["one"]
+    world.pods = (pods[1],)
+    world.close(replace(opened, view=replace(opened.view, pods=replace(opened.view.pods, pods=world.pods))))
+    assert [attempt.grace_s for attempt in world.tries] == ([5] if is_evicted else [])
+    assert ("had changed" in world.reason()) if not is_evicted else not world.ended
+
+
+def test_while_the_policy_file_settles_nothing_is_begun_and_nothing_counts_as_failed() -> None:
+    """Point 20: what is due stays due, and is done as soon as the file has settled."""
+    world = World()
+    world.look(0, is_held=True)
+    assert (world.tries, world.record.lines, world.results()) == ([], [], [])
+    world.look(1)
+    assert len(world.tries) == 1

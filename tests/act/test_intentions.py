@@ -1,0 +1,95 @@
+"""Intentions that are on disk, or on their way there, while something else goes wrong."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from tests.act.eviction_rig import World, planned
+from tests.act.rig import Group, MemoryRecord
+from tests.worlds import Gi, at, container, pod, policy, process, rule, step
+from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
+from watchdog.core.plan import Result
+
+KILL_AT_ONCE = step("100%", 0, "kill", grace_s=60.0)
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    """A container of real processes, ended afterwards."""
+    made = Group()
+    yield made
+    made.close()
+
+
+def world(group: Group, record: MemoryRecord | None = None) -> World:
+    """A pod that is due for a kill."""
+    key = group.key(group.start())
+    return World(
+        record=record or MemoryRecord(),
+        policy=policy(rule(KILL_AT_ONCE)),
+        pods=(pod("a", container(declared="1Gi")),),
+        used={key.pid: 4 * Gi},
+        processes=(process(key.pid, "a/main", key=key),),
+        group=group,
+    )
+
+
+def late(made: World, second: float) -> Future[int]:
+    """What a pass has intended, while the disk took longer than the pass waits."""
+    opened = made.open(second)
+    (intended,) = opened.intentions.values()
+    assert isinstance(intended, Future)
+    intended.set_running_or_notify_cancel()
+    assert [entry.withheld_by for entry in made.close(opened).plan.entries] == [Brake.JOURNAL]
+    return intended
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_intention_counts_once_where_the_journal_is_taken_over_meanwhile(group: Group, begins: bool) -> None:
+    """Points 22 and 29: what the journal already counts counts once if it begins, and not at all if it does not."""
+    made = world(group)
+    opened = made.open(1.0)
+    (entry,) = opened.plan.actions
+    earlier, intended = Begun(at_s=at(0.5).boottime_s), Begun(at_s=at(1.0).boottime_s)
+    whom = owner_of(entry.assessment.pod)
+    made.cycle.take_over((), BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    finish = made.close(opened, refusal=lambda _: None if begins else "it was protected by then")
+    assert [each.result for each in (*finish.began, *finish.outcomes)] == [Result.DONE if begins else Result.WITHDRAWN]
+    assert len(made.cycle.ledger.brakes.begun[NODE]) == (2 if begins else 1)
+    made.cycle.take_over((), BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    assert len(made.cycle.ledger.brakes.begun[NODE]) == 2
+
+
+def test_a_defect_in_one_late_intention_loses_no_other(group: Group) -> None:
+    """Point 22: whatever went wrong with another one, what gets to the disk too late is withdrawn."""
+    made = world(group, MemoryRecord(stalled=True))
+    first, second, third = (late(made, number) for number in (1.0, 2.0, 3.0))
+    first.set_result(1)
+    second.set_exception(ZeroDivisionError())
+    third.set_result(3)
+    with pytest.raises(ZeroDivisionError):
+        made.wake(4.0)
+    made.wake(5.0)
+    assert [(each.result, each.deed) for each in made.ended] == [(Result.WITHDRAWN, 1), (Result.WITHDRAWN, 3)]
+    assert [line[0] for line in made.record.lines].count("withdraw") == 2
+
+
+def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
+    """Point 29: what holds a deed back at the last moment is told once an incident, like any brake."""
+    made = world(group, MemoryRecord(stalled=True))
+    entries = [planned(made.close(made.open(second)), "kill") for second in (0, 1)]
+    assert [(entry.withheld_by, entry.news) for entry in entries] == [(Brake.JOURNAL, True), (Brake.JOURNAL, False)]
+
+
+def test_what_the_disk_has_not_taken_is_not_waited_for_when_a_journal_is_taken_over(group: Group) -> None:
+    """Law 10: what is still on its way to the disk is in no journal, and nobody waits until it is."""
+    made = world(group, MemoryRecord(stalled=True))
+    whom = owner_of(made.open(1.0).plan.actions[0].assessment.pod)
+    journal = BrakeMemory.of([(whom, Begun(at_s=at(0.5).boottime_s))])
+    taking = threading.Thread(target=made.cycle.take_over, args=((), journal), daemon=True)
+    taking.start()
+    taking.join(10)
+    assert not taking.is_alive()
+    assert len(made.cycle.ledger.brakes.begun[NODE]) == 1

@@ -1,0 +1,187 @@
+"""The policy file that changes while the daemon runs: when it has settled, by files as the kernel has them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.rig.volume import mount
+from watchdog.config.problems import PolicyError
+from watchdog.config.watch import PolicyFile
+from watchdog.core.model import Now
+
+_OBSERVES: Final = 'mode = "observe"\n'
+_ENFORCES: Final = 'mode = "enforce"\n'
+
+
+def at(second: float, *, wall_s: float = 0.0) -> Now:
+    """The moment so many seconds after the test began by CLOCK_BOOTTIME; the wall clock is not to matter."""
+    return Now(boottime_s=1000.0 + second, wall_s=wall_s, boot_id="b")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A policy that has just been written."""
+    file = tmp_path / "policy.toml"
+    file.write_text(_OBSERVES, encoding="utf-8")
+    return file
+
+
+def loaded(path: Path) -> PolicyFile:
+    """The file after it has been loaded."""
+    file = PolicyFile(path)
+    file.load()
+    return file
+
+
+def seen(file: PolicyFile, second: float) -> tuple[bool, bool]:
+    """Whether it can be loaded, and whether enforcement is held, at this moment."""
+    file.look(at(second))
+    return file.is_ready, file.holds
+
+
+def test_a_file_written_in_place_settles_three_seconds_after_its_last_change(path: Path) -> None:
+    """Point 20: each change, of whatever, starts the three seconds of CLOCK_BOOTTIME again, and nothing is loaded."""
+    file = loaded(path)
+    assert seen(file, 0) == (False, False)
+    path.write_text(_ENFORCES, encoding="utf-8")
+    assert seen(file, 1) == (False, True)
+    assert seen(file, 3.9) == (False, True)
+    os.utime(path, (1, 1))
+    assert seen(file, 4) == (False, True)
+    assert seen(file, 6.9) == (False, True)
+    assert seen(file, 7) == (True, True)
+    assert file.load().mode == "enforce"
+    assert seen(file, 7.1) == (False, False)
+
+
+def test_a_file_that_is_held_open_for_writing_has_not_settled(path: Path) -> None:
+    """Point 20: a writer may be pausing, however long nothing has changed; one that only reads is none."""
+    file = loaded(path)
+    with path.open("a", encoding="utf-8") as writer, path.open(encoding="utf-8"):
+        writer.write(_ENFORCES)
+        writer.flush()
+        assert [seen(file, second) for second in (0, 10, 59)] == [(False, True)] * 3
+    with path.open(encoding="utf-8"):
+        assert seen(file, 59) == (True, True)
+
+
+def test_enforcement_is_held_for_a_minute_and_the_file_stays_reported(path: Path) -> None:
+    """Point 20: a file that never settles can't keep enforcement off for longer than 60 s after its first change."""
+    file = loaded(path)
+    for second in range(0, 60, 2):
+        os.utime(path, (second, second))
+        assert (seen(file, second), file.trouble) == ((False, True), "")
+    os.utime(path, (60, 60))
+    assert seen(file, 60) == (False, False)
+    assert "has not settled within 1m, and the policy in force stays" in file.trouble
+    os.utime(path, (70, 70))
+    assert seen(file, 500) == (False, False)
+    assert "has not settled" in file.trouble
+    assert seen(file, 503) == (True, False)
+    file.load()
+    assert (seen(file, 504), file.trouble) == ((False, False), "")
+
+
+def test_a_swapped_configmap_is_complete(path: Path) -> None:
+    """Point 20: the kubelet swaps `..data` when all is written, so that nothing is waited for, at startup neither."""
+    file = PolicyFile(mount(path, _OBSERVES))
+    file.begin(at(0, wall_s=path.stat().st_mtime))
+    assert seen(file, 0) == (False, False)
+    mount(path, _ENFORCES)
+    assert seen(file, 1) == (True, True)
+    assert file.load().mode == "enforce"
+    assert seen(file, 1) == (False, False)
+
+
+def test_a_file_written_in_place_behind_a_configmaps_link_has_to_settle(path: Path) -> None:
+    """Point 20: the link is no promise where it has not been swapped."""
+    file = PolicyFile(mount(path, _OBSERVES))
+    file.load()
+    path.write_text(_ENFORCES, encoding="utf-8")
+    assert [seen(file, second) for second in (0, 2.9, 3)] == [(False, True), (False, True), (True, True)]
+
+
+def test_a_link_of_another_name_has_to_settle(path: Path, tmp_path: Path) -> None:
+    """Point 20: only the kubelet's swap is known to come last; whatever else a link leads to may be half written."""
+    other = tmp_path / "other.toml"
+    other.write_text(_ENFORCES, encoding="utf-8")
+    link = tmp_path / "link.toml"
+    link.symlink_to(path)
+    file = loaded(link)
+    link.unlink()
+    link.symlink_to(other)
+    assert [seen(file, second) for second in (0, 2.9, 3)] == [(False, True), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("age_s", "settled"), [(-5.0, False), (0.0, False), (2.9, False), (3.1, True)])
+def test_at_startup_a_file_that_is_older_than_the_settling_time_need_not_wait(
+    path: Path, age_s: float, settled: bool
+) -> None:
+    """Point 20: a younger one, and one from the future, waits for three seconds of our clock, and so does all force."""
+    file = PolicyFile(path)
+    file.begin(at(0, wall_s=path.stat().st_ctime + age_s))
+    assert (file.has_settled, file.holds) == (settled, not settled)
+    assert seen(file, 0) == (False, not settled)
+    assert seen(file, 3) == (not settled, not settled)
+
+
+def test_an_old_modification_time_makes_no_file_old(path: Path) -> None:
+    """Point 20: `cp -p` and `rsync -t` set the one time that can be set; the kernel's own says when they did."""
+    os.utime(path, (1, 1))
+    file = PolicyFile(path)
+    file.begin(at(0, wall_s=path.stat().st_ctime + 1))
+    assert not file.has_settled
+
+
+def test_nothing_is_enforced_by_a_policy_that_has_never_settled(path: Path) -> None:
+    """Point 20: at startup there is no other policy to go on with after 60 s; that it waits is reported then."""
+    file = PolicyFile(path)
+    with path.open("a", encoding="utf-8"):
+        file.begin(at(0, wall_s=path.stat().st_ctime + 100))
+        assert seen(file, 0) == (False, True)
+        assert seen(file, 200) == (False, True)
+        assert "nobody is acted on" in file.trouble
+        file.load()  # SIGHUP
+    assert (seen(file, 201), file.trouble) == ((False, False), "")
+
+
+def test_a_file_that_has_gone_is_refused_once_it_has_been_gone_for_a_while(path: Path) -> None:
+    """A file that is moved away before another one is moved there is no mistake; one that stays away is, once."""
+    file = loaded(path)
+    path.unlink()
+    assert [seen(file, second) for second in (0, 2, 3)] == [(False, True), (False, True), (True, True)]
+    with pytest.raises(PolicyError):
+        file.load()
+    assert seen(file, 4) == (False, False)
+    path.write_text(_OBSERVES, encoding="utf-8")
+    assert [seen(file, second) for second in (5, 8)] == [(False, True), (True, True)]
+
+
+_CROWD: Final = """
+import os, sys
+from pathlib import Path
+from watchdog.config.watch import PolicyFile
+from watchdog.core.model import Now
+path = Path(sys.argv[1])
+file = PolicyFile(path, settling_s=0)
+file.load()
+path.write_text('mode = "enforce"')
+child = os.fork()
+if not child:
+    for _ in range(20000):
+        os.close(os.open(path, os.O_WRONLY))
+    os._exit(0)
+while os.waitpid(child, os.WNOHANG) == (0, 0):
+    file.look(Now(boottime_s=1.0, wall_s=0.0, boot_id="b"))
+print("alive")
+"""
+
+
+def test_whoever_opens_the_file_in_that_moment_ends_nobody(path: Path) -> None:
+    """A lease that is broken sends SIGIO, which ends a process that does not expect it."""
+    done = subprocess.run([sys.executable, "-c", _CROWD, path], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -1,0 +1,179 @@
+"""MPS: who is left alone because other pods' work would break with it, and who is not."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worlds import Gi, assessed, container, gpu, owner, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.brakes import Brake
+from watchdog.core.findings import MpsRole
+from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, Process, Snapshot, Use
+from watchdog.core.plan import Plan
+from watchdog.core.policy import Policy, Safety
+
+HOG = pod("a", container("main", "1Gi"), container("side"))
+CLIENT = use(1, 9 * Gi, mps=True)
+DAEMON = pod("d", container(of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
+OTHER = pod("b", container(of="b"))
+AT_ONCE = policy(rule(step()))
+ACCEPTED = replace(AT_ONCE, safety=Safety(signal_mps_clients=True))
+
+
+def server(pid: int, where: str | None, **more: object) -> Process:
+    """A process named like an MPS server."""
+    return process(pid, where, mps_server=True, **more)
+
+
+def withheld(seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE) -> list[tuple[Brake | None, bool]]:
+    """What holds back each due step of the hog, and whether it is taken."""
+    plan = planned(seen, [HOG, *pods], under)
+    return [(entry.withheld_by, entry.taken) for entry in plan.entries if entry.account.uid == "a"]
+
+
+HELD, KILLED = [(Brake.MPS, False)], [(None, True)]
+
+
+@pytest.mark.parametrize(
+    ("uses", "processes", "expected"),
+    [
+        ([], [], HELD),  # its server is not seen
+        ([use(2, 1)], [server(2, None)], HELD),
+        ([use(2, 1)], [server(2, "d/main", privileged=True)], HELD),
+        ([use(2, 1)], [server(2, "d/main")], HELD),
+        ([use(2, 1)], [server(2, "b/main")], HELD),
+        ([use(2, 1)], [server(2, "a/side")], KILLED),
+        ([use(2, 1, 1)], [server(2, "a/side")], HELD),  # on another card than the client
+        ([use(2, None)], [server(2, "a/side")], KILLED),
+        # With two that could be meant it is not known whose client it is.
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None)], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "d/main")], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "nobody/main")], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=UNREADABLE)], HELD),
+        ([use(2, 1), use(3, 1, 1)], [server(2, "a/side"), server(3, None)], KILLED),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "b/main")], KILLED),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=GONE)], KILLED),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=ZOMBIE)], KILLED),
+        # A client elsewhere that no server explains may well be one of the hog's own server.
+        ([use(2, 1), use(3, 1, mps=True)], [server(2, "a/side"), process(3, "b/main")], HELD),
+        ([use(2, 1), use(3, 1, 1, mps=True)], [server(2, "a/side"), process(3, "b/main")], KILLED),
+    ],
+)
+def test_a_client_is_left_alone_unless_its_pod_alone_has_its_server(
+    uses: list[Use], processes: list[Process], expected: list[tuple[Brake | None, bool]]
+) -> None:
+    """Point 36: a client of a server outside its pod is not ended; one of a server in its pod is, as any process."""
+    seen = snapshot([CLIENT, *uses], processes, [gpu(0), gpu(1)])
+    assert withheld(seen, DAEMON, OTHER) == expected
+    assert withheld(seen, DAEMON, OTHER, under=ACCEPTED) == KILLED or expected is KILLED
+
+
+@pytest.mark.parametrize(
+    ("do", "scope", "client", "expected"),
+    [
+        ("kill", "container", "a/main", HELD),
+        ("kill", "container", "a/side", KILLED),
+        ("kill", "process", "a/main", KILLED),
+        ("kill", "pod", "a/side", HELD),
+        ("evict", "container", "a/side", HELD),
+        ("evict", "container", "a/not-listed", HELD),
+        ("warn", "container", "a/main", KILLED),
+    ],
+)
+def test_only_what_would_be_ended_counts(do: str, scope: str, client: str, expected: object) -> None:
+    """Point 36: what matters is whether a client is among the processes that a step would end."""
+    seen = snapshot([use(1, 9 * Gi), use(2, 1, mps=True)], [process(2, client)])
+    assert withheld(seen, under=policy(rule(step(do=do, scope=scope)))) == expected  # type: ignore[arg-type]
+
+
+def test_the_largest_process_may_be_the_client() -> None:
+    """Point 36: with scope process the one that would be signalled counts."""
+    seen = snapshot([use(1, Gi), use(2, 9 * Gi, mps=True)])
+    assert withheld(seen, under=policy(rule(step(scope="process")))) == HELD
+
+
+def test_a_client_on_another_card_counts() -> None:
+    """Point 36: an account that is about one card ends the container's processes on all of them."""
+    seen = snapshot([use(1, 9 * Gi), use(2, 1, 1, mps=True)], gpus=[gpu(0), gpu(1)])
+    per_gpu = replace(AT_ONCE.declarations[0], per="gpu")
+    assert (Brake.MPS, False) in withheld(seen, under=replace(AT_ONCE, declarations=(per_gpu,)))
+
+
+@pytest.mark.parametrize(
+    ("where", "more", "clients", "expected"),
+    [
+        ("a/main", {}, [], KILLED),
+        ("a/main", {"privileged": True}, [], KILLED),
+        ("a/main", {}, [use(2, 1, 1, mps=True)], KILLED),
+        ("a/main", {}, [use(2, 1, mps=True)], HELD),
+    ],
+)
+def test_a_name_protects_nobody(
+    where: str, more: dict[str, object], clients: list[Use], expected: list[tuple[Brake | None, bool]]
+) -> None:
+    """Point 35: a hog called nvidia-cuda-mps-server is ended, unless other pods' clients may really depend on it."""
+    processes = [server(1, where, **more), process(2, "b/main")]
+    seen = snapshot([use(1, 9 * Gi), *clients], processes, [gpu(0), gpu(1)])
+    assert withheld(seen, OTHER) == expected
+    assert withheld(seen, OTHER, under=ACCEPTED) == expected
+    explained = snapshot([*seen.uses, use(3, 1)], [*processes, server(3, None)], seen.gpus)
+    assert withheld(explained, OTHER) == KILLED
+
+
+@pytest.mark.parametrize("privileged", [True, False])
+@pytest.mark.parametrize("under", [AT_ONCE, ACCEPTED])
+def test_a_server_of_a_daemonset_is_never_ended(under: Policy, *, privileged: bool) -> None:
+    """Point 35: neither it nor the container that it runs in, whatever else runs there; and never by an eviction."""
+    shared = pod("d", container("main", "1Gi", of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
+    seen = snapshot(
+        [use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=privileged), process(2, "d/main")]
+    )
+    (entry,) = planned(seen, [shared], under).entries
+    assert (entry.withheld_by, entry.taken) == (Brake.MPS, False)
+    assert entry.mps_hazard is not None
+    assert entry.mps_hazard.role is MpsRole.SERVER
+
+
+@pytest.mark.parametrize(
+    ("uses", "more", "expected"),
+    [
+        ([], {"listed": False}, KILLED),
+        ([use(2, 1, 1)], {"listed": False}, HELD),
+        ([use(2, 1)], {"listed": False}, KILLED),
+        ([use(2, 1)], {"listed": False, "unseen": True}, HELD),
+        ([], {"listed": False, "unseen": True}, KILLED),
+        ([use(2, 1, 1)], {"listed": False, "up": False}, KILLED),
+    ],
+)
+def test_a_card_that_cannot_be_listed(
+    uses: list[Use], more: dict[str, bool], expected: list[tuple[Brake | None, bool]]
+) -> None:
+    """Point 36: where an MPS server may run and its clients can't be listed now, nobody is ended who may be one."""
+    unseen = frozenset({"GPU-1"} if more.get("unseen") else ())
+    dark = gpu(1, listed=False, up=more.get("up", True))
+    seen = snapshot([use(1, 9 * Gi), *uses], [server(2, None)], [gpu(0), dark], unseen=unseen)
+    assert withheld(seen) == expected
+    assert withheld(seen, under=ACCEPTED) == KILLED
+    one = policy(rule(step(scope="process")))
+    assert withheld(seen, under=one) == KILLED  # the process is listed, and is no client
+
+
+@pytest.mark.parametrize(("where", "expected"), [(None, HELD), ("d/main", HELD), ("b/main", KILLED)])
+def test_a_driver_without_the_list(where: str | None, expected: list[tuple[Brake | None, bool]]) -> None:
+    """Point 36: on a driver that does not list clients, everybody may be one where a server for all runs."""
+    seen = snapshot([use(1, 9 * Gi, mps=None), use(2, 1, mps=None)], [server(2, where)])
+    assert withheld(seen, DAEMON, OTHER) == expected
+
+
+def test_it_is_reported_once_and_stays_due() -> None:
+    """Point 29: a withheld action is reported once per incident and brake."""
+    seen = snapshot([CLIENT])
+    plan: Plan = planned(seen, [HOG], AT_ONCE)
+    assert [entry.news for entry in plan.entries] == [True]
+    again = planned(replace(seen, at=replace(seen.at, boottime_s=seen.at.boottime_s + 1)), [HOG], AT_ONCE, plan.ledger)
+    assert [(entry.news, entry.withheld_by) for entry in again.entries] == [(False, Brake.MPS)]
+
+
+def test_no_mps_no_hazard() -> None:
+    """Where there is no MPS no account has a hazard, so that a node without it decides as before."""
+    seen = snapshot([use(1, 9 * Gi)], gpus=[gpu(0), gpu(1, listed=False)], unseen=frozenset({"GPU-1"}))
+    assert [each.mps for each in assessed(seen, [HOG], AT_ONCE)] == [()]

@@ -1,0 +1,191 @@
+"""Containers that the pod list does not have: what is concluded while it lags, and when it should have caught up."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worlds import (
+    BOOT,
+    Gi,
+    assessed,
+    at,
+    container,
+    container_id,
+    gpu,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
+from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Brake
+from watchdog.core.findings import Attribution, Verdict
+from watchdog.core.model import Container, ContainerKind, Now, Pod
+from watchdog.core.policy import Declaration
+from watchdog.core.unlisted import Unlisted, overdue_gaps
+
+KEY = ("a", container_id("a/new"))
+NEW = process(9, "a/new")
+
+
+def init(name: str, declared: str | None = None, *, running: bool = True) -> Container:
+    """A plain init container."""
+    return container(name, declared, kind=ContainerKind.INIT, running=running)
+
+
+def judged(owner: Pod, **uses: int) -> tuple[Verdict, int | None, int | None, int]:
+    """Verdict, declared, used and used at least of a pod whose containers use so much."""
+    pids = dict(enumerate(uses.items(), 5))
+    seen = snapshot(
+        [use(pid, used) for pid, (_, used) in pids.items()],
+        [process(pid, f"a/{name}") for pid, (name, _) in pids.items()],
+    )
+    (got,) = assessed(seen, [owner], policy())
+    return got.verdict, got.declared, got.used, got.used_at_least
+
+
+TWO = pod("a", container("main", "4Gi"), container("side", "1Gi"))
+LOADING = pod("a", init("load", "1Gi"), container("main", "8Gi"))
+LOADED = pod("a", init("load", "8Gi", running=False), container("main", "1Gi"))
+QUIET = pod("a", init("load"), container("main", "8Gi"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "uses", "expected"),
+    [
+        (TWO, {"new": 3 * Gi, "side": Gi}, (Verdict.UNKNOWN, 5 * Gi, None, Gi)),
+        (TWO, {"new": 9 * Gi, "side": Gi}, (Verdict.UNKNOWN, 5 * Gi, None, Gi)),
+        (TWO, {"new": 9 * Gi, "side": 6 * Gi}, (Verdict.OVER, 5 * Gi, None, 6 * Gi)),
+        (TWO, {"new": 0, "side": 6 * Gi}, (Verdict.OVER, 5 * Gi, None, 6 * Gi)),
+        (LOADING, {"new": 0, "load": 7 * Gi}, (Verdict.UNKNOWN, 8 * Gi, None, 7 * Gi)),
+        (LOADING, {"new": 7 * Gi}, (Verdict.UNKNOWN, 8 * Gi, None, 0)),
+        (LOADING, {"new": 1, "load": 7 * Gi}, (Verdict.UNKNOWN, 8 * Gi, None, 7 * Gi)),
+        (LOADING, {"new": 1, "load": 9 * Gi}, (Verdict.OVER, 8 * Gi, None, 9 * Gi)),
+        (LOADING, {"load": 7 * Gi}, (Verdict.OVER, Gi, 7 * Gi, 7 * Gi)),
+        (LOADED, {"new": 7 * Gi}, (Verdict.UNKNOWN, 8 * Gi, None, 0)),
+        (LOADED, {"new": 1, "main": 7 * Gi}, (Verdict.UNKNOWN, 8 * Gi, None, 7 * Gi)),
+        (QUIET, {"new": 1, "load": 9 * Gi}, (Verdict.UNKNOWN, None, None, 9 * Gi)),
+        (QUIET, {"load": 9 * Gi}, (Verdict.UNDECLARED, None, 9 * Gi, 9 * Gi)),
+    ],
+)
+def test_while_the_list_lags_known_containers_alone_and_the_largest_budget_decide(
+    owner: Pod, uses: dict[str, int], expected: tuple[Verdict, int | None, int | None, int]
+) -> None:
+    """Points 2 and 13: a new container may be anything, in whatever phase; over is what is too much in each of them."""
+    assert judged(owner, **uses) == expected
+
+
+def test_a_limit_of_the_pod_is_that_of_the_phase_that_allows_most() -> None:
+    """Point 2: what containers share by an annotation depends on the phase too."""
+    limited = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, limit_annotation="limit")
+    owner = replace(LOADING, annotations={"limit": "16Gi"})
+    under = policy(declarations=(limited,))
+    (got,) = assessed(snapshot([use(5, 1), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
+    assert (got.declared, got.requested) == (16 * Gi, 8 * Gi)
+
+
+def test_where_a_phase_can_not_be_determined_neither_can_the_largest() -> None:
+    """Points 2 and 6: the init container's share may be the larger one."""
+    sharing = replace(init("load"), resources={"nvidia.com/gpu.shared": "1"})
+    owner = pod("a", sharing, container("main", "1Gi"))
+    shares = Declaration(
+        kind="resource", key="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas"
+    )
+    under = policy(declarations=(*policy().declarations, shares))
+    (got,) = assessed(snapshot([use(5, 9 * Gi), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
+    assert (got.verdict, got.allowed) == (Verdict.UNKNOWN, None)
+
+
+def test_a_container_that_should_be_in_the_list_counts_and_is_never_a_victim() -> None:
+    """Points 13 and 21: after a minute its bytes are the pod's; whoever is within its own declaration pays for none."""
+    seen = snapshot([use(9, 9 * Gi), use(5, Gi)], [NEW, process(5, "a/side")])
+    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
+    assert (got.verdict, got.used, got.behind) == (Verdict.OVER, 10 * Gi, True)
+    (entry,) = planned(seen, [TWO], policy(), overdue=["a/new"]).entries
+    assert (entry.victim, entry.targets, entry.withheld_by) == ("", (), Brake.UNKNOWN_CONTAINER)
+    greedy = snapshot([use(9, 9 * Gi), use(5, 2 * Gi)], [NEW, process(5, "a/side")])
+    (entry,) = planned(greedy, [TWO], policy(rule(step(scope="pod"))), overdue=["a/new"]).entries
+    assert (entry.victim, [target.pid for target in entry.targets], entry.taken) == ("side", [5], True)
+    (entry,) = planned(seen, [TWO], policy(rule(step(do="evict"))), overdue=["a/new"]).entries
+    assert entry.taken
+
+
+def test_one_container_that_is_late_does_not_excuse_the_next() -> None:
+    """Point 13: each container has a minute of its own."""
+    seen = snapshot([use(9, 9 * Gi), use(8, 1)], [NEW, process(8, "a/newer")])
+    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
+    assert (got.verdict, got.used, got.used_at_least) == (Verdict.OVER, None, 9 * Gi)
+
+
+def test_an_init_container_that_lingers_has_its_own_declaration() -> None:
+    """Point 21: a container within what it declares itself is no victim, whichever phase the pod is in."""
+    owner = pod("a", init("load", "4Gi", running=False), container("main", "1Gi"), container("side"))
+    seen = snapshot(
+        [use(5, 3 * Gi), use(6, Gi), use(7, 2 * Gi)],
+        [process(5, "a/load"), process(6, "a/main"), process(7, "a/side")],
+    )
+    (entry,) = planned(seen, [owner], policy()).entries
+    assert entry.victim == "side"
+
+
+def test_under_pressure_the_request_on_that_card_counts() -> None:
+    """Point 21: on a short card nobody gives way who is within its request there."""
+    squeeze = policy(rule(step(under_pressure=True)))
+    owner = pod("a", container("main", "4Gi"), container("side", "1Gi"))
+    cards = [gpu(0, used=79 * Gi), gpu(1)]
+    several = [process(5, "a/main"), process(6, "a/side")]
+    seen = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, 2 * Gi, 0)], several, cards)
+    (entry,) = planned(seen, [owner], squeeze).entries
+    assert (entry.card, entry.victim) == ("GPU-0", "side")
+    within = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, Gi, 0)], several, cards)
+    (entry,) = planned(within, [owner], squeeze).entries
+    assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
+
+
+def found(*names: str) -> Attribution:
+    """What processes of the pod use, one in each of these containers."""
+    seen = snapshot(
+        [use(pid, Gi) for pid, _ in enumerate(names, 5)], [process(pid, f"a/{n}") for pid, n in enumerate(names, 5)]
+    )
+    return attribute(seen, [TWO])
+
+
+def test_a_container_is_overdue_a_minute_after_it_was_first_seen_and_the_list_synced() -> None:
+    """Point 13: neither time alone nor a list from before it was there says that the list will not have it."""
+    first = Unlisted().after(found("new", "side"), [TWO], at(0))
+    assert first.overdue(at(59.9), at(30)) == frozenset()
+    assert first.overdue(at(60), at(30)) == {KEY}
+    assert first.overdue(at(60), at(0)) == frozenset()
+    assert first.overdue(at(60), None) == frozenset()
+    other = Now(boottime_s=5000.0, wall_s=at(60).wall_s, boot_id=BOOT.replace("1", "2"))
+    assert first.overdue(at(60), other) == frozenset()
+
+
+def test_a_container_that_stops_for_a_moment_gains_no_time() -> None:
+    """Point 13: a tenant that gives its memory back and takes it again is as late as before."""
+    seen = Unlisted().after(found("new"), [TWO], at(0))
+    for second, names in ((20, ["side"]), (40, ["new"]), (50, [])):
+        seen = seen.after(found(*names), [TWO], at(second))
+    assert seen.overdue(at(61), at(50)) == {KEY}
+
+
+def test_a_container_that_the_list_has_got_is_forgotten() -> None:
+    """Point 13: what is known now is not late, nor is another one under the same ID after a long time."""
+    seen = Unlisted().after(found("new"), [TWO], at(0))
+    caught_up = replace(TWO, containers=(*TWO.containers, container("new")))
+    assert seen.after(found(), [caught_up], at(61)).overdue(at(62), at(61)) == frozenset()
+    assert seen.after(found(), [TWO], at(601)).overdue(at(602), at(601)) == frozenset()
+    assert Unlisted().after(found("side"), [TWO], at(0)) == Unlisted()
+
+
+def test_what_is_overdue_is_a_gap_that_names_pod_and_container() -> None:
+    """Point 13: somebody has to look why the list does not have it; one that is only new is none."""
+    seen = snapshot([use(9, Gi), use(10, Gi)], [NEW, process(10, "a/new")])
+    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
+    (gap,) = overdue_gaps([got], frozenset({KEY}))
+    assert (gap.reason.value, gap.what) == ("container", f"container {KEY[1][:12]} of pod ns/pod-a")
+    assert overdue_gaps([got], frozenset()) == ()

@@ -1,0 +1,59 @@
+"""Evictions on threads of their own."""
+
+import threading
+import time
+from pathlib import Path
+
+from watchdog.bell import Bell
+from watchdog.core.eviction import Attempt
+from watchdog.kube.acts.evictor import MOST_AT_ONCE, ApiEvictor
+from watchdog.kube.api.answers import Answer as ApiAnswer
+from watchdog.kube.api.client import Api
+
+
+class Hanging(Api):
+    """An API server that answers nothing until it is let go."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(config)
+        self.go = threading.Event()
+
+    def call(self, *_: object, **__: object) -> ApiAnswer:
+        self.go.wait(10)
+        return ApiAnswer(404, b"", {})
+
+
+def _attempt(ticket: int) -> Attempt:
+    return Attempt(
+        ticket=ticket,
+        number=1,
+        namespace="ns",
+        name="p",
+        uid="u",
+        grace_s=30,
+        is_unsure=False,
+        objection=lambda _: None,
+        is_wanted=lambda: True,
+    )
+
+
+def _threads() -> int:
+    return sum(each.name == "api-evict" for each in threading.enumerate())
+
+
+def test_so_many_tries_hang_at_once_and_the_others_follow(tmp_path: Path) -> None:
+    """Law 10: an API server that hangs costs a bounded number of threads, and none of the tries is lost."""
+    api, bell = Hanging(tmp_path / "config"), Bell()
+    evictor = ApiEvictor(api, bell)
+    for ticket in range(MOST_AT_ONCE + 2):
+        evictor.begin(_attempt(ticket))
+    assert _threads() == MOST_AT_ONCE
+    api.go.set()
+    replies, until_s = [*evictor.take()], time.monotonic() + 10
+    while len(replies) < MOST_AT_ONCE + 2 and time.monotonic() < until_s:
+        time.sleep(0.01)
+        replies += evictor.take()
+    assert sorted(each.ticket for each in replies) == list(range(MOST_AT_ONCE + 2))
+    while _threads() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    bell.close()

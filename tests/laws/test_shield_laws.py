@@ -1,0 +1,185 @@
+"""Law 11 on generated tenants: what they write and start shields an offender for no longer than a bound."""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.core.town import resident, under
+from tests.worlds import NODE, VERIFF, Gi, at, container, process, rule, snapshot, step, use
+from watchdog.core.assess import Setting, assess
+from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Brake
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import ContainerKind, Gap, Now, Pod
+from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.policy import Backoff, Brakes, Breaker, Match, Policy, Window
+from watchdog.core.protect import MOST_TERMINATING_S, Terminating
+from watchdog.core.unlisted import Unlisted, overdue_gaps
+
+INTERVAL_S: Final = 5.0
+FOR_S: Final = 20.0
+BRAKES: Final = Brakes(
+    owner=Window(count=1, per_s=40.0),
+    owner_backoff=Backoff(first_s=10.0, factor=2.0, max_s=60.0),
+    namespace=Window(count=2, per_s=50.0),
+    node=Window(count=3, per_s=70.0),
+    breaker=Breaker(offenders=Fraction(1, 2), of_at_least=3, hold_s=30.0),
+)
+# While one brake holds the offender, others of its tenant may fill the next one; through each it goes first.
+LONGEST_WAIT_S: Final = 60.0 + 50.0 + 70.0 + 30.0
+# What runs in a container that the pod list does not have counts after a minute; what was counted may be lost by then.
+UNLISTED_S: Final = 60.0 + FOR_S
+BOUND_UNDELETED_S: Final = FOR_S + UNLISTED_S + LONGEST_WAIT_S + 3 * INTERVAL_S
+# Once a pod is being deleted it is spared for ten minutes; before and after that each brake may hold it.
+BOUND_S: Final = BOUND_UNDELETED_S + MOST_TERMINATING_S + LONGEST_WAIT_S
+MOST_DECOYS: Final = 8
+# Each decoy that is over before the hog, or with it, takes a `hold`; what the list does not have makes it begin anew.
+BOUND_BREAKER_S: Final = 2 * (FOR_S + (MOST_DECOYS + 2) * 30.0) + UNLISTED_S + 3 * INTERVAL_S
+# How the hog spreads its 20Gi: over its own container, an ephemeral one, and one that the pod list never has.
+SPREADS: Final = ((20, 0, 0), (12, 8, 0), (4, 16, 0), (2, 2, 16), (0, 0, 20))
+_HOG: Final = resident("hog", "train", "tenant", labels={"tier": "a"})
+_EXTRA: Final = container("extra", of="hog", kind=ContainerKind.EPHEMERAL)
+HOG: Final = replace(_HOG, containers=(*_HOG.containers, _EXTRA))
+
+
+@dataclass
+class Shielding:
+    """A tenant that does all it may to keep its hog alive; each number is how likely a move is in a cycle."""
+
+    dice: random.Random
+    relabels: float
+    rewrites: float
+    decoys: float
+    wavers: float
+    spreads: float
+    deletes: float
+    sizes: tuple[int, ...] = (2, 4)
+    hog: Pod = HOG
+    others: dict[str, Pod] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=lambda: {"hog/main": 20 * Gi})
+
+    def move(self, second: float) -> tuple[Pod, ...]:
+        """Do something; the pods of the node afterwards."""
+        hog, chance = self.hog, self.dice.random
+        if chance() < self.relabels:
+            hog = replace(hog, labels={"tier": self.dice.choice("abc")})
+        if chance() < self.rewrites:
+            hog = replace(hog, annotations={"limit": str(3 * Gi + self.dice.randrange(2))})
+        if hog.deletion_deadline_s is None and chance() < self.deletes:
+            hog = replace(hog, deletion_deadline_s=at(second).wall_s + 365 * 86400.0)
+        self.hog = hog
+        if chance() < self.spreads:
+            spread = zip(("main", "extra", "ghost"), self.dice.choice(SPREADS), strict=True)
+            self.used |= {f"hog/{name}": amount * Gi for name, amount in spread}
+        for _ in range(self.dice.randrange(4) if chance() < self.decoys else 0):
+            self.start(f"decoy-{second}-{len(self.others)}")
+        for uid in [*self.others]:
+            if chance() < self.wavers:
+                self.used[f"{uid}/main"] = self.dice.choice((1, *self.sizes)) * Gi
+            if chance() < self.wavers / 4:
+                del self.others[uid]
+        return (hog, *self.others.values())
+
+    def start(self, uid: str) -> None:
+        """One more decoy, unless there are as many as fit."""
+        if len(self.others) < MOST_DECOYS:
+            owner = self.dice.choice(["train", uid, f"web-{self.dice.randrange(3)}"])
+            namespace = self.dice.choice(["tenant", "tenant", "elsewhere"])
+            self.used[f"{uid}/main"] = self.dice.choice(self.sizes) * Gi
+            self.others[uid] = resident(uid, owner, namespace, labels={"tier": self.dice.choice("abc")})
+
+
+def _policy(brakes: Brakes) -> Policy:
+    rules = [
+        replace(rule(step("100%", FOR_S)), name=tier, match=Match(labels={"tier": tier} if tier != "c" else {}))
+        for tier in "abc"
+    ]
+    declaration = replace(VERIFF, limit_annotation="limit")
+    return under(brakes, *rules, declarations=(declaration,), interval_s=INTERVAL_S)
+
+
+@st.composite
+def shielding(draw: st.DrawFn) -> Shielding:
+    """Tenants of every temper."""
+    likely = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+    relabels, rewrites, decoys, wavers, spreads = (draw(likely) for _ in range(5))
+    deletes = draw(st.sampled_from([0.0, 0.0, 0.0, 0.02]))
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    return Shielding(dice, relabels, rewrites, decoys, wavers, spreads, deletes)
+
+
+@given(shielding())
+def test_no_tenant_shields_an_offender_beyond_a_bound(tenant: Shielding) -> None:
+    """Law 11, "Nothing a tenant can write or start holds enforcement back beyond a stated bound".
+
+    "and any such delay is reported and alerted on": in each cycle in which its step is due a brake is named, and a
+    container that can't be a victim, because the pod list never has it, is a gap.
+    """
+    acted_s = next(_cycles(tenant), None)
+    assert acted_s is not None
+    assert acted_s <= (BOUND_S if tenant.hog.deletion_deadline_s is not None else BOUND_UNDELETED_S)
+
+
+@given(shielding(), st.sampled_from([(2, 24), (24,)]))
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,))
+def test_no_decoy_shields_an_offender_at_the_breaker_beyond_a_bound(tenant: Shielding, sizes: tuple[int, ...]) -> None:
+    """Law 11 where decoys are larger than the hog: each that is over when it comes takes one `hold`, no later one."""
+    alone = replace(tenant, sizes=sizes, deletes=0.0)
+    for number in range(MOST_DECOYS):
+        alone.start(f"first-{number}")
+    acted_s = next(_cycles(alone, Brakes(breaker=BRAKES.breaker)), None)
+    assert acted_s is not None
+    assert acted_s <= BOUND_BREAKER_S
+
+
+def _cycles(tenant: Shielding, brakes: Brakes = BRAKES) -> Iterator[float]:
+    """Cycle after cycle, until the hog is acted on, or can't be because of an unknown container: when that was."""
+    node, terminating, second = _Node(brakes), Terminating(), 0.0
+    while second <= BOUND_S:
+        pods = terminating.mark(tenant.move(second), at(second))
+        plan = node.look(pods, tenant.used, second)
+        for entry in plan.actions:
+            node.strike(entry, at(second))
+            tenant.others.pop(entry.account.uid, None)
+        own = [entry for entry in plan.entries if entry.account.uid == "hog" and entry.due_in_s <= 0]
+        assert all(entry.taken or entry.withheld_by is not None for entry in own)
+        is_unknown = any(entry.withheld_by is Brake.UNKNOWN_CONTAINER for entry in own)
+        assert node.gaps or not is_unknown
+        if is_unknown or any(entry.taken for entry in own):
+            yield second
+        second += INTERVAL_S
+
+
+class _Node:
+    """Cycles with all that is remembered from one to the next."""
+
+    def __init__(self, brakes: Brakes) -> None:
+        self._policy, self._ledger, self._unlisted = _policy(brakes), Ledger(), Unlisted()
+        self.gaps: tuple[Gap, ...] = ()
+
+    def look(self, pods: tuple[Pod, ...], used: Mapping[str, int], second: float) -> Plan:
+        """One cycle, with a pod list that has just been synced."""
+        now, uids = at(second), {pod.uid for pod in pods}
+        listed = [(pid, place) for pid, place in enumerate(used, 100) if place.split("/")[0] in uids and used[place]]
+        uses = [use(pid, used[place]) for pid, place in listed]
+        seen = snapshot(uses, [process(pid, place) for pid, place in listed], second=second)
+        attribution = attribute(seen, pods)
+        self._unlisted = self._unlisted.after(attribution, pods, now)
+        overdue = self._unlisted.overdue(now, now)
+        found = assess(attribution, seen, pods, Setting(policy=self._policy, node=NODE, overdue=overdue))
+        self.gaps = overdue_gaps(found, overdue)
+        plan = decide(found, self._policy, self._ledger, now, Conditions())
+        self._ledger = plan.ledger
+        return plan
+
+    def strike(self, entry: PlanEntry, now: Now) -> None:
+        """Begin an action and end it at once."""
+        under_way = UnderWay(step=entry.definition.signature, victim=entry.victim, cards=entry.cards)
+        ledger = self._ledger.note_begun(entry.assessment, under_way, now)
+        self._ledger = ledger.note_ended(entry.account)

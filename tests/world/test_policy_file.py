@@ -1,0 +1,194 @@
+"""`run` while its policy file is being written: nobody is hit by half a policy, nor while it may be half of one."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.node.support import ENDS_WITH_US
+from tests.rig import Daemon, Node, Tenant
+from tests.rig.record import deeds
+from tests.stub import GIB, environment
+from tests.world.policies import write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+KILL: Final = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "{grace}"'
+REST: Final = '\n[protect]\nnamespaces = ["spared"]\n\n[brakes]\nowner = "3 per 10m"\n'
+SETTLED_S: Final = 3.2
+WAITS: Final = (["policy_file"], False)
+
+
+def texts(world: Node, *, grace: str = "0s") -> tuple[Path, str, str]:
+    """A policy file that observes, and the two halves of one that enforces; the second has what protects."""
+    whole = write_policy(world.root, KILL.format(grace=grace), name="whole.toml").read_text(encoding="utf-8")
+    policy = world.root / "policy.toml"
+    policy.write_text(whole.replace("enforce", "observe") + REST, encoding="utf-8")
+    return policy, whole, REST
+
+
+def over(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
+    """A tenant that uses far more than is allowed."""
+    tenant = world.start(
+        world.pod(f"hog-{namespace}", ("main", "1Gi"), namespace=namespace), used=9 * GIB, behaviour=behaviour
+    )
+    world.write()
+    return tenant
+
+
+def waits(running: Daemon) -> bool:
+    """Whether the daemon says that it is told to enforce and waits for its policy file."""
+    status = running.status()
+    return (status["suspended"], status["enforcing"]) == WAITS
+
+
+@pytest.mark.parametrize("pause", ["held open", "closed between"])
+def test_half_a_policy_kills_nobody(world_v1: Node, pause: str) -> None:
+    """Point 20: written in place, with a pause before [protect] and [brakes]: who they protect lives."""
+    spared, hog = over(world_v1, "spared"), over(world_v1, "ns")
+    policy, first, second = texts(world_v1)
+    time.sleep(SETTLED_S)
+    with run(world_v1, policy, settled=False) as running:
+        running.wait_passes(1)
+        with contextlib.ExitStack() as stack:
+            if pause == "held open":  # longer than a file takes to settle that nobody writes to
+                writer = stack.enter_context(policy.open("w", encoding="utf-8"))
+                writer.write(first)
+                writer.flush()
+                time.sleep(SETTLED_S + 2)
+                writer.write(second)
+            else:
+                policy.write_text(first, encoding="utf-8")
+                time.sleep(2)
+                policy.write_text(first + second, encoding="utf-8")
+            assert (spared.is_alive, hog.is_alive) == (True, True)
+        running.wait(lambda _: not hog.is_alive)
+        running.wait_passes(2)
+    assert spared.is_alive
+    assert [each.namespace for each in deeds(world_v1.journal)] == ["ns"]
+
+
+def test_half_a_policy_at_startup_kills_nobody(world_v1: Node) -> None:
+    """Point 20: a daemon that starts while its policy is being written observes until that is complete, and says so."""
+    spared, hog = over(world_v1, "spared"), over(world_v1, "ns")
+    policy, first, second = texts(world_v1)
+    with contextlib.ExitStack() as stack:
+        with policy.open("w", encoding="utf-8") as writer:
+            writer.write(first)
+            writer.flush()
+            running = stack.enter_context(run(world_v1, policy, settled=False))
+            running.wait_passes(2)
+            assert waits(running)
+            assert "not enforcing: policy_file" in running.get("/readyz")[1]
+            assert running.metric("enforcement_suspended", reason="policy_file") == 1
+            assert (spared.is_alive, hog.is_alive) == (True, True)
+            writer.write(second)
+        running.wait(lambda _: not hog.is_alive)
+        running.wait_passes(2)
+        assert running.status()["suspended"] == []
+    assert spared.is_alive
+
+
+def test_nobody_new_is_hit_by_the_old_policy_while_a_changed_one_waits(world_v1: Node) -> None:
+    """Point 20: a file that has changed may be about to protect: no first signal until it is loaded; SIGHUP loads."""
+    policy, first, second = texts(world_v1)
+    policy.write_text(first + second, encoding="utf-8")
+    world_v1.write()
+    with run(world_v1, policy, settled=False) as running:
+        running.process.send_signal(signal.SIGHUP)
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        with policy.open("a", encoding="utf-8") as writer:
+            writer.write("# more\n")
+            writer.flush()
+            running.wait(waits)
+            hog = over(world_v1, "ns")
+            running.wait(lambda d: _due(d, "ns"))
+            running.wait_passes(2)
+            assert hog.is_alive
+            running.process.send_signal(signal.SIGHUP)
+            running.wait(lambda _: not hog.is_alive)
+
+
+def _due(running: Daemon, namespace: str) -> bool:
+    plan = running.status()["plan"]
+    return any((each["namespace"], each["due_in_s"], each["withheld_by"]) == (namespace, 0, None) for each in plan)
+
+
+_RUN: Final = """
+import sys
+from pathlib import Path
+from watchdog.commands.run import run_daemon
+from watchdog.config.watch import PolicyFile
+from watchdog.options import Options
+policy, pods, journal = map(Path, sys.argv[1:4])
+options = Options(node="n1", policy=policy, pods=pods, journal=journal, listen=sys.argv[4])
+sys.exit(run_daemon(options, PolicyFile(policy, settling_s=0.5, held_s=float(sys.argv[5]))))
+"""
+
+
+@contextlib.contextmanager
+def impatient(world: Node, policy: Path, held_s: float) -> Iterator[Daemon]:
+    """The daemon with other times than 3 s and 60 s."""
+    log = world.root / "log.jsonl"
+    arguments = (policy, world.pods_file, world.journal, "127.0.0.1:0", str(held_s))
+    with log.open("wb") as out:
+        command = [*ENDS_WITH_US, sys.executable, "-c", _RUN, *map(str, arguments)]
+        process = subprocess.Popen(command, env=environment(world.stub_file), stdout=out, stderr=out)
+    try:
+        running = Daemon(process, log)
+        running.wait(Daemon.is_up)
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reported(world_v1: Node) -> None:
+    """Point 20: a grace period goes on while the file is waited for; then the policy in force applies again."""
+    hog = over(world_v1, "ns", behaviour="stubborn")
+    policy, first, second = texts(world_v1, grace="2s")
+    policy.write_text(first + second, encoding="utf-8")
+    held_s = 5.0
+    with impatient(world_v1, policy, held_s) as running:
+        running.wait(lambda _: hog.terms)
+        with policy.open("a", encoding="utf-8") as writer:
+            writer.write("# more\n")
+            writer.flush()
+            changed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            running.wait(waits)
+            running.wait(lambda _: not hog.is_alive)
+            assert time.clock_gettime(time.CLOCK_BOOTTIME) - changed_s >= held_s
+            assert len(hog.terms) == 1
+            running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+            assert (running.metric("enforcing"), running.status()["suspended"]) == (1, [])
+            assert running.metric("policy_last_reload_successful") == 0
+            (refused,) = running.events("policy_refused")
+            assert "has not settled within 5s, and the policy in force stays" in refused["message"]
+            assert running.status()["health"]["policy_error"] == refused["message"]
+        running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
+        assert running.status()["health"]["policy_error"] is None
+
+
+def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(world_v1: Node) -> None:
+    """Point 20: the pod that is protected by what is being written lives, although its grace is over before that."""
+    hog = over(world_v1, "ns", behaviour="stubborn")
+    policy, first, second = texts(world_v1, grace="1s")
+    policy.write_text(first + second, encoding="utf-8")
+    with impatient(world_v1, policy, 60.0) as running:
+        running.wait(lambda _: hog.terms)
+        with policy.open("w", encoding="utf-8") as writer:
+            writer.write(first)
+            writer.flush()
+            time.sleep(3)
+            assert hog.is_alive
+            writer.write(second.replace("spared", "ns"))
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        running.wait_passes(2)
+    assert hog.is_alive

@@ -1,0 +1,122 @@
+"""Tenants that rewrite their pods while they run: no label and no annotation puts a kill off."""
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.rig import Daemon, Node
+from tests.stub import GIB
+from tests.world.policies import HEAD
+from tests.world.test_explain import ask, text
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+NOTE: Final = '[[declaration]]\nannotation = "vram"\nunit = "1"\n[allowance]'
+RULE: Final = """
+[[rule]]
+name = "{tier}"
+match = {{ labels = {{ tier = "{tier}" }} }}
+account = "{account}"
+[[rule.step]]
+above = "100%"
+for = "{for_s}s"
+do = "kill"
+grace = "0s"
+"""
+
+
+def write(folder: Path, *rules: str, head: str = HEAD) -> Path:
+    """Write a policy with these rules."""
+    path = folder / "policy.toml"
+    path.write_text(head.format(mode="enforce").replace("[allowance]", NOTE) + "".join(rules), encoding="utf-8")
+    return path
+
+
+def rule(tier: str, account: str = "pod", for_s: int = 3) -> str:
+    """A rule for the pods of a tier that kills after some seconds above what is allowed."""
+    return RULE.format(tier=tier, account=account, for_s=for_s)
+
+
+def marks(tier: str, vram: str | None = None) -> dict[str, Any]:
+    """The labels and annotations that a tenant writes."""
+    return {"labels": {"tier": tier}, "annotations": {} if vram is None else {"vram": vram}}
+
+
+def killed(running: Daemon) -> bool:
+    """Whether one kill has ended with its memory seen free, by whatever rule."""
+    return 1.0 in (running.metric("actions_total", action="kill", result="done", rule=tier) for tier in "ab")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "declared", "writes"),
+    [
+        (("pod", "pod"), "1Gi", (marks("a"), marks("b"))),
+        (("pod", "pod"), None, (marks("a", "1073741824"), marks("a", "1073741825"))),
+        (("pod", "container"), "1Gi", (marks("a"), marks("b"))),
+    ],
+    ids=["a label, between two rules", "an annotation, by a byte", "a label, between pod and container"],
+)
+def test_a_tenant_that_toggles_is_killed_all_the_same(
+    world_v1: Node, kinds: tuple[str, str], declared: str | None, writes: tuple[dict[str, Any], ...]
+) -> None:
+    """Point 15: what is rewritten every 2 s resets no time of 3 s; in two rounds at most the kill is there."""
+    hog = world_v1.pod("hog", ("main", declared))
+    hog.metadata = writes[0]
+    over = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    policy = write(world_v1.root, *(rule(tier, account) for tier, account in zip("ab", kinds, strict=True)))
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        began_s = time.monotonic()
+        for number, metadata in enumerate(itertools.cycle(writes)):
+            if not over.is_alive or time.monotonic() - began_s > 12:
+                break
+            hog.metadata = metadata
+            world_v1.write()
+            while over.is_alive and time.monotonic() - began_s < 2 * number + 2:
+                time.sleep(0.05)
+        assert not over.is_alive, "it toggled for 12 s and was never killed"
+        running.wait(killed)
+
+
+def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(world_v1: Node) -> None:
+    """Point 15: time under a rule that is not concerned is no time under a stricter one, also where it warned."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    hog.metadata = marks("b")
+    over = world_v1.start(hog, used=2 * GIB)
+    world_v1.write()
+    warn = '[[rule.step]]\nabove = "100%"\nfor = "0s"\ndo = "warn"\n'
+    lenient = rule("b", for_s=1).replace("[[rule.step]]", f"{warn}[[rule.step]]").replace("100%", "900%", 2)
+    lenient = lenient.replace("900%", "100%", 1)
+    with run(world_v1, write(world_v1.root, rule("a"), lenient)) as running:
+        running.wait(lambda d: d.metric("actions_total", action="warn", result="done", rule="b") == 1.0)
+        running.wait_passes(4)
+        hog.metadata = marks("a")
+        world_v1.write()
+        running.wait(lambda d: any(entry["rule"] == "a" for entry in d.status()["plan"]))
+        (entry,) = running.status()["plan"]
+        assert entry["due_in_s"] > 1.5
+        assert over.is_alive
+        running.wait(killed)
+
+
+def test_nobody_is_promised_a_warning_after_the_kill(world_v1: Node) -> None:
+    """Point 17: before, in and after its grace period no surface speaks of the warning that would come later."""
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    hog.metadata = marks("a")
+    over = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
+    world_v1.write()
+    late = '[[rule.step]]\nabove = "100%"\nfor = "30s"\ndo = "warn"\n[[rule.step]]'
+    kill_first = rule("a", for_s=2).replace('grace = "0s"', 'grace = "2s"').replace("[[rule.step]]", late)
+    with run(world_v1, write(world_v1.root, kill_first)) as running:
+        running.wait(lambda d: d.status()["plan"])
+        while over.is_alive:
+            assert {entry["do"] for entry in running.status()["plan"]} <= {"kill"}
+            assert "warning" not in text(ask(world_v1, running, "ns/hog")).lower()
+            assert "warn in" not in running.get("/")[1].lower()
+        running.wait(killed)
+        assert "warning" not in text(ask(world_v1, running, "ns/hog")).lower()

@@ -1,0 +1,172 @@
+"""`run` in enforce mode: what is not known of pods and cards never becomes a smaller number that somebody dies for."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Daemon, Node, Pod, Tenant, gpu_watchdog
+from tests.stub import GIB, MIB, StubGpu, StubReturn
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.test_kill import ended, run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+SECOND = StubGpu(uuid="GPU-00000000-0000-0000-0000-000000000001", total=40 * GIB, reserved=512 * MIB)
+LOST = StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=15, gpu=SECOND.uuid)
+NOTED = '\n[[declaration]]\nannotation = "vram"\nunit = "1"\n'
+SHARED = """
+[[declaration]]
+resource = "nvidia.com/gpu.shared"
+unit = "share"
+shares = "label:nvidia.com/gpu.replicas"
+"""
+DEFAULT = 'default = "4Gi"\n'
+
+
+def stands(running: Daemon, pod: Pod) -> tuple[str, int | None]:
+    """The verdict on a pod and what it declares."""
+    (account,) = [each for each in running.status()["accounts"] if each["uid"] == pod.uid]
+    return account["verdict"], account["declared"]
+
+
+def nobody_was_hit(*tenants: Tenant) -> bool:
+    """Whether all of them live and none has got SIGTERM."""
+    return all(tenant.is_alive and not tenant.terms for tenant in tenants)
+
+
+def test_a_main_container_that_has_restarted_is_not_paid_for_by_its_sidecar(world: Node) -> None:
+    """Points 13 and 21: its new ID is not in the list yet, so nobody is hit; once it is, the one that is over is."""
+    pod = world.pod("trainer", ("main", "4Gi"), ("side", "1Gi"))
+    pod.containers[0].is_new = True
+    main, side = world.start(pod, 0, used=9 * GIB), world.start(pod, 1, used=900 * MIB)
+    world.write()
+    with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        assert nobody_was_hit(main, side)
+        assert stands(running, pod) == ("unknown", 5 * GIB)
+        pod.containers[0].is_new = False
+        world.write()
+        running.wait(ended)
+        assert (main.is_alive, side.is_alive, side.terms) == (False, True, [])
+
+
+def test_an_init_phase_that_is_over_bounds_nobody(world: Node) -> None:
+    """Point 2: the list still shows an init container, and the pod that has gone on is within its declaration."""
+    pod = world.pod("trainer", ("proxy", "1Gi"), ("load", "1Gi"), ("main", "8Gi"))
+    proxy, load, main = pod.containers
+    proxy.init, load.init, main.is_new = "sidecar", "plain", True
+    helper, trainer = world.start(pod, 0, used=900 * MIB), world.start(pod, 2, used=7 * GIB)
+    world.write()
+    with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        assert nobody_was_hit(helper, trainer)
+        assert stands(running, pod) == ("unknown", 9 * GIB)
+
+
+def test_labels_that_disappear_make_no_share_the_default(world_v1: Node) -> None:
+    """Points 5 and 6: without them nobody knows what a share comes to, and the default is for those that have none."""
+    pod = world_v1.pod("trainer", ("main", None))
+    pod.containers[0].resources = {"nvidia.com/gpu.shared": "2"}
+    tenant = world_v1.start(pod, used=15 * GIB)
+    world_v1.write()
+    world_v1.mark(labels={"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"})
+    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE), SHARED)
+    with run(world_v1, policy, more=("--node-object", world_v1.node_file)) as running:
+        assert stands(running, pod) == ("within", (40 * GIB - 512 * MIB) // 2)
+        world_v1.mark()
+        running.wait(lambda d: stands(d, pod) == ("unknown", None))
+        running.wait_passes(2)
+        assert nobody_was_hit(tenant)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["lost", "not counted"])
+def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(world_v1: Node, counted: bool) -> None:
+    """Point 6: 60Gi are more than the card that is left, and were promised by the scheduler all the same."""
+    pod = world_v1.pod("trainer", ("main", "60Gi"))
+    tenant = world_v1.start(pod, used=30 * GIB)
+    first = world_v1.stub.gpus[0]
+    world_v1.stub = replace(world_v1.stub, gpus=(first, SECOND))
+    world_v1.write()
+    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE))
+    with run(world_v1, policy) as running:
+        assert stands(running, pod) == ("within", 60 * GIB)
+    lost = replace(world_v1.stub, returns=(LOST,)) if counted else replace(world_v1.stub, gpus=(first,))
+    world_v1.stub = lost
+    world_v1.write()
+    with run(world_v1, policy) as running:
+        running.wait_passes(2)
+        assert nobody_was_hit(tenant)
+        assert stands(running, pod) == ("within", 60 * GIB)
+
+
+@pytest.mark.parametrize("how", ["driver", "label", "capacity"])
+def test_an_annotation_is_not_judged_by_the_cards_that_are_left(world_v1: Node, how: str) -> None:
+    """Point 6: whether 60Gi can be true is open while the driver or the node counts a card that nobody sees."""
+    pod = world_v1.pod("trainer", ("main", None), metadata={"annotations": {"vram": "60Gi"}})
+    tenant = world_v1.start(pod, used=30 * GIB)
+    if how == "driver":
+        world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, SECOND), returns=(LOST,))
+    world_v1.write()
+    world_v1.mark(
+        labels={"nvidia.com/gpu.count": "2"} if how == "label" else {},
+        capacity={"nvidia.com/gpu": "2"} if how == "capacity" else {},
+    )
+    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE), NOTED)
+    with run(world_v1, policy, more=("--node-object", world_v1.node_file)) as running:
+        running.wait_passes(2)
+        assert nobody_was_hit(tenant)
+        assert stands(running, pod) == ("unknown", None)
+
+
+def test_one_pod_does_not_blind_the_view_of_all(world_v1: Node) -> None:
+    """Whatever a tenant writes, `top`, `explain`, `scan`, the page, the metrics and the history show everybody."""
+    greedy = world_v1.pod("greedy", ("main", None))
+    greedy.containers[0].resources = {"nvidia.com/gpu": str(2**63 - 1)}
+    huge = world_v1.pod("huge", ("main", str(2**63 - 1)))
+    noted = world_v1.pod("noted", ("main", None), metadata={"annotations": {"vram": "1e30"}})
+    hog = world_v1.pod("hog", ("main", "1Gi"))
+    tenants = [world_v1.start(pod, used=2 * GIB) for pod in (greedy, huge, noted, hog)]
+    # With a card out of sight nothing is implausible.
+    world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, SECOND))
+    world_v1.write()
+    world_v1.stub = replace(world_v1.stub, returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
+    policy = write_policy(world_v1.root, KILL_AT_ONCE, mode="observe")
+    policy = with_default(policy, NOTED)
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        world_v1.write()
+        running.wait(lambda d: not d.status()["gpus"][1]["up"])
+        running.wait_passes(2)
+        url = ("--url", f"http://127.0.0.1:{running.port}")
+        seen = ask(world_v1, "top", "--once", *url)
+        assert all(f"ns/{pod.name}" in seen for pod in (greedy, huge, noted, hog))
+        for pod in (greedy, huge, noted, hog):
+            assert f"ns/{pod.name}" in ask(world_v1, "explain", f"ns/{pod.name}", *url)
+            assert stands(running, pod)[0] in ("within", "unknown", "over")
+        assert "ns/hog" in ask(world_v1, "history", "--journal", world_v1.journal)
+        assert all(pod.name in running.get("/")[1] for pod in (greedy, huge, noted, hog))
+        declared = running.metric("account_memory_declared_bytes", pod="huge")
+        assert declared == pytest.approx(2**63)
+        scan = ask(world_v1, "scan", "--json", "--policy", policy, "--pods", world_v1.pods_file)
+        accounts = {each["pod"]: each for each in json.loads(scan)["accounts"]}
+        assert accounts["huge"]["declared"] == 2**63 - 1
+        assert nobody_was_hit(*tenants)
+
+
+def ask(world: Node, *arguments: str | Path) -> str:
+    """What a command prints that ends well."""
+    done = gpu_watchdog(*arguments, stub=world.stub_file)
+    assert done.returncode == 0, (arguments, done.stderr)
+    return done.stdout
+
+
+def with_default(policy: Path, declarations: str = "") -> Path:
+    """The policy with a default of 4Gi, and more declarations."""
+    text = policy.read_text(encoding="utf-8")
+    text = text.replace('account = "pod"\n', f'account = "pod"\n{DEFAULT}').replace(
+        "[allowance]\n", f"{declarations}[allowance]\n", 1
+    )
+    policy.write_text(text, encoding="utf-8")
+    return policy

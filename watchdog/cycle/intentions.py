@@ -1,0 +1,93 @@
+"""Intentions: what a pass is about to begin, on disk before the last look, and withdrawn where it comes to nothing."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final
+
+from watchdog.act.evictions import Evictions
+from watchdog.act.kills import Deeds
+from watchdog.core.brakes import Brake, BrakeMemory, owner_of
+from watchdog.core.errors import RecordError
+from watchdog.core.findings import AccountKey, Attribution
+from watchdog.core.passes import Pass
+from watchdog.core.plan import Outcome, PlanEntry
+from watchdog.core.policy import Do
+
+_TOO_LATE: Final = "the disk took too long to take the intention"
+_STOPPED: Final = "the watchdog was stopped"
+
+
+class Intentions:
+    """Has intentions written down, and knows of those that get to the disk only after the pass has gone on."""
+
+    def __init__(self, deeds: Deeds, evictions: Evictions) -> None:
+        self._deeds = deeds
+        self._evictions = evictions
+        self._waiting: dict[AccountKey, tuple[PlanEntry, Future[int]]] = {}
+        self._late: list[tuple[PlanEntry, Future[int]]] = []
+
+    def write(
+        self, entries: Iterable[PlanEntry], attribution: Attribution
+    ) -> dict[AccountKey, "Future[int] | Outcome"]:
+        """Have what is about to begin written down: by account its number to come, or how it ended before."""
+        by_account: dict[AccountKey, Future[int] | Outcome] = {}
+        self._waiting = {}
+        for entry in entries:
+            is_kill = entry.do is Do.KILL
+            intended = self._deeds.intend(entry) if is_kill else self._evictions.intend(entry, attribution)
+            by_account[entry.account] = intended
+            if not isinstance(intended, Outcome):
+                self._waiting[entry.account] = entry, intended
+        return by_account
+
+    def number(self, entry: PlanEntry, opened: Pass) -> int | Outcome | Brake | None:
+        """The number of what is intended, or why it can't be begun; None: nothing was intended."""
+        intended = opened.intentions.get(entry.account) if entry.do.is_force else None
+        if intended is None or isinstance(intended, Outcome):
+            return intended
+        self._waiting.pop(entry.account, None)
+        if not intended.done() and not intended.cancel():
+            self._late.append((entry, intended))
+            # The disk is not waited for once maintenance begins.
+            return Brake.MAINTENANCE if opened.view.conditions.maintenance else Brake.JOURNAL
+        return Brake.JOURNAL if intended.cancelled() or _has_failed(intended) else intended.result()
+
+    def without(self, brakes: BrakeMemory) -> BrakeMemory:
+        """What a journal says has begun, without what is on disk and has not: it counts once it begins.
+
+        Only the owners have it left out: whoever inherits this counts namespaces and node by them.
+        """
+        begun = dict(brakes.begun)
+        for entry, intended in (*self._waiting.values(), *self._late):
+            if intended.done() and not intended.cancelled() and intended.exception() is None:
+                whom = owner_of(entry.assessment.pod)
+                begun[whom] = begun.get(whom, ())[:-1]  # the last one of this owner
+        return replace(brakes, begun=begun)
+
+    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+        """End what is on disk before anything was done."""
+        return self._deeds.withdraw(entry, number, reason)
+
+    def withdraw_late(self) -> Iterator[Outcome]:
+        """Withdraw, one by one, what got to the disk only after it had been held back for not being there."""
+        for each in tuple(self._late):
+            entry, intended = each
+            if intended.done():
+                self._late.remove(each)
+                if not _has_failed(intended):
+                    yield self.withdraw(entry, intended.result(), _TOO_LATE)
+
+    def interrupt(self) -> None:
+        """Have withdrawn what was late: nobody asks any more whether it is on disk."""
+        for _, intended in self._late:
+            self._deeds.withdraw_once_written(intended, _STOPPED)
+        self._late = []
+
+
+def _has_failed(intended: "Future[int]") -> bool:
+    """Whether it could not be written down; what else went wrong is raised."""
+    error = intended.exception()
+    if error is not None and not isinstance(error, RecordError):
+        raise error
+    return error is not None
