@@ -8,6 +8,11 @@ WORKERS ?= auto
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
+# How many failed tests `make test` runs once more, by themselves, before it fails: a run of an hour on a busy machine
+# is not lost for one test that was too slow there. It says which they were.
+AGAIN ?= 0
+FAILED := build/pytest
+PYTEST := HYPOTHESIS_PROFILE=full $(BIN)/pytest -q
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo check quick test release tools programs soak bench gpu fmt docs pictures lock clean
@@ -52,12 +57,16 @@ quick: check ## formatting, lint, types, import contract and the fast tests: und
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
 test: setup-dev tools programs check ## every check and every test; needs root, cgroups, a C compiler and Go for all of them
-	@status=0; \
+	@rm -rf $(FAILED); status=0; \
 	for part in "--dist worksteal $(SHARING:%=--ignore=%)" "--maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)"; do \
 	  echo "pytest -n $(WORKERS) $$part"; \
-	  HYPOTHESIS_PROFILE=full $(BIN)/pytest -q --durations=10 -n $(WORKERS) $$part || status=$$?; \
+	  $(PYTEST) --durations=10 -n $(WORKERS) $$part || status=$$?; \
 	  [ $$status -le 1 ] || break; \
-	done; exit $$status
+	done; \
+	if [ $$status -eq 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(AGAIN) ]; then \
+	  echo "once more, by themselves; a test that passes now is unstable, and is to be mended:"; \
+	  status=0; $(PYTEST) -rpfE --lf --lfnf=none || status=$$?; \
+	fi; exit $$status
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }

@@ -10,9 +10,19 @@ from tests.leftovers import pytest_configure, session_folder  # noqa: F401 - pyt
 from tests.unrun import summary
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+# With CI set a run tries the same examples each time, so that it says something about the commit; every other run
+# looks for new ones, and so does the soak.
+_FIXED = bool(os.environ.get("CI"))
 
-settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=_QUIET, database=None)
-settings.register_profile("full", max_examples=150, deadline=None, suppress_health_check=_QUIET, database=None)
+for _name, _examples in (("quick", 20), ("full", 150)):
+    settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=_QUIET,
+        database=None,
+        derandomize=_FIXED,
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

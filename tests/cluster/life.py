@@ -114,7 +114,6 @@ def life(cluster: Cluster, folder: Path, deeds: Mapping[str, str], *, more: str 
     plane = cluster.control_plane
     cluster.set_capacity(MEMORY, "1Ti")
     try:
-        wait_until(lambda: MEMORY in cluster.node()["status"]["allocatable"], "the node offers GPU memory")
         with (
             Card(folder, cluster.cgroups) as card,
             Recorder(plane.api, plane.token("admin")) as recorder,

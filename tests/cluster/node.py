@@ -17,7 +17,7 @@ from tests.cluster.kubelet import kubelet
 from tests.cluster.netns import NODE_ADDRESS, Namespaces
 from tests.cluster.network import Network
 from tests.cluster.node_cgroups import CgroupRoot
-from tests.cluster.real_pods import RealPods
+from tests.cluster.real_pods import RealPods, wait_until
 
 NODE: Final = "node-1"
 # It is there in some tests: second_node.
@@ -94,13 +94,21 @@ class Cluster:
         self.kubelet.wait_for(self._answers_again)
 
     def set_capacity(self, resource: str, amount: str | None) -> None:
-        """Advertise an extended resource on the node as an administrator would, or take it back (None)."""
+        """Advertise an extended resource on the node as an administrator would, or take it back (None).
+
+        The scheduler goes by the allocatable amount, which the kubelet takes from the capacity at its next status
+        update: until then it is what an earlier test advertised.
+        """
         path = f"/status/capacity/{resource.replace('~', '~0').replace('/', '~1')}"
         change: Object = {"op": "remove", "path": path}
         if amount is not None:
             change = {"op": "add", "path": path, "value": amount}
         headers = {"Content-Type": "application/json-patch+json"}
         self.control_plane.api.ask("PATCH", f"/api/v1/nodes/{NODE}/status", [change], headers=headers)
+        wait_until(
+            lambda: self.node()["status"]["allocatable"].get(resource) == amount,
+            f"the kubelet makes {amount} of {resource} allocatable",
+        )
 
     def new_namespace(self, named_after: str) -> str:
         """Make a namespace in which pods can be created; gives its name."""
