@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.worlds import (
     use,
 )
 from watchdog.core.findings import Verdict
-from watchdog.core.model import UNREADABLE, ContainerKind
+from watchdog.core.model import UNREADABLE, ContainerKind, Gpu
 from watchdog.core.policy import Allowance, Do, Mark
 
 DECLARES = pod("a", container(declared="4Gi"))
@@ -118,6 +119,25 @@ def test_a_context_is_a_process_on_a_gpu() -> None:
     under = policy(allowance=Allowance(percent=Fraction(0)))
     (got,) = assessed(snapshot([use(5, 1, 0), use(5, 1, 1)], gpus=[gpu(0), gpu(1)]), [DECLARES], under)
     assert got.allowed == 5 * Gi
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more"),
+    [
+        ([gpu(0), gpu(1, listed=False, up=False)], {}),
+        ([gpu(0)], {"missing": frozenset({"GPU at index 1"})}),
+        ([gpu(0), gpu(1, listed=False)], {"unseen": frozenset({"GPU-1"})}),
+    ],
+    ids=["lost", "missing since a restart", "silent"],
+)
+def test_a_card_that_drops_out_takes_nothing_out_of_the_allowance(gpus: list[Gpu], more: dict[str, Any]) -> None:
+    """Law 3: contexts that are out of sight may be there, so as many are granted as can count."""
+    under = policy(allowance=Allowance(percent=Fraction(0)))
+    own = replace(VERIFF, allowance=Allowance(per_context=Mi, max_contexts=2, percent=Fraction(0)))
+    seen = snapshot([use(5, 5 * Gi, 0)], gpus=gpus, **more)
+    (shared,) = assessed(seen, [DECLARES], under)
+    (mixed,) = assessed(seen, [DECLARES], replace(under, declarations=(own,)))
+    assert (shared.allowed, mixed.allowed) == (6 * Gi, 4 * Gi + 2 * Mi)
 
 
 def test_a_declaration_can_bring_its_own_allowance() -> None:

@@ -19,6 +19,7 @@ from tests.soak.truth import (
     TrueUse,
     facts_of,
     is_bright,
+    is_masked,
     lags,
     protected,
     tenants_uses,
@@ -149,11 +150,14 @@ class Book:
 
     def _sight(self, told: Told) -> Sight:
         here, reading = self.standing, told.reading
+        masked = is_masked((line for line in told.lines if line.used != 0), here.answers)
+        hidden = reading.blind or reading.missing or reading.unseen or masked
         return Sight(
             sizes={gpu.uuid: gpu.total or 0 for gpu in reading.gpus},
             answer=not reading.blind and all(gpu.up for gpu in reading.gpus),
             hidden=bool(reading.missing),
             labelled=here.labelled,
+            lit=not hidden and all(gpu.listed for gpu in reading.gpus),
             overdue=here.overdue,
         )
 

@@ -63,13 +63,15 @@ def tenants_uses(
 
 def is_bright(told: Told, answers: Mapping[int, Process]) -> bool:
     """Whether nothing at all was hidden in a reading, so that every account is known for sure."""
-    if not told.is_bright:
+    if not told.is_bright or is_masked(told.lines, answers):
         return False
-    for line in told.lines:
-        said = answers.get(line.pid)
-        if said is None or said.place.kind is PlaceKind.UNREADABLE or (line.task and said.key != line.task.key):
-            return False
-    return True
+    return not any(line.task and answers[line.pid].key != line.task.key for line in told.lines)
+
+
+def is_masked(lines: Iterable[Listed], answers: Mapping[int, Process]) -> bool:
+    """Whether some line is of a process that may be anybody's."""
+    said = [answers.get(line.pid) for line in lines]
+    return any(one is None or one.place.kind is PlaceKind.UNREADABLE for one in said)
 
 
 def rule_for(tenant: Tenant, plan: PolicyPlan) -> RulePlan | None:
@@ -84,13 +86,15 @@ def rule_for(tenant: Tenant, plan: PolicyPlan) -> RulePlan | None:
 class Sight:
     """What the daemon can know of the node: the sizes of the cards that it sees, and whether these are all.
 
-    `answer` says that every one of them answers, `hidden` that the driver counts another one.
+    `answer` says that every one of them answers, `hidden` that the driver counts another one, `lit` that no context can
+    be out of sight.
     """
 
     sizes: Mapping[str, int]
     answer: bool
     hidden: bool
     labelled: bool
+    lit: bool = True
     overdue: frozenset[tuple[str, str]] = frozenset()
 
     @property
@@ -154,6 +158,8 @@ def _fact(
     own = tuple(use for use in uses if name in (None, use.container) and gpu in (None, use.gpu))
     late = [use for use in own if lags(use, uid, sight)] if name is None else []
     contexts = min(len({(use.task.key, use.gpu) for use in own}), plan.max_contexts)
+    if gpu is None and not sight.lit:
+        contexts = plan.max_contexts  # a card that drops out takes them out of sight, not out of the world
     found: list[tuple[int, int]] = []
     is_open = False
     for phase in phases(tenant) if any(not use.container for use in uses) else [current(tenant)]:

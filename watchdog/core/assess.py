@@ -87,6 +87,10 @@ class Darkness:
         unseen = bool(self.unseen) if gpu is None else gpu in self.unseen
         return self.everywhere or unseen or (self.unlisted and not pod_uses)
 
+    def hides_contexts(self, gpu: str | None, pod_uses: Uses) -> bool:
+        """Whether an account may have contexts that were not seen, be it that they hold nothing, as on a lost card."""
+        return self.hides(gpu, pod_uses) or (gpu is None and (self.unlisted or self.cards.hidden))
+
 
 def _is_dark(snapshot: Snapshot) -> bool:
     """Whether what can't be seen may be anybody's, as a process whose cgroup can't be read may."""
@@ -141,7 +145,7 @@ def assess_pod(
     found: list[Assessment] = []
     behind = any(not use.container for use in uses)
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
-        scale = _scale(key, rule or _NO_RULE, dark.cards, uses)
+        scale = _scale(key, rule or _NO_RULE, dark, uses)
         own = scale.uses
         granted = _budget(pod, declaration, scale, setting, behind=behind)
         # What runs in a container that may be anything counts for its pod only once it should be in the list.
@@ -202,9 +206,16 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
     return keys
 
 
-def _scale(key: AccountKey, rule: Rule, cards: Cards, uses: Uses) -> Scale:
-    own = tuple(use for use in uses if _belongs(use, key))
-    return Scale(rule=rule, container=key.container, gpu=key.gpu, cards=cards, uses=own, pod_uses=uses)
+def _scale(key: AccountKey, rule: Rule, dark: Darkness, uses: Uses) -> Scale:
+    return Scale(
+        rule=rule,
+        container=key.container,
+        gpu=key.gpu,
+        cards=dark.cards,
+        uses=tuple(use for use in uses if _belongs(use, key)),
+        pod_uses=uses,
+        hidden=dark.hides_contexts(key.gpu, uses),
+    )
 
 
 def _belongs(use: AttributedUse, key: AccountKey) -> bool:

@@ -101,14 +101,14 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale:
     granted = Budget(
         declared=min(sum(declared.values()), LARGEST),
         declared_by=_sources(amounts.values()),
-        allowed=_allowed(amounts, declared, scale.uses, policy),
+        allowed=_allowed(amounts, declared, scale, policy),
         of={**idle, **declared},
         requests={**idle, **declared},
     )
     requested = _sizes(amounts, scale, by_request=True) if any(a.limit is not None for a in amounts.values()) else None
     if requested is None:
         return granted
-    allowed = _allowed(amounts, requested, scale.uses, policy)
+    allowed = _allowed(amounts, requested, scale, policy)
     return replace(
         granted,
         requested=min(sum(requested.values()), LARGEST),
@@ -121,8 +121,8 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale:
 class Scale:
     """Which account is meant (None: all of the pod's), under which rule, and the node's cards.
 
-    `uses` are those of the account. `pod_uses` are all of the pod: on which GPUs a container uses most is not to be
-    seen from one GPU alone.
+    `uses` are those of the account; `hidden` says that it may have more contexts. `pod_uses` are all of the pod: on which
+    GPUs a container uses most is not to be seen from one GPU alone.
     """
 
     rule: Rule
@@ -131,6 +131,14 @@ class Scale:
     cards: Cards
     uses: tuple[AttributedUse, ...]
     pod_uses: tuple[AttributedUse, ...]
+    hidden: bool = False
+
+    def contexts(self, uses: Iterable[AttributedUse]) -> int:
+        """How many contexts an allowance counts: one for each process on each GPU, the most where some may be hidden.
+
+        A card that drops out takes its contexts out of sight, but nobody is to be over its amount because of that.
+        """
+        return LARGEST if self.hidden else len({(use.key, use.gpu) for use in uses})
 
 
 def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = False) -> dict[str, int] | None:
@@ -194,32 +202,26 @@ def _default(scale: Scale, policy: Policy) -> Budget:
     if default is None:
         return Budget()
     allowance = policy.allowance if default else NO_ALLOWANCE
-    allowed = min(allowance.allowed(default, _contexts(scale.uses)), LARGEST)
+    allowed = min(allowance.allowed(default, scale.contexts(scale.uses)), LARGEST)
     return Budget(declared=default, declared_by="default", allowed=allowed)
 
 
-def _allowed(
-    amounts: Mapping[str, Amount], known: Mapping[str, int], uses: tuple[AttributedUse, ...], policy: Policy
-) -> int:
+def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Scale, policy: Policy) -> int:
     """Add up what each allowance gives; processes of containers that declare nothing fall under the policy's own."""
     first, *others = (amount.allowance for amount in amounts.values())
     if all(other is first for other in others):
-        return min(first.allowed(sum(known.values()), _contexts(uses)), LARGEST)
+        return min(first.allowed(sum(known.values()), scale.contexts(scale.uses)), LARGEST)
     declared: defaultdict[Allowance, int] = defaultdict(int)
     of: dict[str, Allowance] = {}
     for name, amount in amounts.items():
         declared[amount.allowance] += known[name]
         of[name] = amount.allowance
     fallback = of.get("") or (next(iter(declared)) if len(declared) == 1 else policy.allowance)
-    contexts: defaultdict[Allowance, list[AttributedUse]] = defaultdict(list)
-    for use in uses:
-        contexts[of.get(use.container, fallback)].append(use)
-    every = declared.keys() | contexts.keys()
-    return min(sum(each.allowed(declared[each], _contexts(contexts[each])) for each in every), LARGEST)
-
-
-def _contexts(uses: Iterable[AttributedUse]) -> int:
-    return len({(use.key, use.gpu) for use in uses})
+    by_allowance: defaultdict[Allowance, list[AttributedUse]] = defaultdict(list)
+    for use in scale.uses:
+        by_allowance[of.get(use.container, fallback)].append(use)
+    every = declared.keys() | by_allowance.keys() | ({fallback} if scale.hidden else set())
+    return min(sum(each.allowed(declared[each], scale.contexts(by_allowance[each])) for each in every), LARGEST)
 
 
 def _uses_of(uses: tuple[AttributedUse, ...], container: str) -> tuple[AttributedUse, ...]:
