@@ -121,8 +121,8 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale:
 class Scale:
     """Which account is meant (None: all of the pod's), under which rule, and the node's cards.
 
-    `uses` are those of the account; `hidden` says that it may have more contexts. `pod_uses` are all of the pod: on which
-    GPUs a container uses most is not to be seen from one GPU alone.
+    `uses` are those of the account; `hidden` says that it may have more contexts. `pod_uses` are all of the pod: on
+    which GPUs a container uses most is not to be seen from one GPU alone.
     """
 
     rule: Rule
