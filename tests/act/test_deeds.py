@@ -596,6 +596,7 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
     entry = due(step(scope=scope, grace_s=5.0), group.key(process))  # type: ignore[arg-type]
     begun(made, entry)
     found = replace(entry.assessment, used=used, used_at_least=used or 0)
+    assert made.see(STILL_LISTED, (), at(0.5)) == ()  # a reading that does not show the pod at all
     assert [each.result for each in made.see(STILL_LISTED, [found], at(1))] == ([Result.DONE] if ends else [])
     advance(made, clock, 5.0)
     assert process.poll() == (None if ends else -signal.SIGKILL)

@@ -304,6 +304,16 @@ def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
         ]
 
 
+def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
+    """A kill that is held back holds back the weaker one; the eviction in between, which has begun, changes nothing."""
+    trying = Trying(step=step("150%", do="evict").signature, tries=1, until_s=1600.0, next_s=1500.0)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    ladder = policy(rule(step(), step("150%", do="evict"), step("200%")))
+    seen, unwritten = snapshot([use(5, 4 * Gi)]), Conditions(journal_writable=False)
+    plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, ledger, unwritten)
+    assert [(entry.step, entry.withheld_by) for entry in plan.entries] == [(1, Brake.PENDING), (2, Brake.JOURNAL)]
+
+
 def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     """Point 20 and 24: steps put in front of the one under way by a new policy end no grace."""
     seen = snapshot([use(5, 2 * Gi)])

@@ -86,6 +86,7 @@ class Book:
                 self.deeds.open[number] = deed
         self._intended.clear()
         self._withdrawn.clear()
+        self.standing.opened_s = now.boottime_s
         self.brakes.daemon_starts(now)
         if not self._is_written:
             self.brakes.doubt(now)

@@ -57,6 +57,7 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
         return False
     settles_s = max(reset_after_s(here.plan), _SETTLES_S)
     is_settled = now.boottime_s - book.deeds.closed_s.get(uid, -settles_s) > settles_s
+    is_settled = is_settled and now.boottime_s - here.opened_s > here.plan.release_timeout_s
     is_acted_on = any(deed.key[0] == uid for deed in book.deeds.open.values() if deed.key not in book.begun_now)
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
     victim = victim_container(fact)

@@ -1,5 +1,6 @@
 """What the daemon may go by at a moment, as the oracle sees it: its input, and the truth behind that."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -33,7 +34,8 @@ class Standing:
     """The daemon's input of this moment. `life` counts daemons, `seen` what was met, `tail` what has just happened.
 
     `waiting_s` is since when a policy that is being written was to be seen, `is_half` says that it started by one.
-    `overdue` are the containers (pod, ID) that the list should have by now.
+    `overdue` are the containers (pod, ID) that the list should have by now. `opened_s` is when the daemon got to read
+    its journal: it waits then for what an earlier one has left, once and as long as for any release.
     """
 
     plan: PolicyPlan
@@ -44,6 +46,7 @@ class Standing:
     recycled: AbstractSet[int] = frozenset()
     reading: Reading | None = None
     waiting_s: float | None = None
+    opened_s: float = -math.inf
     is_half: bool = False
     life: int = 0
     labelled: bool = True
