@@ -134,10 +134,12 @@ def test_a_card_that_drops_out_takes_nothing_out_of_the_allowance(gpus: list[Gpu
     """Law 3: contexts that are out of sight may be there, so as many are granted as can count."""
     under = policy(allowance=Allowance(percent=Fraction(0)))
     own = replace(VERIFF, allowance=Allowance(per_context=Mi, max_contexts=2, percent=Fraction(0)))
-    seen = snapshot([use(5, 5 * Gi, 0)], gpus=gpus, **more)
-    (shared,) = assessed(seen, [DECLARES], under)
-    (mixed,) = assessed(seen, [DECLARES], replace(under, declarations=(own,)))
-    assert (shared.allowed, mixed.allowed) == (6 * Gi, 4 * Gi + 2 * Mi)
+    for used, verdict in [(6 * Gi + 1, Verdict.OVER), (6 * Gi, Verdict.UNKNOWN), (9 * Gi // 2 + 1, Verdict.UNKNOWN)]:
+        seen = snapshot([use(5, used, 0)], gpus=gpus, **more)
+        (shared,) = assessed(seen, [DECLARES], under)
+        (mixed,) = assessed(seen, [DECLARES], replace(under, declarations=(own,)))
+        assert (shared.allowed, shared.verdict) == (6 * Gi, verdict)
+        assert (mixed.allowed, mixed.verdict) == (4 * Gi + 2 * Mi, Verdict.OVER)
 
 
 def test_a_declaration_can_bring_its_own_allowance() -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
 from watchdog.core.cards import Cards
@@ -152,6 +152,11 @@ def assess_pod(
         lags = key.container is None and any(_lags(use, setting) for use in own)
         used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, setting))
         known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses) and not lags
+        is_clear = known
+        if scale.hidden and used_at_least <= (granted.allowed or 0):
+            # Within only if it is so by the contexts that were seen, too.
+            seen = _budget(pod, declaration, replace(scale, hidden=False), setting, behind=behind)
+            is_clear = known and used_at_least <= (seen.allowed or 0)
         found.append(
             Assessment(
                 account=key,
@@ -164,7 +169,7 @@ def assess_pod(
                 allowed=granted.allowed,
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
-                verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=known),
+                verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=is_clear),
                 protected=protected,
                 observes=rule is not None and observes(rule, snapshot.at),
                 rule_gap=terms.gap,

@@ -87,12 +87,12 @@ def _allowance(assessment: Assessment, policy: Policy) -> dict[str, Any] | None:
     allowed, declared = assessment.allowed, assessment.declared
     if allowed is None or declared is None or allowed == declared:
         return None
-    contexts = len({(use.key, use.gpu) for use in assessment.uses})
+    seen = len({(use.key, use.gpu) for use in assessment.uses})
     for each in _allowances(policy):
-        # Which one it was is not kept; the one that gives the very same sum explains it.
-        if each.allowed(declared, contexts) == allowed:
-            counted = min(contexts, each.max_contexts)
-            return {"percent": format_percent(each.percent), "per_context": each.per_context, "contexts": counted}
+        # Which one it was is not kept, nor whether a card is out of sight; what gives the very same sum explains it.
+        for contexts in (min(seen, each.max_contexts), each.max_contexts):
+            if each.allowed(declared, contexts) == allowed:
+                return {"percent": format_percent(each.percent), "per_context": each.per_context, "contexts": contexts}
     return None
 
 
