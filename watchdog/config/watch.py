@@ -90,6 +90,9 @@ class PolicyFile:
     def look(self, now: Now) -> None:
         """Look at the file again: `is_ready` says afterwards whether it has changed and can be loaded."""
         found = self._version()
+        if self._waiting_s is not None and not self.is_unsettled:
+            # Of the time in which nobody looked, the node suspended perhaps, no more than one settling time counts.
+            self._waiting_s += max(now.boottime_s - self._looked_s - self._settling_s, 0.0)
         self._looked_s = now.boottime_s
         if found == self._loaded:
             self._seen, self._waiting_s, self.is_ready = None, None, False
