@@ -1,5 +1,6 @@
 """The oracle: what was read, what was intended and who was signalled, each held against the laws at once."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -29,6 +30,7 @@ from tests.soak.violation import fail
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 
+_KEPT_S: Final = 600.0  # a container that is not in the list and was not seen for so long is forgotten
 _SETTLES_S: Final = 15.0  # after the end of an action on a pod: until then the daemon may still have its doubts
 LAW3: Final = "law 3, unknown or stale input never leads to force"
 JOURNAL: Final = "point 31, journal first"
@@ -55,8 +57,9 @@ class Book:
         self._dying_s: dict[str, float] = {}
         self._intended: dict[int, Deed] = {}  # on disk, and no signal yet
         self._withdrawn: dict[int, Deed] = {}
-        # When the daemon saw a container first at the earliest, and at the latest, and when it did last.
-        self._unlisted: dict[tuple[str, str], tuple[float, float, float]] = {}
+        # When the daemon saw a container first at the earliest, and at the latest; when it did last at the latest, and
+        # at the earliest.
+        self._unlisted: dict[tuple[str, str], tuple[float, float, float, float]] = {}
 
     def daemon_starts(self, now: Now) -> None:
         """Nothing is known to the new one but what the journal holds."""
@@ -182,12 +185,19 @@ class Book:
     def _note_unlisted(self, uses: Mapping[str, list[TrueUse]], told: Told, asked: Now) -> None:
         here, now_s = self.standing, asked.boottime_s
         listed = {(uid, box.cid) for uid, t in here.tenants.items() for box in t.boxes if box.known}
-        kept = {k: seen for k, seen in self._unlisted.items() if k not in listed and now_s - seen[2] <= 600.0}
+        kept = {
+            # One that was surely seen last so long ago may have been forgotten.
+            key: (first_s, sure_s if now_s - last_s <= _KEPT_S else math.inf, seen_s, last_s)
+            for key, (first_s, sure_s, seen_s, last_s) in self._unlisted.items()
+            if key not in listed and now_s - seen_s <= _KEPT_S
+        }
         new = [(uid, use) for uid, each in uses.items() for use in each if not use.container]
         sure = {(uid, use.task.container or "") for uid, use in new if use.gpu not in told.dark}
         for key in {(uid, use.task.container or "") for uid, use in new} | (self._of_another(told) - listed):
-            first_s, sure_s, _ = kept.get(key, (now_s, float("inf"), now_s))
-            kept[key] = first_s, min(sure_s, now_s) if key in sure else sure_s, now_s
+            first_s, sure_s, _, last_s = kept.get(key, (now_s, math.inf, now_s, now_s))
+            if key in sure:
+                sure_s, last_s = min(sure_s, now_s), now_s
+            kept[key] = first_s, sure_s, now_s, last_s
             self.seen["container not in the list"] += 1
             self.seen["container overdue"] += key in here.overdue
         self._unlisted = kept
