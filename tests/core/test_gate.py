@@ -167,9 +167,10 @@ def test_the_watchdog_never_acts_on_itself(own: tuple[str | None, str | None]) -
     from tests.worlds import container_id
 
     place = Place(kind=PlaceKind.POD, pod=own[0], container=container_id(own[1]) if own[1] else None)
-    mine = pod("a", container(declared="1Gi"), config_hash="hash")
+    mine = pod("a", container(declared="1Gi"), config_hash="hash", static=own[0] == "hash")
     assert protection(mine, Protect(), place, at(0)) == "it is the watchdog's own pod"
-    assert protection(pod("b"), Protect(), place, at(0)) is None
+    # Of a pod that is not static the hash is an annotation that a tenant can write.
+    assert protection(pod("b", config_hash=own[0]), Protect(), place, at(0)) is None
     (got,) = assessed(snapshot([use(5, 2 * Gi)]), [mine], AT_ONCE, own=place)
     assert got.protected is not None
 

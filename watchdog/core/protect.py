@@ -80,8 +80,11 @@ def _may_take_its_time(pod: Pod, now: Now) -> bool:
 
 
 def _is_own(pod: Pod, own: Place) -> bool:
-    by_pod = own.pod is not None and own.pod in (pod.uid, pod.config_hash)
-    return by_pod or any(own.container in container.ids for container in pod.containers)
+    # Of any other pod the hash is an annotation, which its owner can write.
+    names = (pod.uid, pod.config_hash) if pod.static else (pod.uid,)
+    return (own.pod is not None and own.pod in names) or any(
+        own.container in container.ids for container in pod.containers
+    )
 
 
 def _by_policy(pod: Pod, protect: Protect) -> str | None:

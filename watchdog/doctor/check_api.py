@@ -116,7 +116,10 @@ def _own_pod(facts: ApiFacts, cluster: ClusterFacts, own: Place | None) -> Itera
     uid = facts.account.pod_uid or (own.pod if own is not None else None)
     if not uid or cluster.pods.synced is None:
         return
-    found = next((pod for pod in cluster.pods.pods if uid in (pod.uid, pod.config_hash)), None)
+    found = next(
+        (pod for pod in cluster.pods.pods if uid == (pod.config_hash if pod.static and pod.config_hash else pod.uid)),
+        None,
+    )
     if found is not None:
         yield topic.OWN_POD.say("known", pod=f"{found.namespace}/{found.name}")
     else:
