@@ -84,7 +84,7 @@ class Book:
         """
         for number, deed in {**self._withdrawn, **self._intended}.items():
             if number in counted:
-                self.brakes.begun.append(Begun(deed.owner, deed.began, deed.began.boottime_s))
+                self.brakes.begun.append(Begun(deed.owner, deed.dated, deed.dated.boottime_s))
                 deed.ends_s = now.boottime_s + self.standing.plan.release_timeout_s
                 self.deeds.open[number] = deed
         self._intended.clear()
@@ -208,8 +208,8 @@ class Book:
         places = [said.place for task, said in answers if said is not None and (task is None or said.key != task.key)]
         return {(each.pod, each.container or "") for each in places if each.pod and each.pod in self.standing.tenants}
 
-    def intended(self, number: int, entry: PlanEntry, keys: Iterable[ProcessKey], now: Now) -> None:
-        """The daemon has written down what it is about to do."""
+    def intended(self, number: int, entry: PlanEntry, keys: Iterable[ProcessKey], dated: Now, now: Now) -> None:
+        """The daemon has written down what it is about to do, with the moment at which it handed that in."""
         here, account, pod, meant = self.standing, entry.account, entry.assessment.pod, entry.definition
         boxes = [box for box in pod.containers if meant.scope == "pod" or box.name == entry.victim]
         self._intended[number] = Deed(
@@ -223,6 +223,7 @@ class Book:
             names=frozenset(box.name for box in boxes),
             boxes=frozenset[str]().union(*(box.ids for box in boxes)),
             targets=frozenset(keys),
+            dated=dated,
             began=now,
             ends_s=now.boottime_s + meant.grace_s + here.plan.release_timeout_s,
             life=here.life,
@@ -248,7 +249,7 @@ class Book:
             and not here.is_withheld_for_mps(fact)
         ]
         before = len(self.brakes.begun)
-        self.brakes.begun += [Begun(each.owner, each.began, each.began.boottime_s) for each in others]
+        self.brakes.begun += [Begun(each.owner, each.dated, each.dated.boottime_s) for each in others]
         self.brakes.in_its_turn(chosen, here.reading.facts, ready, self.timers, here.plan.brakes, asked)
         del self.brakes.begun[before:]
 
@@ -303,7 +304,7 @@ class Book:
                 other.key[0] == fact.key[0] and (victim in other.names or step.scope == "pod")
             ):
                 fail(ENDED, f"{fact.key}: deed {other.number} on {other.key} has not ended")
-        self.brakes.begin(fact.tenant.workload, here.plan.brakes, deed.began, now)
+        self.brakes.begin(fact.tenant.workload, here.plan.brakes, deed.dated, now)
         boxes = [box for box in fact.tenant.boxes if step.scope == "pod" or box.name == victim]
         self.deeds.open[number] = replace(
             deed,

@@ -19,7 +19,10 @@ ENDED: Final = "point 24, the next deed waits until the last one has ended"
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Deed:
-    """A deed under way, as the oracle follows it. `names` are the containers that it is about."""
+    """A deed under way, as the oracle follows it. `names` are the containers that it is about.
+
+    `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk.
+    """
 
     number: int
     key: Key
@@ -29,6 +32,7 @@ class Deed:
     names: frozenset[str]
     boxes: frozenset[str]
     targets: frozenset[ProcessKey]
+    dated: Now
     began: Now
     ends_s: float
     life: int

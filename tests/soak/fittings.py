@@ -124,7 +124,7 @@ class Record:
         self._around.stir("intend")
         number = self.journal.intend(entry, keys, now)
         _demand_on_disk(self._around.journal, number)
-        self._around.book.intended(number, entry, keys, now)
+        self._around.book.intended(number, entry, keys, now, self._around.clock.now())
         self._around.stir("intended")
         return number
 

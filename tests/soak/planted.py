@@ -110,6 +110,7 @@ FAULTS: Final = (
         "a grace that goes on although its pod has gone from the list",
         "point 20",
         (Edit("loop/surroundings.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
+        seeds="process",
     ),
     Fault(
         "a half-open breaker that lets two through",

@@ -6,6 +6,7 @@ Another code gives other histories: what is not found there is looked for in oth
 from typing import Final
 
 SOONEST: Final = {
+    "a last look before the commit instead of after it": ("fault/1", 940),
     "half a policy that is loaded": ("fault/0", 12),
     "a first signal while the policy is being written": ("fault/0", 12),
     "a grace that ends while the policy is being written": ("fault/6", 203),
@@ -19,7 +20,7 @@ SOONEST: Final = {
     "a gap that counts in full": ("fault/0", 938),
     "a rule that observes and acts": ("fault/5", 1165),
     "a grace that goes on although force was withdrawn": ("fault/3", 248),
-    "a grace that goes on although its pod has gone from the list": ("fault/1", 41),
+    "a grace that goes on although its pod has gone from the list": ("process/0", 130),
     "a breaker that never opens": ("fault/5", 6),
     "a window off by one": ("fault/0", 622),
     "a back-off that does not grow": ("fault/0", 1344),
