@@ -11,7 +11,7 @@ SOONEST: Final = {
     "a first signal while the policy is being written": ("fault/0", 12),
     "a grace that ends while the policy is being written": ("fault/6", 203),
     "a brake that forgets on restart": ("fault/1", 1068),
-    "a ladder that counts gaps": ("fault/3", 455),
+    "a ladder that counts gaps": ("fault/24", 3990),
     "a victim by PID alone": ("fault/0", 71),
     "a unit mixed up": ("fault/0", 1397),
     "a protection looked up after the act": ("fault/2", 1454),
