@@ -15,7 +15,7 @@ from tests.soak.driver import SimulatedDriver
 from tests.soak.kernel import Kernel
 from tests.soak.policies import PolicyPlan
 
-BOTH: Final = "lock and journal"  # a loss that leaves a new node
+BOTH: Final = "removed with its lock"  # a loss that leaves a new node
 _NO_LIMIT: Final = resource.getrlimit(resource.RLIMIT_FSIZE)
 
 

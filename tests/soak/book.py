@@ -124,6 +124,7 @@ class Book:
         """The daemon goes by this policy from now on; only at its start may it be `half` of one."""
         if plan is half and not starts:
             fail(WRITTEN, "half a policy is loaded")
+        self.seen["policy written slowly"] += not starts and self.standing.waiting_s is not None
         self.standing.plan, self.standing.is_half, self.standing.waiting_s = plan, plan is half, None
         self.seen["started by half a policy"] += plan is half
 

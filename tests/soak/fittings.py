@@ -95,6 +95,8 @@ class Record:
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Hand an intention in; without a stall it is on disk at once."""
         keys = tuple(targets)
+        self._around.book.seen["disk stalled"] += self._around.stall_s > 0
+        self._around.book.seen["disk stalled too long"] += self._around.stall_s >= COMMIT_WITHIN_S
         since_s = self._around.clock.boottime_s
         future: Future[int] = Future()
         self._writes.append(_Write(future, lambda: self._intend(entry, keys, now), since_s, self._stalled_until_s()))

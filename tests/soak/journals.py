@@ -25,7 +25,7 @@ def lose_under_the_daemon(world: World) -> None:
         return
     how = world.dice.choice([*_LOSSES])
     _LOSSES[how](around.journal)
-    world.say(f"journal under the daemon: {how}")
+    world.say(f"journal {how} under the daemon")
     for _ in range(3):
         world.life.beat()
 
@@ -47,7 +47,7 @@ def lose_between_daemons(world: World) -> None:
     if how == "emptied":
         around.journal.touch()
     around.loss = how
-    world.say(f"journal between daemons: {how}")
+    world.say(f"journal {how} between daemons")
 
 
 def _remove(journal: Path, *suffixes: str) -> None:

@@ -165,10 +165,11 @@ def renew_container(world: World) -> None:
 def turn_phase(world: World) -> None:
     """The list has it that an init container runs, or runs no more; the pod may be further on than that."""
     tenant = _any(world)
-    if tenant is not None and any(box.kind is ContainerKind.INIT for box in tenant.boxes):
+    init = [box for box in tenant.boxes if box.kind is ContainerKind.INIT] if tenant is not None else []
+    if tenant is not None and init:
         boxes = (replace(b, runs=not b.runs) if b.kind is ContainerKind.INIT else b for b in tenant.boxes)
         world.cluster.change(tenant.uid, boxes=tuple(boxes))
-        world.say("phase turned")
+        world.say("phase turned to main" if init[0].runs else "phase turned to init")
 
 
 def debug(world: World) -> None:
@@ -295,8 +296,10 @@ def toggle(world: World) -> None:
         tenant = world.cluster.tenants[uid]
         if world.dice.random() < 0.9:
             world.cluster.change(uid, tier="b" if tenant.tier == "a" else "a")
+            world.book.seen["label toggled"] += 1
         if tenant.notes is not None and tenant.notes > 0:
             world.cluster.change(uid, notes=tenant.notes ^ 1)
+            world.book.seen["annotation toggled"] += 1
 
 
 def learn(world: World) -> None:

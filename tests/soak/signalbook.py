@@ -77,6 +77,7 @@ class SignalBook:
         deed.termed.add(task)
         self._standing.seen["saver forked"] += task.saves and not task.stubborn
         self._standing.seen["SIGTERM"] += 1
+        self._standing.seen["SIGTERM to one that joined"] += task.key not in deed.targets
 
     def _kill(self, deed: Deed, task: Task, now: Now) -> None:
         if not deed.is_killing:

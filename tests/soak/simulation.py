@@ -127,9 +127,12 @@ def _kill(sim: World) -> None:
 
 def _lose_card(sim: World) -> None:
     """A card drops out, and the daemon that comes next has never seen it."""
-    sim.cards.state[sim.dice.choice(sorted(sim.cards.sizes))] = Card.LOST
-    sim.say("card lost across a restart")
+    card = sim.dice.choice(sorted(sim.cards.sizes))
+    is_known = sim.life is not None and sim.cards.state.get(card) is not Card.LOST
+    sim.cards.state[card] = Card.LOST
     _restart(sim)
+    sim.alive()
+    sim.say("card lost across a restart" if is_known else "daemon started without a card")
 
 
 def _reboot(sim: World) -> None:

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from tests.soak.coverage import SITUATIONS, missing
-from tests.soak.run import Tally, episode
+from tests.soak.coverage import INJECTED, SITUATIONS, missing
+from tests.soak.run import Tally, episode, soak
 from tests.soak.soonest import SOONEST
 
 # One episode a seed, the longest.
@@ -25,6 +25,14 @@ def test_a_seed_gives_the_same_history_again() -> None:
     one, other = episode("again", 400), episode("again", 400)
     assert one.seen == other.seen
     assert one.failure == other.failure == ""
+
+
+@pytest.mark.slow
+def test_a_short_run_meets_all_that_can_be_done_to_the_daemon() -> None:
+    """What goes wrong on a node goes wrong in the soak, often enough for the laws to be put to the test by it."""
+    short = soak("short", 30_000)
+    assert short.failure == ""
+    assert missing(short, INJECTED) == []
 
 
 def test_a_situation_that_was_never_met_is_named() -> None:

@@ -42,12 +42,14 @@ class Read:
 class Ladder:
     """What is known of one account: its readings since it was calm, and when each rule was in force first.
 
+    `known_s` has the same since it was formed last: outside of an incident the daemon forgets one that is not formed.
     `acted` says that a deed has begun since it was last below all thresholds, `failed` that one could not; `forced_s`
     is when the last deed ended.
     """
 
     reads: list[Read] = field(default_factory=list)
     rules: dict[str, tuple[RulePlan, float]] = field(default_factory=dict)
+    known_s: dict[str, float] = field(default_factory=dict)
     acted: bool = False
     failed: bool = False
     forced_s: float = float("-inf")
@@ -64,8 +66,12 @@ class Ladder:
     def add(self, read: Read) -> None:
         """Take one more reading in; once it is surely below every threshold that it has met, all is forgotten."""
         if read.rule is not None:
+            self.known_s.setdefault(read.rule.name, read.at_s)
             self.rules[read.rule.name] = read.rule, self.rules.get(read.rule.name, (read.rule, read.at_s))[1]
-        if read.is_sure and read.used <= self._lowest(read):
+        is_calm = read.used <= self._lowest(read)
+        if is_calm and read.rule is None:
+            self.known_s.clear()
+        if is_calm and read.is_sure:
             self.reads.clear()
             if read.allowed is not None:
                 self.acted = self.failed = False
@@ -153,12 +159,13 @@ class Timers:
         if ladder is None or plan is None:
             return None
         least, top, run, is_running = float("inf"), 0, list[float](), True
+        known_s = ladder.known_s.get(fact.rule.name, float("inf"))
         for read in ladder.backwards(fact.rule, step):
             if read.ends(fact.rule, step):
                 break
             height = step.height(read.allowed or 0)
             top, least = max(top, height), min(least, read.used) if read.used > height else least
-            is_running = is_running and read.is_sure and read.counts(fact.rule, step)
+            is_running = is_running and read.at_s >= known_s and read.is_sure and read.counts(fact.rule, step)
             if is_running:
                 run.append(read.at_s)
         gaps = [later - earlier for later, earlier in pairwise(run)]
