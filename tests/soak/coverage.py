@@ -23,7 +23,7 @@ INJECTED: Final = (
     *("NVML blind", "card silent of one process"),
     *("card well", "card unlisted", "card contradictory", "card numberless", "card lost"),
     *("card lost across a restart", "daemon started without a card"),
-    *("MPS server started", "MPS server ended"),
+    *("MPS server on the host", "MPS server in a DaemonSet's pod", "MPS server for its own pod", "MPS server ended"),
 )
 # What a long run must have met at least once.
 SITUATIONS: Final = (
@@ -35,7 +35,7 @@ SITUATIONS: Final = (
     *("evict failed", "evict observed"),
     *("withheld protected", "withheld pending", "withheld stale", "withheld owner", "withheld owner_backoff"),
     *("withheld namespace", "withheld node", "withheld breaker", "withheld journal", "withheld unknown_container"),
-    *("withheld mps", "breaker opened", "enforcement began"),
+    *("withheld mps", "own client signalled", "neighbours broke", "breaker opened", "enforcement began"),
     *("policy written", "stop file removed", "disk has room", "pod list fresh", "pod allowed more", "NVML sees"),
     *("race: look", "race: members", "race: signal", "race: intend", "race: intended", "race: between the looks"),
 )

@@ -119,6 +119,12 @@ class DeedBook:
                 return deed
         return None
 
+    def may_seem_to_live(self, uid: str, now: Now) -> bool:
+        """Whether the daemon may still look for processes of a deed that has ended: it can't read the place of some."""
+        here = self._standing
+        mine = (deed for deed in self._lingering.values() if deed.key[0] == uid and deed.life == here.life)
+        return any(not deed.is_dead and now.boottime_s < deed.ends_s for deed in mine)
+
     def advanced(self, now: Now) -> None:
         """The daemon has let its deeds go on: those whose grace was over then are past it for good."""
         for deed in (*self.open.values(), *self._lingering.values()):

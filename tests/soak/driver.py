@@ -109,7 +109,7 @@ class SimulatedDriver:
                 continue
             pid = task.key.pid
             known = None if numberless or (uuid, pid) in self._cards.silent else used
-            found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task, mps=task.client)
+            found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task, mps=task.server is not None)
         return list(found.values())
 
     def _gpu(self, uuid: str, index: int, *, up: bool, listed: bool) -> Gpu:

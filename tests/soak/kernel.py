@@ -1,5 +1,6 @@
 """The simulated kernel: processes that fork, ignore signals, linger as zombies, and leave their PIDs to others."""
 
+import math
 import random
 import signal
 from collections.abc import Callable
@@ -29,7 +30,8 @@ class Task:
     `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `saves` starts another process on it before it
     ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
     lists its memory after its death. `other` is what it holds the next time that it wavers.
-    `named` says that it calls itself an MPS server, `client` that it is a client of the one on the host.
+    `named` says that it calls itself an MPS server, `serves_others` that it is one for whoever comes; `server` is the
+    one that it is a client of.
     """
 
     key: ProcessKey
@@ -44,7 +46,8 @@ class Task:
     holds_s: float = 0.0
     reaped_s: float = 0.0
     named: bool = False
-    client: bool = False
+    serves_others: bool = False
+    server: "Task | None" = None
     memory: dict[str, int] = field(default_factory=dict)
     other: dict[str, int] | None = None
     dies_s: float | None = None
@@ -55,6 +58,11 @@ class Task:
     def lives(self) -> bool:
         """Whether it runs."""
         return self.state is State.RUNNING
+
+    @property
+    def is_served_from_outside(self) -> bool:
+        """Whether it is a client of an MPS server that other pods need as well."""
+        return self.server is not None and self.server.serves_others
 
 
 def true_claim(pod: str | None, container: str | None) -> Place:
@@ -72,7 +80,7 @@ class Kernel:
         self.ghosts: list[Task] = []
         self.last_ticks: dict[int, int] = {}
         self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
-        self.server: Task | None = None  # the MPS server of the host, with whose end all its clients are none any more
+        self.servers: list[Task] = []  # of MPS; with the end of one all its clients are none any more
         self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
         self._free: list[int] = list(range(FIRST_PID, FIRST_PID + PIDS))
 
@@ -111,10 +119,10 @@ class Kernel:
         if not task.lives:
             return
         task.state, task.died_s = State.ZOMBIE, self.clock.boottime_s
-        if task is self.server:
-            self.server = None
+        if task in self.servers:
+            self.servers.remove(task)
             for each in (*self.tasks.values(), *self.ghosts):
-                each.client = False
+                each.server = None if each.server is task else each.server
         self.ghosts.append(task)
         if task.reaped_s <= 0.0:
             self.reap(task)
@@ -139,7 +147,7 @@ class Kernel:
 
     def restart(self) -> None:
         """A reboot: nothing is left."""
-        self.server = None
+        self.servers.clear()
         self.tasks.clear()
         self.ghosts.clear()
         self.last_ticks.clear()
@@ -151,8 +159,25 @@ class Kernel:
         self.listed.clear()
         self.ghosts = [each for each in self.ghosts if each.key.pid not in self.tasks]
 
+    def connect(self, task: Task) -> None:
+        """Make a process, perhaps, a client of an MPS server that it can reach: its pod's own before any other."""
+        if task.pod is None or task.named or task.server is not None:
+            return
+        own = [server for server in self.servers if server.pod == task.pod and not server.serves_others]
+        others = [server for server in self.servers if server.serves_others]
+        if (own or others) and self._dice.random() < (0.7 if own else 0.2):
+            task.server = (own or others)[0]
+
+    def neighbours(self, task: Task) -> list[Task]:
+        """The other clients of the MPS server of a process."""
+        server = task.server
+        return [each for each in self.living() if each.server is server and each is not task] if server else []
+
     def deliver(self, task: Task, number: int) -> None:
-        """Let a signal have its effect."""
+        """Let a signal have its effect; who ends by it as a client of an MPS server breaks the other ones."""
+        if number == signal.SIGKILL or (number == signal.SIGTERM and not task.stubborn):
+            for neighbour in self.neighbours(task):
+                neighbour.dies_s = min(neighbour.dies_s or math.inf, self.clock.boottime_s + 1.0)
         if number == signal.SIGKILL or (number == signal.SIGTERM and not task.stubborn):
             delay_s = task.slow_s if number == signal.SIGKILL else whole(self._dice.random() * 2)
             dies_s = self.clock.boottime_s + delay_s

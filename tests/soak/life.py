@@ -90,6 +90,8 @@ class Life:
         if number:
             self._around.stir("signal")
         self._book.signals.signalled(task, number, self._around.clock.now())
+        if number and task.is_served_from_outside:
+            self._book.seen["neighbours broke"] += bool(self._around.kernel.neighbours(task))
 
     @property
     def has_seen_swaps(self) -> bool:

@@ -62,6 +62,7 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
     victim = victim_container(fact)
     tasks = [use.task for use in fact.uses]
+    is_acted_on = is_acted_on or book.deeds.may_seem_to_live(uid, now)
     if not is_settled or is_acted_on or others or not victim or here.is_withheld_for_mps(fact):
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):

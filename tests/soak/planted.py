@@ -399,6 +399,17 @@ FAULTS: Final = (
         ),
     ),
     Fault(
+        "a client of an MPS server outside its pod taken for any other process",
+        "point 36",
+        (
+            Edit(
+                "core/mps.py",
+                "return use.gpu in self.shared if use.mps is None else use.mps and use.gpu not in served",
+                "return False",
+            ),
+        ),
+    ),
+    Fault(
         "an MPS client by its own container alone",
         "point 36",
         (Edit("core/mps.py", 'if step.do is Do.EVICT or step.scope == "pod":', "if step.do is Do.EVICT:"),),

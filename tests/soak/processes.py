@@ -20,7 +20,7 @@ def start(world: World, pod: str | None, container: str | None, pid: int | None 
     task.holds_s = dice.choice([0.0, 0.0, 0.5, 3.0, 20.0, 60.0])
     task.reaped_s = dice.choice([0.0, 0.0, 0.0, 2.0])
     task.named = dice.random() < 0.02
-    task.client = pod is not None and world.kernel.server is not None and dice.random() < 0.2
+    world.kernel.connect(task)
     return task
 
 
@@ -36,25 +36,8 @@ def hold(world: World, task: Task) -> None:
 
 
 def _chosen(world: World) -> Task | None:
-    living = [task for task in world.kernel.living() if task is not world.kernel.server]
+    living = [task for task in world.kernel.living() if task not in world.kernel.servers]
     return world.dice.choice(living) if living else None
-
-
-def mps(world: World) -> None:
-    """An MPS server begins on the host and some processes of pods become its clients; or it ends."""
-    kernel = world.kernel
-    if kernel.server is not None:
-        kernel.die(kernel.server)
-        world.say("MPS server ended")
-        return
-    server = kernel.spawn(None, None)
-    if server is None or any(ghost.key.pid == server.key.pid for ghost in kernel.ghosts):
-        return
-    server.named, kernel.server = True, server
-    server.memory = dict.fromkeys(world.cards.sizes, 30 * Mi)
-    for task in kernel.living():
-        task.client = task.pod is not None and world.dice.random() < 0.2
-    world.say("MPS server started")
 
 
 def allocate(world: World) -> None:

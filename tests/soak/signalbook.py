@@ -15,7 +15,8 @@ GRACE: Final = "point 23, SIGTERM, then the grace, then SIGKILL"
 WITHDRAWN: Final = "point 20, a grace sends no SIGKILL once the pod is spared or the policy observes"
 WRITTEN: Final = "point 20, nobody is signalled while the policy is being written"
 ENOUGH: Final = "point 22, scope process stops when use is at or below the mark"
-NEIGHBOURS: Final = "point 36, no client of another pod's MPS server is ended: its neighbours would break"
+NEIGHBOURS: Final = "point 36, a neighbour that did nothing broke"
+SERVER: Final = "point 35, an MPS server that other pods need is never signalled"
 ALOOF: Final = "point 23, one out of reach and nobody is signalled"
 
 
@@ -37,8 +38,11 @@ class SignalBook:
             return
         self._standing.tail.append(f"signal {number} to {task.key.pid}/{task.key.start_ticks} of {task.pod}")
         deed = self._deed_on(task)
+        if task.serves_others:
+            fail(SERVER, f"{task.key} of {task.pod}")
         if not deed.signalled:
             self._demand_no_client(deed)
+        self._standing.seen["own client signalled"] += task.server is not None and not task.server.serves_others
         if number == signal.SIGTERM:
             self._term(deed, task)
         elif number == signal.SIGKILL:
@@ -60,7 +64,10 @@ class SignalBook:
         return deed
 
     def _demand_no_client(self, deed: Deed) -> None:
-        """Before the first signal: who was a client by the last look is not among those that are to be ended."""
+        """Before the first signal: none that is to be ended was a client of a server outside its pod by the last look.
+
+        The other clients of that server break by its end. A server of its own pod serves that pod alone.
+        """
         here, reading = self._standing, self._standing.reading
         told = None if reading is None else reading.second or reading.told
         for line in () if told is None or here.plan.signal_mps_clients else told.lines:
@@ -68,8 +75,8 @@ class SignalBook:
             is_meant = task is not None and task.lives and task.pod == deed.key[0] and task.container in deed.boxes
             # One whose cgroup text lies is not found in the container, and so not signalled.
             is_found = task is not None and true_to_claim(task) and deed.chosen in (None, task.key)
-            if is_meant and line.mps and is_found and task is not None:
-                fail(NEIGHBOURS, f"{task.key} of {task.pod} is a client")
+            if is_meant and line.mps and is_found and task is not None and task.is_served_from_outside:
+                fail(NEIGHBOURS, f"{task.key} of {task.pod} is a client of {task.server}")
 
     def _term(self, deed: Deed, task: Task) -> None:
         if deed.is_killing or deed.step.grace_s <= 0 or task in deed.termed:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.soak import cards, clockwork, journals, pods, processes
+from tests.soak import cards, clockwork, journals, pods, processes, servers
 from tests.soak.around import KillNine
 from tests.soak.clock import whole
 from tests.soak.driver import Card
@@ -187,7 +187,7 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (1.0, processes.recycle),
     (1.0, processes.character),
     (0.7, processes.lie),
-    (0.5, processes.mps),
+    (0.7, servers.begin_or_end),
     (4.0, pods.crash_loop),
     (6.0, pods.restart_containers),
     (1.5, pods.create),
@@ -240,6 +240,7 @@ _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (1.5, pods.drain),
     (0.6, pods.renew_container),
     (0.3, pods.lose_labels),
+    (0.3, servers.begin_or_end),
     (0.8, cards.trouble),
     (0.5, _reload),
     (0.5, _stop_file),

@@ -7,6 +7,7 @@ from typing import Final
 
 SOONEST: Final = {
     "a last look before the commit instead of after it": ("fault/1", 940),
+    "a client of an MPS server outside its pod taken for any other process": ("fault/1", 800),
     "half a policy that is loaded": ("fault/0", 12),
     "a first signal while the policy is being written": ("fault/0", 12),
     "a grace that ends while the policy is being written": ("fault/6", 203),

@@ -9,8 +9,9 @@ from typing import Final
 
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Told
+from tests.soak.neighbours import is_needed
 from tests.soak.policies import PolicyPlan
-from tests.soak.truth import Fact, Key, is_system
+from tests.soak.truth import Fact, Key
 from watchdog.core.model import Now, Process
 
 HELD_S: Final = 55.0  # of the 60 s, since an earlier change may not have been loaded yet
@@ -60,10 +61,7 @@ class Standing:
         return self.is_half or (self.waiting_s is not None and now.boottime_s - self.waiting_s < HELD_S)
 
     def is_withheld_for_mps(self, fact: Fact) -> bool:
-        """Whether any process of the pod is an MPS client, or calls itself a server where such may be one."""
+        """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
         looks = () if reading is None else (reading.told, *([reading.second] if reading.second is not None else []))
-        own = [line for told in looks for line in told.lines if line.task is not None and line.task.pod == fact.key[0]]
-        may_serve = is_system(fact.tenant) or (fact.tenant.owner or ("", ""))[0] == "DaemonSet"
-        is_client = not self.plan.signal_mps_clients and any(line.mps is not False for line in own)
-        return is_client or (may_serve and any(line.task is not None and line.task.named for line in own))
+        return any(is_needed(told, fact.key[0], self.tenants, self.plan) for told in looks)

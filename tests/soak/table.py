@@ -82,7 +82,9 @@ class SimulatedTable(ProcessTable):
             process = gone if known is None else replace(known.process, place=GONE)
         else:
             place = ZOMBIE if task.state is State.ZOMBIE else task.claim
-            process = Process(pid=pid, key=task.key, place=place, name="python3", mps_server=task.named)
+            process = Process(
+                pid=pid, key=task.key, place=place, name="python3", mps_server=task.named, privileged=task.serves_others
+            )
             if known is not None and known.process == process:
                 process = known.process
         self._known[pid] = _Known(task, process)

@@ -54,7 +54,7 @@ def tenants_uses(
         if place.kind is not PlaceKind.POD or place.pod != task.pod or place.container != task.container:
             continue
         tenant = tenants.get(task.pod)
-        if tenant is None or (task.named and is_system(tenant)):
+        if tenant is None or is_trusted_server(task, tenant):
             continue
         name = next((box.name for box in tenant.boxes if box.known and box.cid == task.container), "")
         found.setdefault(task.pod, []).append(TrueUse(task=task, container=name, gpu=line.gpu, used=line.used))
@@ -289,8 +289,18 @@ def _may_take_its_time(tenant: Tenant, wall_s: float, boottime_s: float) -> bool
     return tenant.dying_s is None or boottime_s - tenant.dying_s <= 600.0
 
 
+def is_trusted_server(task: Task, tenant: Tenant) -> bool:
+    """Whether what calls itself an MPS server there is one that no tenant can have made up."""
+    return task.named and (is_system(tenant) or (task.serves_others and may_serve_others(tenant)))
+
+
+def may_serve_others(tenant: Tenant) -> bool:
+    """Whether an MPS server there may be one that other pods need."""
+    return is_system(tenant) or (tenant.owner is not None and tenant.owner[0] == "DaemonSet")
+
+
 def is_system(tenant: Tenant) -> bool:
-    """Whether what calls itself an MPS server there is one."""
+    """Whether it is of the cluster itself."""
     return tenant.namespace == "kube-system" or tenant.static or (tenant.priority or 0) >= 2_000_000_000
 
 

@@ -1,0 +1,50 @@
+"""MPS servers: on the host or in a DaemonSet's privileged pod for whoever comes, or in a pod for that pod alone."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.soak import processes
+from tests.soak.cluster import Mi, Tenant
+from tests.soak.truth import WATCHDOG, may_serve_others
+from tests.soak.world import World
+
+
+def begin_or_end(world: World) -> None:
+    """An MPS server begins, and some processes that can reach it become its clients; or one ends."""
+    kernel, dice = world.kernel, world.dice
+    if kernel.servers and dice.random() < 0.5:
+        kernel.die(dice.choice(kernel.servers))
+        world.say("MPS server ended")
+        return
+    (where,) = dice.choices([*_FITS], (4, 5, 5))
+    fits = _FITS[where]
+    pods = [each for each in world.cluster.tenants.values() if fits is not None and fits(each)]
+    pod = dice.choice(pods) if pods else None
+    if (pod is None) != (fits is None):
+        return
+    server = kernel.spawn(pod.uid if pod else None, dice.choice(pod.boxes).cid if pod else None)
+    if server is None or any(ghost.key.pid == server.key.pid for ghost in kernel.ghosts):
+        return
+    server.named, server.serves_others = True, where != "for its own pod"
+    server.memory = dict.fromkeys(world.cards.sizes, 30 * Mi)
+    kernel.servers.append(server)
+    for task in kernel.living():
+        kernel.connect(task)
+        if task.server is server and not server.serves_others:
+            processes.hold(world, task)
+    world.say(f"MPS server {where}")
+
+
+def _is_daemon_sets(tenant: Tenant) -> bool:
+    return tenant.owner is not None and tenant.owner[0] == "DaemonSet"
+
+
+def _serves_itself(tenant: Tenant) -> bool:
+    return tenant.uid != WATCHDOG and not may_serve_others(tenant)
+
+
+_FITS: Final[dict[str, Callable[[Tenant], bool] | None]] = {
+    "on the host": None,
+    "in a DaemonSet's pod": _is_daemon_sets,
+    "for its own pod": _serves_itself,
+}
