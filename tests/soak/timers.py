@@ -42,7 +42,8 @@ class Read:
 class Ladder:
     """What is known of one account: its readings since it was calm, and when each rule was in force first.
 
-    `known_s` has the same since it was formed last: outside of an incident the daemon forgets one that is not formed.
+    `known_s` has the same since it was formed last with a known allowance: the daemon begins an account by that, and
+    outside of an incident forgets one that is not formed.
     `acted` says that a deed has begun since it was last below all thresholds, `failed` that one could not; `forced_s`
     is when the last deed ended.
     """
@@ -65,8 +66,9 @@ class Ladder:
 
     def add(self, read: Read) -> None:
         """Take one more reading in; once it is surely below every threshold that it has met, all is forgotten."""
-        if read.rule is not None:
+        if read.rule is not None and read.allowed is not None:
             self.known_s.setdefault(read.rule.name, read.at_s)
+        if read.rule is not None:
             self.rules[read.rule.name] = read.rule, self.rules.get(read.rule.name, (read.rule, read.at_s))[1]
         is_calm = read.used <= self._lowest(read)
         if is_calm and read.rule is None:
