@@ -38,6 +38,7 @@ from watchdog.core.policy import (
 from watchdog.core.units import parse_duration
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
+SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
 AMOUNTS = st.integers(0, 2**60)
 NAMES = st.lists(st.from_regex(r"[a-z*?][a-z0-9.*?-]{0,9}", fullmatch=True), max_size=3).map(tuple)
 LABELS = st.dictionaries(st.sampled_from(["a", "example.com/b.c", "tier"]), st.sampled_from(["", "x*", "Y_1"]))
@@ -227,20 +228,35 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         assert words in text, (words, text)
 
 
+_FOR_ALL_JOBS = '[[rule]]\nname = "jobs"\nmatch = { owner_kinds = ["Job"] }\n'
+_FOR_SOME_JOBS = '[[rule]]\nname = "jobs"\nmatch = { owner_kinds = ["Job"], labels = { tier = "dev" } }\n'
+
+
 @pytest.mark.parametrize(
-    ("match", "grace", "is_told"),
+    ("before", "match", "grace", "is_told"),
     [
-        ("{}", "10s", True),
-        ('{ owner_kinds = ["J*"] }', "1s", True),
-        ("{}", "0s", False),
-        ('{ owner_kinds = ["Pod"] }', "1s", False),
+        ("", "{}", "10s", True),
+        ("", '{ owner_kinds = ["J*"] }', "1s", True),
+        ("", "{}", "0s", False),
+        ("", '{ owner_kinds = ["Pod"] }', "1s", False),
+        (_FOR_ALL_JOBS, "{}", "10s", False),
+        (_FOR_SOME_JOBS, "{}", "10s", True),
     ],
 )
-def test_what_a_job_makes_of_a_grace_period_is_told(match: str, grace: str, is_told: bool) -> None:
-    """Wherever a rule that matches Jobs kills with a grace period, `check` says that exit code 0 counts as success."""
+def test_what_a_job_makes_of_a_grace_period_is_told(before: str, match: str, grace: str, is_told: bool) -> None:
+    """Where a rule kills with a grace period and gets Jobs, `check` says that exit code 0 counts as success."""
     kill = f'[[rule.step]]\nabove = "100%"\nfor = "1s"\ndo = "kill"\ngrace = "{grace}"\n'
-    text = render_policy(parse_policy(f'[[rule]]\nname = "r"\nmatch = {match}\n{kill}', "policy.toml"))
-    assert ("of a Job, a pod whose program exits with 0 on SIGTERM counts as succeeded" in text) is is_told
+    text = render_policy(parse_policy(f'{before}[[rule]]\nname = "r"\nmatch = {match}\n{kill}', "policy.toml"))
+    said = 'a pod whose program exits with 0 on SIGTERM counts as succeeded; grace = "0s" avoids that'
+    assert (f'\nJobs under rule "r": {said}\n' in text) is is_told
+    assert ("Jobs under" in text) is is_told
+
+
+def test_what_a_job_makes_of_a_grace_period_is_told_once() -> None:
+    """One line for the policy that ships, with the names of both rules; it has no warnings."""
+    lines = [line for line in render_policy(load_policy(SHIPPED)).splitlines() if "as succeeded" in line]
+    (said,) = lines
+    assert said.startswith('Jobs under rules "notebooks", "everything else": a pod whose program exits with 0 ')
 
 
 def test_the_text_of_a_policy_that_says_little() -> None:

@@ -1,6 +1,7 @@
 """A compiled policy in words, for people: every effective value, rule by rule, each ladder as a small table."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from watchdog.config.amounts import format_mark, format_window
 from watchdog.config.document import policy_document
@@ -38,6 +39,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield "Rules, the first that matches a pod is its rule:" if policy.rules else "No rules: every pod is left alone."
     for rule in policy.rules:
         yield from _rule(rule)
+    yield from _jobs(policy.rules)
     yield ""
     yield from _rest(policy)
 
@@ -78,9 +80,23 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
     if not rule.steps:
         yield "    no steps: measured only"
-    asks = any(step.do is Do.KILL and step.grace_s for step in rule.steps)
-    if asks and (not rule.match.owner_kinds or matches("Job", rule.match.owner_kinds)):
-        yield "    of a Job, a pod whose program exits with 0 on SIGTERM counts as succeeded"
+
+
+def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
+    """What a Job makes of a grace period, for the rules that kill with one and get Jobs: most name no owner at all."""
+    names = []
+    for rule in rules:
+        if rule.match.owner_kinds and not matches("Job", rule.match.owner_kinds):
+            continue
+        if any(step.do is Do.KILL and step.grace_s for step in rule.steps):
+            names.append(f'"{rule.name}"')
+        if replace(rule.match, owner_kinds=()) == Match():
+            break  # no Job comes to a later rule
+    if names:
+        those = f"{'rules' if len(names) > 1 else 'rule'} {', '.join(names)}"
+        what = 'a pod whose program exits with 0 on SIGTERM counts as succeeded; grace = "0s" avoids that'
+        yield ""
+        yield f"Jobs under {those}: {what}"
 
 
 def _default(default: int | None) -> str:
