@@ -26,7 +26,7 @@ from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, st
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import Verdict
 from watchdog.core.model import Gap, GapReason, MigParent, PodList
-from watchdog.core.plan import Result
+from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration
 from watchdog.export.metrics import Metrics
 
@@ -47,6 +47,7 @@ NAMES = {
     "account_memory_allowed_bytes": {"namespace", "pod", "container", "gpu", "rule"},
     "account_over_limit": {"namespace", "pod", "container", "gpu", "rule"},
     "account_verdict": {"namespace", "pod", "container", "gpu", "rule", "verdict"},
+    "account_withheld": {"namespace", "pod", "container", "gpu", "rule", "brake"},
     "accounts": {"verdict"},
     "pod_last_action_timestamp_seconds": {"namespace", "pod", "container", "action", "result", "rule"},
     "actions_total": {"rule", "action", "result"},
@@ -72,7 +73,10 @@ NAMES = {
 def test_names_and_labels_are_the_promised_ones() -> None:
     """Dashboards and alerts of others rely on these names and labels, and on there being no others."""
     pods = (trainer(), trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),)))
-    found = after(climbing(9), replace(climbing(10, pods=pods), outcomes=(killed(release_s=1.0),), suspended=("lock",)))
+    last = climbing(10, pods=pods)
+    held = replace(last.plan, entries=(withheld(Brake.STALE),))
+    last = replace(last, outcomes=(killed(release_s=1.0),), suspended=("lock",), plan=held)
+    found = after(climbing(9), last)
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)
     for name, labels in NAMES.items():
@@ -304,6 +308,22 @@ def test_withheld_steps_count_once_an_incident() -> None:
     found = after(held, again, again)
     assert value(found, "withheld_total", brake="stale") == 1
     assert value(found, "withheld_total", brake="journal") == 0
+
+
+def test_what_is_withheld_now_is_there_for_as_long_as_it_is() -> None:
+    """Point 29: a withheld step stays due. One series an account and brake, none for what is not due yet or is done."""
+    report, due = climbing(), entry()
+    account = {"namespace": "a", "pod": "trainer", "container": "", "gpu": "", "rule": "notebooks"}
+    stale, journal = (replace(withheld(brake), news=False) for brake in (Brake.STALE, Brake.JOURNAL))
+    later = replace(withheld(Brake.NODE), due_in_s=1.0)
+
+    def exposed(*entries: PlanEntry) -> list[dict[str, str]]:
+        return series(after(replace(report, plan=replace(report.plan, entries=entries))), "account_withheld")
+
+    assert exposed(stale) == [{**account, "brake": "stale"}]
+    assert exposed(stale, stale, later, due) == [{**account, "brake": "stale"}]
+    assert {labels["brake"] for labels in exposed(stale, journal)} == {"stale", "journal"}
+    assert exposed(later) == exposed(due) == exposed() == []
 
 
 def test_gaps_count_at_every_pass() -> None:

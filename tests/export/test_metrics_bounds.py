@@ -3,11 +3,25 @@
 from dataclasses import replace
 from itertools import count
 
-from tests.export.build import KILL, NOTEBOOKS, WARN, Story, climbing, entry, killed, outcome, policy, quiet, trainer
+from tests.export.build import (
+    KILL,
+    NOTEBOOKS,
+    WARN,
+    Story,
+    climbing,
+    entry,
+    killed,
+    outcome,
+    policy,
+    quiet,
+    trainer,
+    withheld,
+)
 from tests.export.samples import Found, after, read, series, value
 from tests.tools.metrics_reference import POLICY, number_of_series
 from tests.worlds import Gi, at, container, gpu, process, rule, snapshot, use
 from watchdog.config.load import load_policy
+from watchdog.core.brakes import Brake
 from watchdog.core.model import MigParent, Pod, Use
 from watchdog.core.plan import CycleReport, Result
 from watchdog.export.catalogue import FAMILIES
@@ -59,6 +73,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         Per.POD: PODS,
         Per.ACCOUNT: PODS,
         Per.UNJUDGED: 0,
+        Per.HELD: 0,
         Per.ACTION: len({do for _, do in ways}),
         Per.WAY: len(ways),
         Per.DEED: 0,
@@ -78,6 +93,16 @@ def test_an_account_has_one_verdict() -> None:
     found = after(Story(under=under, pods=pods).see(snapshot()))
     assert value(found, "accounts", verdict="misdeclared") == 10
     assert sorted(labels["container"] for labels in series(found, "account_verdict")) == [f"c{n}" for n in range(5)]
+
+
+def test_what_is_withheld_is_bounded_by_accounts_and_brakes() -> None:
+    """Each of 200 pods over its limit has one series while its kill is held back, and two pods of one name have one."""
+    due = entry().assessment
+    names = [trainer(uid=f"u{number}", name=f"p{number // 2}") for number in range(PODS)]
+    entries = [withheld(Brake.NODE, assessment=replace(due, pod=pod)) for pod in names]
+    report = climbing()
+    found = after(replace(report, plan=replace(report.plan, entries=tuple(entries))))
+    assert sorted(labels["pod"] for labels in series(found, "account_withheld")) == sorted({pod.name for pod in names})
 
 
 def test_the_sum_over_a_pods_containers_and_gpus_is_the_pods() -> None:

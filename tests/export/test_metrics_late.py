@@ -1,8 +1,11 @@
 """What the metrics say once no pass finishes any more: a number that nobody knows any more is no number."""
 
-from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
+from dataclasses import replace
+
+from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node, withheld
 from tests.export.samples import Found, read, series, value
 from tests.worlds import at
+from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
 from watchdog.export.metrics import Metrics, in_the_dark
 
@@ -24,14 +27,16 @@ def test_a_pass_that_is_too_old_claims_nothing_of_use() -> None:
     """After three intervals, at least 10 s, no GPU answers, every account is unknown, and sizes and limits remain."""
     clock = Clock(9)
     metrics = Metrics(now=clock)
-    metrics.update(climbing(9))
+    report = climbing(9)
+    metrics.update(replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),))))
     before = read(metrics)
     clock.second = 19
     assert _without_process(read(metrics)) == _without_process(before)
     clock.second = 19.1
     found = read(metrics)
     assert value(found, "gpu_up", gpu="GPU-0") == value(found, "gpu_up", gpu="GPU-1") == 0
-    for name in ("container_memory_used_bytes", "pod_memory_used_bytes", "account_memory_used_bytes"):
+    used = ("container_memory_used_bytes", "pod_memory_used_bytes", "account_memory_used_bytes")
+    for name in (*used, "account_withheld"):
         assert series(before, name), name
         assert series(found, name) == [], name
     for name in ("account_over_limit", "gpu_memory_used_bytes", "gpu_memory_residual_bytes"):

@@ -43,8 +43,8 @@ _METRICS: Final = frozenset(
     gpu_info gpu_up gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_reserved_bytes gpu_memory_residual_bytes
     gpu_memory_unattributed_bytes container_memory_used_bytes pod_memory_used_bytes pod_memory_declared_bytes
     pod_memory_peak_bytes account_memory_used_bytes account_memory_declared_bytes account_memory_allowed_bytes
-    account_over_limit accounts pod_last_action_timestamp_seconds actions_total would_act_total withheld_total
-    reaction_seconds_count release_seconds_count scan_gaps_total last_cycle_timestamp_seconds
+    account_over_limit account_withheld accounts pod_last_action_timestamp_seconds actions_total would_act_total
+    withheld_total reaction_seconds_count release_seconds_count scan_gaps_total last_cycle_timestamp_seconds
     pods_last_sync_timestamp_seconds enforcing breaker_open enforcement_suspended policy_info
     policy_last_reload_successful policy_last_reload_success_timestamp_seconds build_info
     scan_duration_seconds_count cycle_duration_seconds_count

@@ -33,7 +33,7 @@ _TOLD: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUMemoryCardNearlyFull", "info", _CARD, "nobody"),
     ("GPUMemoryBreakerOpen", "critical", _NODE, "platform-page"),
     ("GPUMemoryBreakerOpen", "warning", _NODE, "platform"),
-    ("GPUMemoryMPSWithheld", "warning", _NODE, "platform"),
+    ("GPUMemoryMPSWithheld", "warning", _TENANT, "platform"),
     ("GPUWatchdogNotEnforcing", "critical", _NODE, "platform-page"),
     ("GPUWatchdogNotEnforcing", "warning", _NODE, "platform"),
     ("GPUWatchdogReactionSlow", "warning", _NODE, "platform"),

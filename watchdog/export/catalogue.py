@@ -100,6 +100,14 @@ ACCOUNT_VERDICT: Final = replace(
     labels=(*_ACCOUNT, "verdict"),
     per=Per.UNJUDGED,
 )
+ACCOUNT_WITHHELD: Final = replace(
+    ACCOUNT_USED,
+    name="account_withheld",
+    help="Always 1: the brake that holds back a kill or an eviction of an account that is due now; absent otherwise. "
+    "`pending` is there while an earlier action takes its time.",
+    labels=(*_ACCOUNT, "brake"),
+    per=Per.HELD,
+)
 ACCOUNTS: Final = Family(
     name="accounts", help="Accounts by their verdict; every verdict is there.", labels=("verdict",), times=len(Verdict)
 )
@@ -211,7 +219,7 @@ SECTIONS: Final = {
     "gpus": (GPU_INFO, GPU_UP, GPU_TOTAL, GPU_USED, GPU_RESERVED, GPU_UNATTRIBUTED, GPU_RESIDUAL),
     "pods": (
         *(CONTAINER_USED, POD_USED, POD_DECLARED, POD_PEAK),
-        *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNTS),
+        *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNTS),
     ),
     "deeds": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (

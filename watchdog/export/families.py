@@ -72,6 +72,9 @@ def account_families(report: CycleReport) -> Iterator[Metric]:
     yield gauge(of.ACCOUNT_OVER, ((key, _OVER.get(each.verdict)) for key, each in found))
     unjudged = ((key, _unjudged(each)) for key, each in found)
     yield gauge(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
+    due = [entry for entry in report.plan.entries if entry.due_in_s <= 0 and entry.withheld_by is not None]
+    held = dict.fromkeys((*_account_labels(entry.assessment), f"{entry.withheld_by}") for entry in due)
+    yield gauge(of.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
     verdicts = dict.fromkeys(Verdict, 0)
     for assessment in report.assessments:
         verdicts[assessment.verdict] += 1

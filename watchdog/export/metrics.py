@@ -101,7 +101,7 @@ def late_after_s(interval_s: float) -> float:
 
 
 def in_the_dark(report: CycleReport) -> CycleReport:
-    """What is left of a pass once it is too old: how much anybody uses is not known any more, and no GPU answers.
+    """What is left of a pass once it is too old: who uses and is due for what is not known, and no GPU answers.
 
     A call into the driver that hangs ends no pass: without this, its last numbers would stand for ever.
     """
@@ -111,5 +111,6 @@ def in_the_dark(report: CycleReport) -> CycleReport:
         report,
         snapshot=replace(report.snapshot, gpus=gpus, uses=()),
         attribution=Attribution(),
+        plan=replace(report.plan, entries=()),
         assessments=tuple(replace(each, **unknown) for each in report.assessments),  # type: ignore[arg-type]
     )

@@ -39,6 +39,7 @@ class Per(StrEnum):
     POD = "pod"
     ACCOUNT = "account"
     UNJUDGED = "account not judged"
+    HELD = "account held back"
     ACTION = "action"
     WAY = "rule and action"
     DEED = "pod acted on"

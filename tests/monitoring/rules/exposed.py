@@ -3,13 +3,15 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.export.build import killed, trainer, trainer_node
+from tests.export.build import killed, trainer, trainer_node, withheld
 from tests.monitoring.rules.world import World
 from tests.worlds import at, container
+from watchdog.core.brakes import Brake
 from watchdog.export.exposition import render
 
 # What the scrape configuration adds to each series, and Prometheus or a ruler above it.
@@ -24,7 +26,9 @@ def _exposed() -> dict[str, set[str]]:
     """Every sample's name and labels, of a daemon that has done and lacked a bit of everything."""
     odd = trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),))
     daemon = World().daemon(pods=(trainer(), odd))
-    daemon.see(trainer_node(12.4, 1), suspended=("lock",), outcomes=(killed(at=at(1), reaction_s=0.1, release_s=0.1),))
+    ended = killed(at=at(1), reaction_s=0.1, release_s=0.1)
+    report = daemon.see(trainer_node(12.4, 1), suspended=("lock",), outcomes=(ended,))
+    daemon.metrics.update(replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),))))
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):
         for sample in family.samples:

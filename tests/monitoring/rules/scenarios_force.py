@@ -85,11 +85,12 @@ def breaker_open_on_trial(world: World) -> None:
 
 MPS = told(
     "GPUMemoryMPSWithheld",
-    "Node n1: pods over their GPU memory are left alone because of MPS",
-    "On node n1 a kill or an eviction was withheld because it would end a client of an MPS server, or a server, that "
-    "other pods depend on. The pod keeps the memory. This alert stays while a pod on the node is over its limit. Which "
-    f"pods, and which of their processes: {EXEC}gpu-watchdog scan",
+    "Pod ns/pod-u0 is over its GPU memory and left alone because of MPS",
+    "Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule all, which would end a client of an MPS server, "
+    "or a server, that other pods depend on. That has been withheld for 5 minutes, and the pod keeps the memory. Which "
+    f"of its processes it is about: {EXEC}gpu-watchdog explain ns/pod-u0",
 )
+MPS_LABELS = {**NODE, "namespace": "ns", "pod": "pod-u0", "rule": "all", "severity": "warning"}
 
 
 def _clients(world: World, daemon: Daemon, minutes: float, *, over: bool) -> None:
@@ -101,33 +102,51 @@ def _clients(world: World, daemon: Daemon, minutes: float, *, over: bool) -> Non
 
 @scenario("GPUMemoryMPSWithheld")
 def withheld_for_mps(world: World) -> None:
-    """Clients within their limits are no news; one that is left alone is, for as long as it is over."""
-    labels = {**NODE, "severity": "warning"}
+    """Clients within their limits are no news; one that is left alone is, for as long as it is over, and names it."""
     daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(world, daemon, 2, over=False)
     world.expect("GPUMemoryMPSWithheld", "below")
-    _clients(world, daemon, 2.5, over=True)
+    _clients(world, daemon, 7, over=True)
     world.expect("GPUMemoryMPSWithheld", "waits")
-    _clients(world, daemon, 4, over=True)
-    world.expect("GPUMemoryMPSWithheld", "fires", (labels, MPS))
-    restart(world, daemon, 5)
-    world.expect("GPUMemoryMPSWithheld", "restart", (labels, MPS))
-    _clients(world, daemon, 22, over=False)
+    _clients(world, daemon, 7.5, over=True)
+    world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
+    restart(world, daemon, 9)
+    world.expect("GPUMemoryMPSWithheld", "restart", (MPS_LABELS, MPS))
+    _clients(world, daemon, 60, over=True)
+    world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
+    _clients(world, daemon, 63.5, over=False)
     world.expect("GPUMemoryMPSWithheld", "resolves")
 
 
 @scenario("GPUMemoryMPSWithheld")
-def withheld_for_hours(world: World) -> None:
-    """It is counted once, and is news for as long as that pod keeps the memory; it ends when nobody is over."""
-    labels = {**NODE, "severity": "warning"}
+def withheld_while_another_is_over(world: World) -> None:
+    """It is about the pod that is withheld: that another one on the node is over does not keep it up."""
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _clients(world, daemon, 1, over=False)
+    _clients(world, daemon, 8, over=True)
+    for second in world.until(13):
+        uses = [use(0, Gi, mps=True), use(1, 4 * Gi)]
+        daemon.see(snapshot(uses, [process(number, f"u{number}/main") for number in range(2)], second=second))
+    world.gives("max by (cluster, node) (gpu_watchdog_account_over_limit) == 1", (NODE, 1))
+    world.expect("GPUMemoryMPSWithheld", "resolves")
+
+
+@scenario("GPUMemoryMPSWithheld")
+def withheld_since_the_first_scrape(world: World) -> None:
+    """A counter that is born at 1 shows no increase: this needs none."""
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _clients(world, daemon, 6, over=True)
+    world.gives('sum by (cluster, node) (gpu_watchdog_withheld_total{brake="mps"}) > 0', (NODE, 1))
+    world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
+
+
+def withheld_for_days(world: World) -> None:
+    """A week is no reason to fall silent."""
     daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(world, daemon, 2, over=False)
-    for minutes in (4, 61, 63, 88):
-        _clients(world, daemon, minutes, over=True)
-        world.expect("GPUMemoryMPSWithheld", "fires", (labels, MPS))
-    world.gives('sum by (cluster, node) (gpu_watchdog_withheld_total{brake="mps"}) > 0', (NODE, 1))
-    _clients(world, daemon, 88.5, over=False)
-    world.expect("GPUMemoryMPSWithheld", "resolves")
+    _clients(world, daemon, 8, over=True)
+    world.stay(days=8)
+    world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
 
 
 def _suspended(world: World, daemon: Daemon, minutes: float, *reasons: str, enforcing: bool = False) -> None:
@@ -227,16 +246,18 @@ SLOW = told(
 )
 
 
-def _acting(world: World, daemon: Daemon, minutes: float, *began: Outcome, held: Brake | None = None) -> None:
-    """Passes until then; these deeds begin in the first of them, and in each a step is held by this brake."""
+def _acting(
+    world: World, daemon: Daemon, minutes: float, *began: Outcome, held: Brake | None = None, news: bool = True
+) -> None:
+    """Passes until then; these deeds begin in the first of them, and this brake holds a step back in all of them."""
     now = began
     for second in world.until(minutes):
         report = daemon.story.see(trainer_node(4.0, second), began=now)
         if held is not None:
-            due = replace(entry(), withheld_by=held, taken=False, news=True)
+            due = replace(entry(), withheld_by=held, taken=False, news=news)
             report = replace(report, plan=replace(report.plan, entries=(due,)))
         daemon.metrics.update(report)
-        now, held = (), None
+        now, news = (), False
 
 
 @scenario("GPUWatchdogReactionSlow")
@@ -267,6 +288,25 @@ def reaction_withheld(world: World) -> None:
     _acting(world, daemon, 60, held=Brake.OWNER_BACKOFF)
     _acting(world, daemon, 75, killed(reaction_s=3540.0))
     world.expect("GPUWatchdogReactionSlow", "below")
+
+
+@scenario("GPUWatchdogReactionSlow")
+def reaction_withheld_for_hours(world: World) -> None:
+    """However long ago that began, and were it before the first scrape: its counter moves once."""
+    daemon = world.daemon()
+    _acting(world, daemon, 60, held=Brake.OWNER_BACKOFF, news=False)
+    _acting(world, daemon, 75, killed(reaction_s=36000.0))
+    world.expect("GPUWatchdogReactionSlow", "below")
+
+
+@scenario("GPUWatchdogReactionSlow")
+def reaction_after_another_action(world: World) -> None:
+    """That a kill is not begun again while it is under way is no excuse for one that is late."""
+    daemon = world.daemon()
+    _acting(world, daemon, 2, held=Brake.PENDING, news=False)
+    _acting(world, daemon, 8, killed(reaction_s=5.1))
+    said = {**SLOW, "description": SLOW["description"].replace("9.9s", "9.95s")}
+    world.expect("GPUWatchdogReactionSlow", "fires", (SLOW_LABELS, said))
 
 
 @scenario("GPUWatchdogReactionSlow")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from tests.monitoring.rules import (
     scenarios_cards,
@@ -55,6 +56,16 @@ def test_beside_another_cluster(made: Scenario, tmp_path: Path) -> None:
     world = World("east", neighbour="west")
     made(world)
     hold(world, tmp_path, ALERTS)
+
+
+def test_what_is_withheld_for_mps_is_told_for_longer_than_a_week(tmp_path: Path) -> None:
+    """Of this rule alone: all of them over so many days take minutes."""
+    world = World()
+    scenarios_force.withheld_for_days(world)
+    only = [each for each in RULES if each["alert"] == "GPUMemoryMPSWithheld"]
+    file = tmp_path / "alerts.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": only}]}), encoding="utf-8")
+    hold(world, tmp_path, file)
 
 
 def test_every_alert_is_held_to_all_of_it() -> None:

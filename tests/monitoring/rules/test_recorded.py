@@ -82,7 +82,8 @@ def test_hand_made_nodes_expose_what_a_real_one_does(recorded: list[tuple[str, f
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)
     ours = {name for name in LABELS if name.startswith("gpu_watchdog_")}
-    assert ours - found.keys() == {"gpu_watchdog_enforcement_suspended"}  # it could do all it was told to
+    # It could do all it was told to; a step is held back, as pending, for a moment at most.
+    assert ours - found.keys() - {"gpu_watchdog_account_withheld"} == {"gpu_watchdog_enforcement_suspended"}
     assert {name: LABELS[name] for name in ours & found.keys()} == {name: found[name] for name in ours & found.keys()}
 
 

@@ -96,12 +96,13 @@ class World:
         self._fixed: dict[str, float] = {}
         self._samples: dict[str, dict[int, str]] = {}
         self._slot = -1
+        self._stays = 0
         self._neighbour = neighbour
 
     @property
     def now_s(self) -> int:
         """The moment of the last scrape, in seconds from the beginning."""
-        return self._slot * STEP_S
+        return (self._slot + self._stays) * STEP_S
 
     @property
     def series(self) -> Mapping[str, str]:
@@ -140,6 +141,10 @@ class World:
             yield self.now_s
             self._scrape()
 
+    def stay(self, days: int) -> None:
+        """All is for so many days as the last scrape found it, and nothing can happen after that."""
+        self._stays = days * 86400 // STEP_S
+
     def expect(self, alert: str, shows: Shows, *alerts: tuple[Labels, Labels]) -> None:
         """Say which alerts of a name fire now; labels go without those that all of them have."""
         common = {"cluster": self.cluster} if self.cluster else {}
@@ -172,7 +177,9 @@ class World:
             self._samples[name][slot] = "stale"
 
     def _values(self, samples: Mapping[int, str]) -> str:
-        return " ".join(samples.get(slot, "_") for slot in range(self._slot + 1))
+        found = [samples.get(slot, "_") for slot in range(self._slot + 1)]
+        stays = self._stays and found[-1] not in ("_", "stale")
+        return " ".join([*found, f"{found[-1]}x{self._stays - 1}"] if stays else found)
 
 
 @cache
