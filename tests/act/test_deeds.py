@@ -15,6 +15,7 @@ from watchdog.act.kills import Deeds
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.export.clauses import sent_signals
 from watchdog.node.pidfd import Handle
 
 ALL_FREE = lambda _key: False  # noqa: E731
@@ -273,7 +274,7 @@ def test_what_is_started_on_sigterm_has_the_rest_of_the_grace_period(group: Grou
     advance(made, clock, 5.1)
     (outcome,) = made.see(ALL_FREE, (), at(6.0))
     assert [line[0] for line in record.lines] == ["intend", "SIGTERM", "SIGTERM", "SIGKILL", "end", "released"]
-    assert [(each.signal, each.processes, each.after_s) for each in outcome.sent] == [
+    assert [(each.signal, len(each.keys), each.after_s) for each in outcome.sent] == [
         ("SIGTERM", 2, 0.0),
         ("SIGKILL", 1, 5.0),
     ]
@@ -591,15 +592,45 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
     group: Group, scope: str, used: int | None, *, ends: bool
 ) -> None:
     """Point 22: only scope `process` stops there, and only a use that is known as a whole says so."""
-    process = group.start(STUBBORN)
-    made, clock = deeds(group)
+    process, record = group.start(STUBBORN), MemoryRecord()
+    made, clock = deeds(group, record)
     entry = due(step(scope=scope, grace_s=5.0), group.key(process))  # type: ignore[arg-type]
     begun(made, entry)
     found = replace(entry.assessment, used=used, used_at_least=used or 0)
     assert made.see(STILL_LISTED, (), at(0.5)) == ()  # a reading that does not show the pod at all
-    assert [each.result for each in made.see(STILL_LISTED, [found], at(1))] == ([Result.DONE] if ends else [])
+    assert [each.result for each in made.see(STILL_LISTED, [found], at(1))] == ([Result.GONE] if ends else [])
+    assert record.lines[2:] == ([("end", "gone")] if ends else [])  # its memory is neither free nor waited for
     advance(made, clock, 5.0)
     assert process.poll() == (None if ends else -signal.SIGKILL)
+
+
+def test_a_single_process_that_ended_on_sigterm_was_killed(group: Group) -> None:
+    """Points 22 and 23: the use is at the mark since the process has ended, so its kill is done, not called off."""
+    process, record = group.start(SLOW), MemoryRecord()
+    made, _ = deeds(group, record)
+    entry = due(step(scope="process", grace_s=5.0), group.key(process))
+    begun(made, entry)
+    process.wait(5)
+    found = replace(entry.assessment, used=0, used_at_least=0)
+    assert made.see(STILL_LISTED, [found], at(1)) == ()
+    (outcome,) = made.see(ALL_FREE, [found], at(2))
+    assert (outcome.result, outcome.release_s) == (Result.DONE, 2.0)
+    assert record.lines[2:] == [("end", "done"), ("released", "2.0")]
+
+
+def test_who_joined_too_late_for_sigterm_is_told_apart(group: Group) -> None:
+    """Point 23: what is reported is what was sent: here SIGTERM and SIGKILL went to two processes."""
+    asked = group.start(SLOW)
+    made, clock = deeds(group)
+    begun(made, due(step(grace_s=5.0), group.key(asked)))
+    asked.wait(5)
+    late = group.start(POLITE)
+    advance(made, clock, 5.0)
+    late.wait(5)
+    advance(made, clock, 6.0)
+    (outcome,) = made.see(ALL_FREE, (), at(7))
+    assert [each.signal for each in outcome.sent] == ["SIGTERM", "SIGKILL"]
+    assert sent_signals(outcome.sent) == "SIGTERM, and 1 process SIGKILL after 5s"
 
 
 class Fork:

@@ -11,11 +11,13 @@ from tests.export.build import Story, climbing, policy, quiet, trainer
 from tests.export.page_reader import deed
 from tests.test_ask import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
+from watchdog.act.kills import ENOUGH
 from watchdog.core.brakes import Begun
 from watchdog.core.model import PodList
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.explain import UnexplainedError, explain_pod
+from watchdog.export.recent import Signal
 from watchdog.export.status import status_document
 
 
@@ -79,6 +81,24 @@ def test_a_kill_that_was_interrupted_is_told_with_its_signals(site: Site) -> Non
     site.board.publish(quiet(40))
     assert says in site.text()
     assert "ended as" not in site.text()
+
+
+def test_a_process_that_was_spared_sigkill_is_not_called_killed(site: Site) -> None:
+    """Point 22: by the journal and by the status, that SIGTERM was enough is said, and nothing of its memory."""
+    half_killed(site.journal, Result.GONE, ENOUGH, "SIGTERM")
+    says = f"Of that kill: it was not needed any more. The reason: {ENOUGH}. Its processes got SIGTERM at 08:00:31 UTC."
+    assert says in site.text(url=None)
+    recent = {
+        "result": "gone",
+        "reason": ENOUGH,
+        "signals": (Signal(name="SIGTERM", wall_s=at(31).wall_s, processes=1),),
+    }
+    site.board.set_journal("", (deed(mark="above 110%", **recent),))
+    site.board.publish(quiet(40))
+    for text in (site.text(url=None), site.text()):
+        assert says in text
+        assert "was killed" not in text
+        assert "seen free" not in text
 
 
 def test_a_kill_that_failed_is_told_with_its_signals(site: Site) -> None:

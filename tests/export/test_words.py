@@ -20,9 +20,10 @@ from tests.export.build import (
     withheld,
 )
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
+from watchdog.act.kills import ENOUGH
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import Misdeclaration, Verdict
-from watchdog.core.model import Now
+from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.export.explanation import explanation
@@ -165,15 +166,20 @@ def test_the_release_is_told_with_its_time() -> None:
     ("sent", "said"),
     [
         ([], "no signal"),
-        ([("SIGTERM", 3, 0.0)], "SIGTERM"),
-        ([("SIGKILL", 3, 0.0)], "SIGKILL"),
-        ([("SIGTERM", 3, 0.0), ("SIGKILL", 1, 10.0)], "SIGTERM, and 1 process SIGKILL after 10s"),
-        ([("SIGTERM", 3, 0.0), ("SIGKILL", 3, 4.0)], "SIGTERM, then SIGKILL after 4s"),
+        ([("SIGTERM", "abc", 0.0)], "SIGTERM"),
+        ([("SIGKILL", "abc", 0.0)], "SIGKILL"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "c", 10.0)], "SIGTERM, and 1 process SIGKILL after 10s"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "abc", 4.0)], "SIGTERM, then SIGKILL after 4s"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "abcd", 4.0)], "SIGTERM, then SIGKILL after 4s"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "cde", 4.0)], "SIGTERM, and 3 processes SIGKILL after 4s"),
     ],
 )
-def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, int, float]], said: str) -> None:
-    """What a kill's step would have sent is not what it did send."""
-    signals = tuple(Sent(signal=name, processes=number, after_s=after_s) for name, number, after_s in sent)
+def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, str, float]], said: str) -> None:
+    """What a kill's step would have sent is not what it did send; "then" is said where those that got the first did."""
+    signals = tuple(
+        Sent(signal=name, keys=frozenset(ProcessKey(pid=ord(each), start_ticks=1) for each in whom), after_s=after_s)
+        for name, whom, after_s in sent
+    )
     assert f"The processes got {said}; " in explanation(killed(sent=signals), policy())
 
 
@@ -332,3 +338,16 @@ def test_a_kill_that_was_interrupted_is_told_whole() -> None:
     assert "this was interrupted: enforcement was turned off meanwhile." in text
     assert "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent." in text
     assert "ended as" not in text
+
+
+def test_a_process_that_was_spared_sigkill_is_not_called_killed() -> None:
+    """Point 22: one whose pod is back within the threshold after SIGTERM may live on, and keeps its memory."""
+    spared = killed(result=Result.GONE, reason=ENOUGH)
+    assert outcome_note(spared) == (
+        "Pod a/trainer: killing 3 processes of container main was not needed any more: usage was back within the "
+        "threshold after SIGTERM, so nothing more was sent (rule notebooks, above 110% for 10s)."
+    )
+    text = explanation(spared, policy())
+    assert "this was not needed any more: usage was back within the threshold after SIGTERM, so nothing more" in text
+    for each in ("killed", "exit code", "memory was free", "seen free"):
+        assert each not in text

@@ -114,7 +114,7 @@ ACTED: Final = (
         policy=policy(rule(kill("process", grace="4s"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(Signalled(), Uses("hog/main", 0.5), ended()),
+        deeds=(Signalled(), Uses("hog/main", 0.5), ended("gone")),
     ),
     World(
         name="stronger_step_ends_the_grace",

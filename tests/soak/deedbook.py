@@ -158,6 +158,11 @@ class DeedBook:
             self._forget(number)
         elif result is Result.DONE:
             deed.is_dead = True
+        elif result is Result.GONE:
+            if deed.step.scope != "process" or deed.is_killing:
+                fail(ENDED, f"deed {number} is called not needed any more")
+            self._standing.seen["spared SIGKILL"] += 1
+            self._forget(number)
         elif result is Result.INTERRUPTED:
             deed.result = result
             self._timers.end_force(deed.key, now.boottime_s)
@@ -183,8 +188,8 @@ class DeedBook:
             return
         is_early = now.boottime_s < deed.ends_s
         if deed.life == self._standing.life and release_s is None:
-            # It gave up waiting, was told to stop, or one process gave back enough.
-            if is_early and deed.result is not Result.INTERRUPTED and deed.step.scope != "process":
+            # It gave up waiting, or was told to stop.
+            if is_early and deed.result is not Result.INTERRUPTED:
                 fail(ENDED, f"deed {number} is given up {deed.ends_s - now.boottime_s} s too early")
         elif is_early and self._told is not None:
             self._demand_unlisted(deed, self._told)

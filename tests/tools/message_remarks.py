@@ -55,7 +55,9 @@ REMARKS: Final[Mapping[str, str]] = {
     "the GPUs came under maintenance meanwhile": _MAINTENANCE,
     "the pod had gone from the list of this node's pods by then": f"{_NOTHING}: a pod that is deleted is left alone",
     "its rule no longer allowed enforcement": f"{_NOTHING}: the policy, the pod or the hour changed",
-    "use fell to the mark after SIGTERM": f"{_NOTHING}: what is left is within the mark, and lives",
+    "usage was back within the threshold after SIGTERM, so nothing more was sent": (
+        f"{_NOTHING}: a kill of scope `process` stops there, and the process may still run"
+    ),
     "its use was at or below the mark again": f"{_NOTHING}: the last look found less, and nothing was signalled",
     "its limit had changed, and it was not above the highest one all the time": (
         f"{_NOTHING}: its time starts over, as at any other reading"

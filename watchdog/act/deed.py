@@ -109,7 +109,7 @@ class Deed:
     def sent(self) -> tuple[Sent, ...]:
         """The signals that were sent, in their order."""
         return tuple(
-            Sent(signal=name, processes=len(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
+            Sent(signal=name, keys=frozenset(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
         )
 
     @property
@@ -167,7 +167,7 @@ class Deed:
             return self._release(now, release_s=None, reason="the driver still lists its memory after release_timeout")
         return None
 
-    def call_off(self, reason: str, now: Now) -> Outcome | None:
+    def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Send no further signal; None where none is needed, since everything that got SIGTERM has ended by it."""
         if not self._let_go_of_the_dead():
             forks, are_all = self._find_forks()
@@ -176,14 +176,17 @@ class Deed:
             if not forks and are_all:
                 self._wait_for_memory(now)
                 return None
-        return self.stop(Result.INTERRUPTED, reason, now)
+        return self.stop(result, reason, now)
 
     def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
-        """End it where it is: no further signal. Unless final, whoever reads the journal next waits for its memory."""
+        """End it where it is: no further signal.
+
+        Unless an interruption is final, whoever reads the journal next waits for its memory.
+        """
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
             self._record.end(self.warrant.number, result, reason, now)
-        if is_final and result is not Result.FAILED:
+        if is_final and result is Result.INTERRUPTED:
             self._record.released(self.warrant.number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 

@@ -5,7 +5,7 @@ Observe mode ends here and nowhere else.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Final, Protocol
 
 from watchdog.act.deed import Deed, Record, Warrant, reaction_s
 from watchdog.core.findings import AccountKey, Assessment
@@ -14,6 +14,7 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20
+ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
 class Processes(Protocol):
@@ -146,7 +147,7 @@ class Deeds:
         outcomes: list[Outcome] = []
         for key, deed in list(self._under_way.items()):
             if deed.is_in_grace and (reason := objection(deed.entry)) is not None:
-                outcome = deed.call_off(reason, now)
+                outcome = deed.call_off(Result.INTERRUPTED, reason, now)
             else:
                 if is_held:
                     deed.hold(now)
@@ -168,7 +169,7 @@ class Deeds:
                 assessment = by_account.get(key)
                 # Only a whole number says that it is enough; the other scopes are completed whatever is used.
                 if assessment is not None and assessment.used is not None and assessment.used <= deed.entry.height:
-                    outcome = deed.stop(Result.DONE, "use fell to the mark after SIGTERM", now)
+                    outcome = deed.call_off(Result.GONE, ENOUGH, now)
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]

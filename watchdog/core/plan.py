@@ -101,7 +101,7 @@ class Result(StrEnum):
     DONE = "done"
     FAILED = "failed"
     BLOCKED = "blocked"
-    GONE = "gone"
+    GONE = "gone"  # not needed any more: nothing is left to act on, or SIGTERM was enough
     INTERRUPTED = "interrupted"
     WITHDRAWN = "withdrawn"  # intended and written down, then found unjustified: no signal was sent
     OBSERVED = "observed"
@@ -109,10 +109,10 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A signal that was really sent: its name, to how many processes, and how long after the first signal it began."""
+    """A signal that was really sent: its name, to which processes, and how long after the first signal it began."""
 
     signal: str
-    processes: int
+    keys: frozenset[ProcessKey]
     after_s: float
 
 

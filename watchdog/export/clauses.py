@@ -144,7 +144,7 @@ def sent_signals(sent: Sequence[Sent]) -> str:
     if not others:
         return first.signal
     (last,) = others
-    whose = "then" if last.processes >= first.processes else f"and {count(last.processes, 'process', 'processes')}"
+    whose = "then" if first.keys <= last.keys else f"and {count(len(last.keys), 'process', 'processes')}"
     return f"{first.signal}, {whose} {last.signal} after {span(last.after_s)}"
 
 

@@ -81,7 +81,7 @@ def _how(outcome: Outcome) -> str:
     entry = outcome.entry
     if entry.do is Do.EVICT and outcome.result is Result.DONE:
         return _how_evicted(outcome)
-    if entry.do is not Do.KILL or not outcome.signalled:
+    if entry.do is not Do.KILL or not outcome.signalled or outcome.result is Result.GONE:
         return ""
     if outcome.result is Result.INTERRUPTED and [each.signal for each in outcome.sent] == ["SIGTERM"]:
         return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."

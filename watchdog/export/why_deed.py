@@ -166,11 +166,9 @@ def _what(deed: _Deed, now_s: float) -> str:
 
 
 def _hindrance(deed: _Deed, now_s: float) -> str:
-    """What kept an eviction from coming about, at first or for good."""
-    if not deed.is_eviction:
-        return ""
-    ended = deed.ended
-    if ended is not None and ended.result in (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) and ended.reason:
+    """What kept an eviction from coming about, at first or for good, or made a kill needless."""
+    ended, told = deed.ended, (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if deed.is_eviction else (Result.GONE,)
+    if ended is not None and ended.result in told and ended.reason:
         return f"The reason: {said(ended.reason, 600)}."
     if deed.blocked is None or not deed.blocked.reason:
         return ""

@@ -22,7 +22,7 @@ def _table() -> Panel:
         "failed": {"text": "failed", "color": RED, "index": 1},
         "blocked": {"text": "blocked", "color": RED, "index": 2},
         "interrupted": {"text": "interrupted", "color": ORANGE, "index": 3},
-        "gone": {"text": "gone: nothing was left to act on", "color": GREEN, "index": 4},
+        "gone": {"text": "gone: nothing was left to do", "color": GREEN, "index": 4},
     }
     return table(
         "Actions",
