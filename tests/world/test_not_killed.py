@@ -13,6 +13,7 @@ import pytest
 
 from tests.node.support import REPOSITORY
 from tests.rig import Daemon, Node
+from tests.rig.suspension import Suspension
 from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
@@ -94,10 +95,39 @@ def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> N
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
-def _terminating() -> dict[str, str]:
-    """The metadata of a pod whose deletion has been asked for, with a minute of grace."""
-    until = datetime.now(tz=UTC) + timedelta(seconds=60)
-    return {"deletionTimestamp": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+def _terminating(grace: timedelta = timedelta(minutes=1)) -> dict[str, object]:
+    """The metadata of a pod whose deletion has been asked for."""
+    until = (datetime.now(tz=UTC) + grace).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"deletionTimestamp": until, "deletionGracePeriodSeconds": int(grace.total_seconds())}
+
+
+@pytest.mark.parametrize(
+    ("grace", "minutes"), [(timedelta(days=365), 10), (timedelta(minutes=5), 5)], ids=["a year", "5 minutes"]
+)
+def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timedelta, minutes: int) -> None:
+    """Point 28: a year of grace spares whoever is over for ten minutes from first sight, a shorter one for itself.
+
+    Its owner edits the pod in between, which makes it no younger.
+    """
+    hog = world_v1.pod("hog", ("main", "1Gi"), metadata=_terminating(grace))
+    tenant = world_v1.start(hog, used=9 * GIB)
+    world_v1.write()
+    machine = Suspension(world_v1.root)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=machine.prefix) as running:
+        for passed in (0, minutes - 1):
+            machine.let_pass(60 * passed)
+            running.wait_passes(2)
+            (account,) = running.status()["accounts"]
+            assert account["verdict"] == "over"
+            assert account["protected"].startswith("it is terminating")
+            assert (tenant.is_alive, tenant.terms) == (True, [])
+        hog.metadata = {**hog.metadata, "labels": {"edited": "since"}}
+        world_v1.write()
+        running.wait_passes(2)
+        assert tenant.is_alive
+        machine.let_pass(60 * minutes + 1)
+        running.wait(ended, 20)
+        assert tenant.ended_by == signal.SIGTERM
 
 
 def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
