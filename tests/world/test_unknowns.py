@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Daemon, Node, Pod, Tenant, gpu_watchdog
-from tests.stub import GIB, MIB, StubGpu, StubReturn
+from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
 
@@ -99,6 +99,29 @@ def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(w
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
         assert stands(running, pod) == ("within", 60 * GIB)
+
+
+def test_nobody_on_two_cards_of_one_uuid_is_judged_until_they_have_two(world_v1: Node) -> None:
+    """Point 13: the second card's process does not use nothing, nor the first card's all there is: both are unknown."""
+    pods = [world_v1.pod(name, ("main", "1Gi")) for name in ("first", "second")]
+    first, second = (world_v1.start(pod, used=GIB) for pod in pods)
+    (card,) = world_v1.stub.gpus
+
+    def show(says: str | None) -> None:
+        one, other = (replace(card, processes=(StubProcess(pid=each.pid, used=9 * GIB),)) for each in (first, second))
+        replace(world_v1.stub, gpus=(one, replace(other, uuid=SECOND.uuid, says=says))).write(world_v1.stub_file)
+
+    world_v1.write()
+    show(says=card.uuid)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        assert nobody_was_hit(first, second)
+        assert [stands(running, pod) for pod in pods] == [("unknown", GIB)] * 2
+        (gap,) = running.status()["gaps"]
+        assert "more than one GPU this UUID" in gap["why"]
+        assert running.metric("pod_memory_used_bytes", pod="second") is None
+        show(says=None)
+        running.wait(lambda _: not first.is_alive and not second.is_alive, 30)
 
 
 @pytest.mark.parametrize("how", ["driver", "label", "capacity"])
