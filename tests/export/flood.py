@@ -1,4 +1,4 @@
-"""Opens connections at a rate, sends a request on each, keeps the last few hundred: `flood.py PORT RATE REQUEST`."""
+"""Opens connections at a rate, sends a request on each and keeps the last ones: `flood.py PORT RATE REQUEST [KEPT]`."""
 
 import collections
 import contextlib
@@ -7,6 +7,7 @@ import sys
 import time
 
 port, rate, request = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3].encode()
+kept = int(sys.argv[4]) if len(sys.argv) > 4 else 600
 held: collections.deque[socket.socket] = collections.deque()
 begun, count = time.monotonic(), 0
 while True:
@@ -20,5 +21,5 @@ while True:
         connection.send(request)
     held.append(connection)
     count += 1
-    if len(held) > 600:
+    if len(held) > kept:
         held.popleft().close()
