@@ -82,6 +82,20 @@ def test_pods_started_later_do_not_go_before_an_offender_however_much_they_use()
     assert hits == ["d0", "d1", "d2", "hog", "d3"]
 
 
+@pytest.mark.parametrize(("comes_s", "goes_s"), [(50, 100), (150, 300), (250, 300)])
+def test_an_offender_that_comes_late_waits_for_one_turn_of_those_that_came_before_it(comes_s: int, goes_s: int) -> None:
+    """Points 25 and 30: however many are slightly over already, every other turn is that of the most bytes over."""
+    place, pods = town(), [resident(f"p{number}", f"w{number}") for number in range(9)]
+    hits: dict[str, int] = {}
+    for second in range(0, 500, 5):
+        pods += [resident("hog", "hog")] if second == comes_s else []
+        gone = place.live(second, pods, {"hog": 9 * Gi})
+        hits |= dict.fromkeys(gone, second)
+        pods = [each for each in pods if each.uid not in gone]
+    assert hits["hog"] == goes_s
+    assert [*hits.values()] == [100, 200, 300, 400]
+
+
 def test_what_holds_says_when_the_next_one_may_go() -> None:
     """Each withholding by the breaker is explained with the time until it may let one through."""
     place = town()

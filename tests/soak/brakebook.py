@@ -1,5 +1,6 @@
 """Brakes of the oracle: every deed that was begun, and whether one more was allowed."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -116,14 +117,16 @@ class BrakeBook:
     ) -> None:
         """An action is about to begin: no account that is ready and more bytes over may lose its place by that.
 
-        Where the breaker is half open those come first that were over before it let the last one through. `asked` is
-        when the facts were read; actions that are about to begin as well are to be in `begun` already.
+        Where the breaker is half open, every other turn is that of those that were over since the fewest actions ago.
+        `asked` is when the facts were read; actions that are about to begin as well are to be in `begun` already.
         """
         if chosen.key not in facts or self._unknown_s is not None:
             return
         fact, now_s = facts[chosen.key], asked.boottime_s
-        over, place = _over(fact), (self._let_through_by(timers.since_s(fact)[0]), -_over(fact))
-        first = [each for each in ready if (self._let_through_by(timers.since_s(each)[1]), -_over(each)) < place]
+        by_age = self._let_through_by(math.inf) % 2
+        over, place = _over(fact), (by_age * self._let_through_by(timers.since_s(fact)[0]), -_over(fact))
+        turns = ((by_age * self._let_through_by(timers.since_s(each)[1]), -_over(each), each) for each in ready)
+        first = [each for *turn, each in turns if tuple(turn) < place]
         free = [fact for fact in first if self.verdict(fact.tenant.workload, brakes, now_s)[0]]
         self.begun.append(Begun(chosen.owner, asked, now_s))
         for fact in free:

@@ -1,5 +1,6 @@
 """The decision: which steps are above their marks, which are due, and what the gate lets through."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -74,9 +75,9 @@ def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -
 def _in_turn(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
     """The accounts in the order in which they come to the gate: by urgency, and then those due only under pressure.
 
-    On a short card those give way by their own rank. A breaker that is half open lets one account through: the one most
-    bytes over. Accounts that have come over their limits since it let the last one through wait behind those that had
-    been there: pods that are started again and again, each over by more, would shield an offender for ever.
+    On a short card those give way by their own rank. A breaker that is half open lets one account through, by turns the
+    one most bytes over, and the one most bytes over of those that have been waiting longest: many small offenders delay
+    a large one by one turn, and pods that are started again and again, each over by more, do not shield it for ever.
     """
 
     def turn_of(candidate: _Candidate) -> tuple[object, ...]:
@@ -84,8 +85,10 @@ def _in_turn(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidat
         due = [entry for entry in candidate if entry.due_in_s <= 0 and entry.do.is_force]
         memory = ledger.trial if assessment.observes else ledger.brakes
         if memory.opened is not None:
+            is_turn_of_largest = let_through_by(memory, math.inf) % 2 == 0
             above_since_s = ledger.accounts[assessment.account].above_since_s
-            return (False, let_through_by(memory, above_since_s), *urgency(assessment))
+            waiting = 0 if is_turn_of_largest else let_through_by(memory, above_since_s)
+            return (False, waiting, *urgency(assessment))
         if not due or any(entry.card is None for entry in due):
             return (False, 0, *urgency(assessment))
         return (True, *rank(assessment, due[-1].card or ""))
