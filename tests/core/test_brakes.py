@@ -11,7 +11,7 @@ from tests.worlds import at, rule, step
 from watchdog.core.brakes import Begun, Brake, BrakeMemory, in_this_boot_s
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
-from watchdog.core.policy import Backoff, Brakes, Window
+from watchdog.core.policy import Backoff, Brakes, Do, Window
 
 OWNER = ("ns", "Deployment", "web")
 BACKOFF = Backoff(first_s=60, factor=2, max_s=200)
@@ -254,3 +254,17 @@ def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], 
 def test_moments_of_an_earlier_boot_come_from_the_wall_clock(then: Now, at_s: float) -> None:
     """Point 19: in another boot ages come from the wall clock, and negative ones count as 0."""
     assert in_this_boot_s(then, Now(boottime_s=100, wall_s=1000, boot_id="now")) == at_s
+
+
+@pytest.mark.parametrize(("warns_for_s", "announced"), [(30, True), (90, False)])
+def test_no_warning_is_announced_that_a_kill_held_back_for_a_time_comes_before(
+    warns_for_s: float, announced: bool
+) -> None:
+    """Points 17 and 23: a back-off lets go at a known moment; what would be said after it is said to nobody."""
+    late = rule(step("100%", warns_for_s, "warn"), step("100%", 0))
+    place = Town(under(Brakes(owner_backoff=BACKOFF), late))
+    assert place.live(0, [resident("p0", "w")]) == ["p0"]
+    place.see(1, [])
+    plan = place.see(2, [resident("p1", "w")])
+    assert held(plan) == {"p1": ("owner_backoff", 58.0)}
+    assert [entry.due_in_s for entry in plan.entries if entry.do is Do.WARN] == ([warns_for_s] if announced else [])

@@ -64,7 +64,7 @@ class Gate:
         due = [entry for entry in entries if entry.due_in_s <= 0]
         later = [self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0]
         judged = list(self._judge_due(due))
-        ends = [each.due_in_s for each in (*later, *judged) if each.do.is_force and each.withheld_by is None]
+        ends = [_acts_in_s(each) for each in (*later, *judged) if each.do.is_force]
         is_ending = self.states[entries[0].account].under_way is not None
         for entry in (*later, *judged):
             if entry.do.is_force:
@@ -249,6 +249,13 @@ class Gate:
             next_s = math.inf if entry.trying.next_s is None else entry.trying.next_s
             waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
+
+
+def _acts_in_s(entry: PlanEntry) -> float:
+    """Seconds until a step of force acts; infinity: what holds it back is no matter of time."""
+    if entry.withheld_by is None:
+        return entry.due_in_s
+    return math.inf if entry.lets_go_in_s is None else max(entry.due_in_s, entry.lets_go_in_s)
 
 
 def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:
