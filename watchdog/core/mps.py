@@ -54,7 +54,7 @@ class Mps:
         servers = [use for use in inside if use.mps_server]
         clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(each.gpu, "") for each in outside if each.mps}
         if not servers and not clients and not any(each.mps_server for each in outside):
-            return cls()
+            return cls()  # a GPU out of sight is no reason to spare every pod of a node that shows no sign of MPS
         shared = {each.gpu for each in outside if each.mps_server} | {
             each.gpu for each in servers if each.serves_others
         }
