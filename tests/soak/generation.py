@@ -153,4 +153,5 @@ def _focused(scope: Scope, grace_s: float, brakes: BrakePlan) -> PolicyPlan:
 FOCUSED: Final = {
     "breaker": _focused("container", 2.0, BrakePlan(breaker=(50, 2, 30.0))),
     "process": _focused("process", 15.0, BrakePlan()),
+    "cards": _focused("container", 2.0, BrakePlan()),
 }

@@ -346,6 +346,7 @@ FAULTS: Final = (
         "an annotation judged by the cards that are left",
         "law 4",
         (Edit("core/declare.py", "(self.cards.complete or is_beyond_any(size, declaration.per))", "True"),),
+        seeds="cards",
     ),
     Fault(
         "a container within its own declaration that is a victim",

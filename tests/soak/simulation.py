@@ -20,8 +20,10 @@ class Simulation(World):
 
     def __init__(self, seed: str, folder: Path) -> None:
         super().__init__(seed, folder)
-        is_calm = seed.partition("/")[0] in FOCUSED
-        self._weights = [weight * (not is_calm or action in _CALM) for weight, action in _TABLE]
+        focus = seed.partition("/")[0]
+        happens = _CALM if focus in FOCUSED else _ACTIONS
+        happens = (*happens, _lose_card) if focus == "cards" else happens
+        self._weights = [weight * (action in happens) for weight, action in _TABLE]
         pods.populate(self)
 
     def step(self) -> None:
