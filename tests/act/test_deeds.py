@@ -598,21 +598,38 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
     begun(made, entry)
     found = replace(entry.assessment, used=used, used_at_least=used or 0)
     assert made.see(STILL_LISTED, (), at(0.5)) == ()  # a reading that does not show the pod at all
-    assert [each.result for each in made.see(STILL_LISTED, [found], at(1))] == ([Result.GONE] if ends else [])
+    assert made.see(STILL_LISTED, [found], at(1)) == ()
+    advance(made, clock, 2.9)
+    assert len(record.lines) == 2
+    advance(made, clock, 3.0)
     assert record.lines[2:] == ([("end", "gone")] if ends else [])  # its memory is neither free nor waited for
     advance(made, clock, 5.0)
     assert process.poll() == (None if ends else -signal.SIGKILL)
 
 
+def test_a_single_process_that_gives_its_memory_back_and_then_ends_was_killed(group: Group) -> None:
+    """Points 22 and 23: what ends gives its GPU memory back first; that it still ran then is not told as sparing it."""
+    process, record = group.start(SLOW), MemoryRecord()
+    made, clock = deeds(group, record)
+    entry = due(step(scope="process", grace_s=5.0), group.key(process))
+    begun(made, entry)
+    assert made.see(ALL_FREE, [replace(entry.assessment, used=0, used_at_least=0)], at(0.1)) == ()
+    process.wait(5)
+    advance(made, clock, 1.0)
+    (outcome,) = made.see(ALL_FREE, (), at(2))
+    assert (outcome.result, [each.signal for each in outcome.sent]) == (Result.DONE, ["SIGTERM"])
+
+
 def test_a_single_process_that_ended_on_sigterm_was_killed(group: Group) -> None:
     """Points 22 and 23: the use is at the mark since the process has ended, so its kill is done, not called off."""
     process, record = group.start(SLOW), MemoryRecord()
-    made, _ = deeds(group, record)
+    made, clock = deeds(group, record)
     entry = due(step(scope="process", grace_s=5.0), group.key(process))
     begun(made, entry)
     process.wait(5)
     found = replace(entry.assessment, used=0, used_at_least=0)
     assert made.see(STILL_LISTED, [found], at(1)) == ()
+    advance(made, clock, 1.5)
     (outcome,) = made.see(ALL_FREE, [found], at(2))
     assert (outcome.result, outcome.release_s) == (Result.DONE, 2.0)
     assert record.lines[2:] == [("end", "done"), ("released", "2.0")]

@@ -20,7 +20,7 @@ from tests.export.build import (
     withheld,
 )
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
-from watchdog.act.kills import ENOUGH
+from watchdog.act.deed import ENOUGH
 from watchdog.core.brakes import Brake
 from watchdog.core.findings import Misdeclaration, Verdict
 from watchdog.core.model import Now, ProcessKey

@@ -117,7 +117,7 @@ class BrakeBook:
     ) -> None:
         """An action is about to begin: no account that is ready and more bytes over may lose its place by that.
 
-        Where the breaker is half open, every other turn is that of those that were over since the fewest actions ago.
+        Where the breaker is half open, every other turn is that of those that have been over for the most actions.
         `asked` is when the facts were read; actions that are about to begin as well are to be in `begun` already.
         """
         if chosen.key not in facts or self._unknown_s is not None:

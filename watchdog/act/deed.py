@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
@@ -17,6 +17,8 @@ _SEARCH_EVERY_S = 1.0  # a search for processes that have joined reads the cgrou
 _MOST_JOINED = 10_000  # remembered in one grace period; a fork bomb that leaves more behind gets SIGKILL at its end
 _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
+_SETTLES_S = 2.0  # between a process giving its GPU memory back and its end, where it ends
+ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
 class Record(Protocol):
@@ -89,6 +91,7 @@ class Deed:
         self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
         self._searched_s: float | None = None
         self._rounds = 0
+        self._is_spared = False
         self._result = Result.DONE
         self._reason = ""
         start_s = warrant.first_signal.boottime_s
@@ -138,6 +141,12 @@ class Deed:
         if self.is_in_grace:
             self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
 
+    def spare(self, now: Now) -> None:
+        """Send no SIGKILL. In a moment shows whether it ends by SIGTERM: what ends gives its GPU memory back first."""
+        if not self._is_spared:
+            self._is_spared = True
+            self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + _SETTLES_S)
+
     def hasten(self, now: Now) -> None:
         """End the grace: a stronger step has come due on the same victim. It never adds a victim."""
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
@@ -154,6 +163,8 @@ class Deed:
             else:
                 self.next_wake_s = min(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
             return None
+        if self._is_spared and self.is_in_grace:
+            return self.call_off(Result.GONE, ENOUGH, now)
         return None if self.has_ended else self._kill(now)
 
     def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:

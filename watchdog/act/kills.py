@@ -5,7 +5,7 @@ Observe mode ends here and nowhere else.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Protocol
 
 from watchdog.act.deed import Deed, Record, Warrant, reaction_s
 from watchdog.core.findings import AccountKey, Assessment
@@ -14,7 +14,6 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20
-ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
 class Processes(Protocol):
@@ -169,7 +168,7 @@ class Deeds:
                 assessment = by_account.get(key)
                 # Only a whole number says that it is enough; the other scopes are completed whatever is used.
                 if assessment is not None and assessment.used is not None and assessment.used <= deed.entry.height:
-                    outcome = deed.call_off(Result.GONE, ENOUGH, now)
+                    deed.spare(now)
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]

@@ -252,10 +252,11 @@ class Gate:
 
 
 def _acts_in_s(entry: PlanEntry) -> float:
-    """Seconds until a step of force acts; infinity: what holds it back is no matter of time."""
+    """Seconds until a step of force acts; infinity: nobody knows, as of an eviction that is tried again."""
     if entry.withheld_by is None:
         return entry.due_in_s
-    return math.inf if entry.lets_go_in_s is None else max(entry.due_in_s, entry.lets_go_in_s)
+    is_open = entry.lets_go_in_s is None or entry.withheld_by is Brake.PENDING
+    return math.inf if is_open else max(entry.due_in_s, entry.lets_go_in_s or 0.0)
 
 
 def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:
