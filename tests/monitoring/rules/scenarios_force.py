@@ -85,10 +85,10 @@ def breaker_open_on_trial(world: World) -> None:
 
 MPS = told(
     "GPUMemoryMPSWithheld",
-    "Pod ns/pod-u0 is over its GPU memory and left alone because of MPS",
-    "Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule all, which would end a client of an MPS server, "
-    "or a server, that other pods depend on. That has been withheld for 5 minutes, and the pod keeps the memory. Which "
-    f"of its processes it is about: {EXEC}gpu-watchdog explain ns/pod-u0",
+    "Pod ns/pod-u0 is due for a kill or eviction, withheld because of MPS",
+    "Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule all, or was in the last 15 minutes. That would "
+    "end a client of an MPS server, or a server, that other pods depend on, so it is withheld. Which of its processes "
+    f"it is about: {EXEC}gpu-watchdog explain ns/pod-u0",
 )
 MPS_LABELS = {**NODE, "namespace": "ns", "pod": "pod-u0", "rule": "all", "severity": "warning"}
 
@@ -106,16 +106,28 @@ def withheld_for_mps(world: World) -> None:
     daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(world, daemon, 2, over=False)
     world.expect("GPUMemoryMPSWithheld", "below")
-    _clients(world, daemon, 7, over=True)
+    _clients(world, daemon, 3, over=True)
     world.expect("GPUMemoryMPSWithheld", "waits")
-    _clients(world, daemon, 7.5, over=True)
+    _clients(world, daemon, 3.5, over=True)
     world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
-    restart(world, daemon, 9)
+    restart(world, daemon, 5)
     world.expect("GPUMemoryMPSWithheld", "restart", (MPS_LABELS, MPS))
     _clients(world, daemon, 60, over=True)
     world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
-    _clients(world, daemon, 63.5, over=False)
+    _clients(world, daemon, 75.5, over=False)
     world.expect("GPUMemoryMPSWithheld", "resolves")
+
+
+@scenario("GPUMemoryMPSWithheld")
+def withheld_again_and_again(world: World) -> None:
+    """A pod that is over for a minute and a half of every eight is told of all along."""
+    daemon = world.daemon(under=BRAKED, pods=PODS)
+    _clients(world, daemon, 1, over=False)
+    for number in range(4):
+        _clients(world, daemon, 8 * number + 2.5, over=True)
+        world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
+        _clients(world, daemon, 8 * number + 9, over=False)
+        world.expect("GPUMemoryMPSWithheld", "fires", (MPS_LABELS, MPS))
 
 
 @scenario("GPUMemoryMPSWithheld")
@@ -124,7 +136,7 @@ def withheld_while_another_is_over(world: World) -> None:
     daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(world, daemon, 1, over=False)
     _clients(world, daemon, 8, over=True)
-    for second in world.until(13):
+    for second in world.until(24):
         uses = [use(0, Gi, mps=True), use(1, 4 * Gi)]
         daemon.see(snapshot(uses, [process(number, f"u{number}/main") for number in range(2)], second=second))
     world.gives("max by (cluster, node) (gpu_watchdog_account_over_limit) == 1", (NODE, 1))
