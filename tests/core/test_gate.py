@@ -315,6 +315,18 @@ def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
     assert [(entry.step, entry.withheld_by) for entry in plan.entries] == [(1, Brake.PENDING), (2, Brake.JOURNAL)]
 
 
+def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None:
+    """Point 27: whether the next try comes about nobody knows; the warning that comes after it stays in the plan."""
+    ladder = policy(rule(step("100%", 90, "warn"), step(do="evict")))
+    trying = Trying(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=1017.0)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    plan = planned(snapshot([use(5, 4 * Gi)]), [pod("a", container(declared="1Gi"))], ladder, ledger)
+    assert [(entry.do, entry.due_in_s, entry.lets_go_in_s) for entry in plan.entries] == [
+        (Do.EVICT, 0.0, 17.0),
+        (Do.WARN, 90.0, None),
+    ]
+
+
 def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     """Point 20 and 24: steps put in front of the one under way by a new policy end no grace."""
     seen = snapshot([use(5, 2 * Gi)])
