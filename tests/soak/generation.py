@@ -154,4 +154,6 @@ FOCUSED: Final = {
     "breaker": _focused("container", 2.0, BrakePlan(breaker=(50, 2, 30.0))),
     "process": _focused("process", 15.0, BrakePlan()),
     "cards": _focused("container", 2.0, BrakePlan()),
+    "deletions": _focused("container", 0.0, BrakePlan()),
+    "reboots": _focused("container", 0.0, BrakePlan(node=(3, 120.0))),
 }

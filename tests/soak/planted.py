@@ -164,6 +164,7 @@ FAULTS: Final = (
         "a brake that forgets on reboot",
         BRAKES,
         (Edit("core/brakes.py", "return now.boottime_s - max(now.wall_s - then.wall_s, 0.0)", "return -1e9"),),
+        seeds="reboots",
     ),
     Fault(
         "unknown bytes that count",
@@ -237,6 +238,7 @@ FAULTS: Final = (
         "a deletion that shields for as long as its grace",
         "law 1[01]",
         (Edit("core/protect.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),),
+        seeds="deletions",
     ),
     Fault(
         "a reset triggered by a tenant",

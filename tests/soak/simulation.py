@@ -21,8 +21,7 @@ class Simulation(World):
     def __init__(self, seed: str, folder: Path) -> None:
         super().__init__(seed, folder)
         focus = seed.partition("/")[0]
-        happens = _CALM if focus in FOCUSED else _ACTIONS
-        happens = (*happens, _lose_card) if focus == "cards" else happens
+        happens = (*_CALM, *_FOCUS.get(focus, ())) if focus in FOCUSED else _ACTIONS
         self._weights = [weight * (action in happens) for weight, action in _TABLE]
         pods.populate(self)
 
@@ -228,6 +227,12 @@ _CALM: Final = (
     *(_pass, _wake, _well, processes.allocate, processes.waver, processes.stampede, processes.release, processes.fork),
     *(processes.end, pods.crash_loop, pods.create, pods.delete, pods.learn),
 )
+# What happens there besides.
+_FOCUS: Final[dict[str, tuple[Action, ...]]] = {
+    "cards": (_lose_card,),
+    "deletions": (pods.linger,),
+    "reboots": (_reboot,),
+}
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (3.0, processes.release),
     (3.0, processes.fork),
