@@ -15,7 +15,7 @@ FAULTS: Final = (
         "a ladder that counts gaps",
         "law 5",
         (
-            Edit("core/ladder.py", "    if not is_blind:\n", "    if True:\n"),
+            Edit("core/ladder.py", "    if not is_blind and (stretches", "    if (stretches"),
             Edit(
                 "core/ladder.py",
                 "return None if is_sure else before",

@@ -69,26 +69,27 @@ def climb(
     is_hidden = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
     is_blind = stale or is_hidden or assessment.rule_gap is not None
     is_known = assessment.used is not None and not is_blind
-    stretches = dict(state.stretches)
-    if not is_blind:
+    stretches = state.stretches
+    # Without a stretch and a threshold in force that it is above, no reading begins one.
+    if not is_blind and (stretches or any(rung.reading is Reading.ABOVE for rung in ladder)):
         this = replace(state, read=read)
         by_rule = (_of_rule(rule, assessment, ladder, this, policy, now) for rule in rules)
         stretches = {key: stretch for found in by_rule for key, stretch in found}
-    elif assessment.used is not None and not stale:
+    elif is_blind and assessment.used is not None and not stale:
         stretches = dict(_lowered(stretches, assessment.used))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
-    after = replace(
-        state,
-        ran_under=ran_under,
-        stretches=stretches,
-        read=now if is_known else read,
-        over_since=None if assessment.verdict is Verdict.WITHIN else over_since,
-        calm=None,
-    )
-    has_ended = (
-        is_known and not stretches and assessment.allowed is not None and _is_below_all(assessment, rules, ladder)
-    )
-    return after.calmed(assessment) if has_ended else after
+    over_since = None if assessment.verdict is Verdict.WITHIN else over_since
+    read = now if is_known else read
+    if is_known and not stretches and assessment.allowed is not None and _is_below_all(assessment, rules, ladder):
+        return AccountState(  # the incident has ended, or there was none: nothing of it is remembered
+            ran_under=ran_under,
+            read=read,
+            over_since=over_since,
+            under_way=state.under_way,
+            trying=state.trying,
+            calm=assessment,
+        )
+    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since, calm=None)
 
 
 def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[StepKey, Stretch]]:

@@ -135,17 +135,6 @@ class AccountState:
         forced = (stretch for (_, step), stretch in self.stretches.items() if step[2].is_force)
         return min((stretch.since.boottime_s for stretch in forced), default=float("inf"))
 
-    def calmed(self, assessment: Assessment) -> "AccountState":
-        """The state when an incident has ended, or there was none: nothing of it is remembered."""
-        return AccountState(
-            ran_under=self.ran_under,
-            read=self.read,
-            over_since=self.over_since,
-            under_way=self.under_way,
-            trying=self.trying,
-            calm=assessment,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
