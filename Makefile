@@ -89,7 +89,6 @@ fmt: setup-dev ## format the code
 docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
 	$(BIN)/python -m tests.tools.policy_reference
 	$(BIN)/python -m tests.tools.doctor_reference
-	$(BIN)/python -m tests.tools.messages
 	$(BIN)/python -m tests.tools.metrics_reference
 	$(BIN)/python -m tests.tools.dashboard
 	$(BIN)/python -m tests.tools.runbooks

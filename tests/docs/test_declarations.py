@@ -20,7 +20,7 @@ from tests.docs.shapes import (
 )
 from tests.worlds import assessed, process, snapshot, use
 from watchdog.config.load import load_policy, parse_policy
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.model import Place, PlaceKind, Pod
 from watchdog.core.policy import Policy
 from watchdog.kube.objects.pods import parse_pods

@@ -16,8 +16,8 @@ from tests.export.build import climbing
 from tests.worlds import at
 from watchdog.cli.group import main
 from watchdog.config.load import parse_policy
+from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Reason, Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.export.board import Board

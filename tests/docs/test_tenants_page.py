@@ -11,7 +11,7 @@ import pytest
 from tests.export.build import entry, killed, quiet
 from tests.export.notes import FRACTION, by
 from tests.export.occurrences import occurrences, told
-from watchdog.core.owner import Owner
+from watchdog.core.model import Owner
 from watchdog.core.policy import Allowance
 from watchdog.export import tiding_form
 

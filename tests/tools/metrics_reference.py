@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.config.load import load_policy
+from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Do, Policy
 from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS
