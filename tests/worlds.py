@@ -5,9 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from watchdog.core.assess import Setting, assess, hidden_pods
+from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.findings import Assessment
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Container,
@@ -15,6 +15,7 @@ from watchdog.core.model import (
     Gpu,
     Node,
     Now,
+    Owner,
     Place,
     PlaceKind,
     Pod,
@@ -23,7 +24,6 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.owner import Owner
 from watchdog.core.plan import Conditions, Plan
 from watchdog.core.policy import Allowance, Declaration, Do, Mark, Policy, Rule, Scope, Step
 

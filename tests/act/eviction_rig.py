@@ -12,8 +12,7 @@ from watchdog.core.assess import Setting
 from watchdog.core.eviction import Answer, Attempt, Reply
 from watchdog.core.ledger import AccountState, Trying
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
-from watchdog.core.passes import Finish, Pass, View
-from watchdog.core.plan import Conditions, Outcome, PlanEntry
+from watchdog.core.plan import Conditions, Finish, Outcome, Pass, PlanEntry, View
 from watchdog.core.policy import Policy
 from watchdog.cycle.cycle import Cycle
 from watchdog.cycle.second_look import LastLook

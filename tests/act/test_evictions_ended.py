@@ -7,7 +7,7 @@ import pytest
 from tests.act.eviction_rig import EVICT_AT_ONCE, Answers, World, begun, blocked
 from tests.worlds import Gi, at, container, pod, policy, rule, step
 from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, Answer
-from watchdog.core.owner import Owner
+from watchdog.core.model import Owner
 from watchdog.core.plan import Result
 from watchdog.core.policy import Protect
 

@@ -12,7 +12,7 @@ from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.policy import Policy
-from watchdog.core.switches import MIG_STATE, maintenance_of
+from watchdog.core.rules import MIG_STATE, maintenance_of
 from watchdog.loop.cluster import Cluster
 from watchdog.options import Options
 

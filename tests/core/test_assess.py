@@ -22,7 +22,7 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.findings import Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.model import UNREADABLE, ContainerKind, Gpu
 from watchdog.core.policy import Allowance, Do, Mark
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.worlds import container, container_id, pod, process, snapshot, use
 from watchdog.core.attribute import attribute
-from watchdog.core.model import CONTRADICTORY, GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, Pod, Process
-from watchdog.core.owner import Owner
+from watchdog.core.model import CONTRADICTORY, GONE, HOST, UNREADABLE, ZOMBIE, Owner, Place, PlaceKind, Pod, Process
 
 A = pod("a", container("main", of="a"), container("side", of="a"))
 B = pod("b", container("main", of="b"))

@@ -22,7 +22,7 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Pod
 from watchdog.core.policy import Allowance, Declaration
 

@@ -21,7 +21,7 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Gpu, Node
 from watchdog.core.policy import Allowance, Declaration, Unless
 

@@ -21,9 +21,9 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.cards import Cards
+from watchdog.core.amount import Cards
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.declare import declare
-from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.model import Container, ContainerKind, Node, Pod, Process
 from watchdog.core.policy import Allowance, Declaration, Policy, Unless
 from watchdog.core.units import LARGEST

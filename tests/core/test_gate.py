@@ -21,13 +21,13 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import AccountKey
 from watchdog.core.ledger import AccountState, Ledger, Trying, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import Declaration, Do, Protect, Step
-from watchdog.core.protect import TERMINATING, Terminating, protection
+from watchdog.core.rules import TERMINATING, Terminating, protection
 
 AT_ONCE = policy(rule(step()))
 

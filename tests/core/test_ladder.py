@@ -23,9 +23,9 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.findings import Verdict
 from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.model import UNREADABLE, ContainerKind, Now, Snapshot
 from watchdog.core.plan import Conditions, Plan

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.worlds import Gi, assessed, container, gpu, owner, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assessment import MpsRole
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import MpsRole
 from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, Process, Snapshot, Use
 from watchdog.core.plan import Plan
 from watchdog.core.policy import Policy, Safety

@@ -7,14 +7,14 @@ import pytest
 
 from tests.core.town import Town, held, resident, under
 from tests.worlds import Gi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assess import card_of, rank, short_cards
+from watchdog.core.assessment import Assessment
 from watchdog.core.decide import decide
-from watchdog.core.findings import Assessment
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Brakes, Policy, Scope, Step
-from watchdog.core.pressure import card_of, rank, short_cards
 
 
 def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container") -> Step:

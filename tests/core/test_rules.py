@@ -8,8 +8,8 @@ import pytest
 from tests.worlds import Gi, assessed, at, container, owner, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.config.hours import hours
 from watchdog.core.assess import Setting, assess
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.attribute import attribute
-from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.model import Gap, GapReason, Node, Pod
 from watchdog.core.policy import Match, Mode, Policy
 from watchdog.core.rules import Namespaces, hours_at, observes, rule_of

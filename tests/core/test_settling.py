@@ -7,9 +7,8 @@ import pytest
 from tests.core.test_ladder import Story
 from tests.worlds import Gi, at, policy, rule, step
 from watchdog.core.ledger import AccountState, Trying, UnderWay
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result, accept, settle
 from watchdog.core.policy import Do
-from watchdog.core.settling import accept, settle
 
 EVICT, KILL = step("100%", 0, "evict"), step("120%", 60, "kill")
 

@@ -12,9 +12,9 @@ from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
 from watchdog.config.hours import hours
 from watchdog.core.assess import Setting, assess
+from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.findings import Assessment
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, Snapshot
 from watchdog.core.plan import Conditions, Plan

@@ -21,12 +21,11 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.attribute import attribute
+from watchdog.core.assessment import Attribution, Verdict
+from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Attribution, Verdict
 from watchdog.core.model import Container, ContainerKind, Now, Pod
 from watchdog.core.policy import Declaration
-from watchdog.core.unlisted import Unlisted, overdue_gaps
 
 KEY = ("a", container_id("a/new"))
 NEW = process(9, "a/new")

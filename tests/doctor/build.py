@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.worlds import at, container, gpu, pod, policy, process, use
-from watchdog.core.findings import Attribution
+from watchdog.core.assessment import Attribution
 from watchdog.core.model import Gap, GapReason, Node, PodList
 from watchdog.doctor.facts import (
     ClusterFacts,

@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.doctor.build import GOOD, gap, spoilt
 from watchdog.core.model import GapReason, Node
-from watchdog.core.switches import MODE
+from watchdog.core.rules import MODE
 from watchdog.doctor.facts import Facts
 
 UNREAD: Final = gap(GapReason.NODE, "node file n.json", "No such file; what was read is kept; write it", on=None)

@@ -13,7 +13,7 @@ from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.config.problems import Problem
-from watchdog.core.findings import Attribution, Reason, Unattributed
+from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
 from watchdog.doctor.checks import TOPICS, diagnose

@@ -10,8 +10,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Node, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
-from watchdog.core.owner import Owner
+from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import (
     Conditions,
     CycleReport,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.export.build import policy
 from tests.worlds import Gi, Mi, assessed, container, gpu, pod, process, rule, snapshot, step, use
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
 from watchdog.export.advice import advice

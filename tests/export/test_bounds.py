@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
-from watchdog.core.findings import Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.model import Pod, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.export.bounds import Bounds

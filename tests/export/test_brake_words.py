@@ -8,8 +8,8 @@ import pytest
 from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, quiet, withheld
 from tests.worlds import Gi, at, step
 from watchdog.config.hours import hours
+from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import MpsHazard, MpsRole
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window

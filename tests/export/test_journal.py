@@ -11,8 +11,8 @@ import pytest
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, trainer, withheld
 from tests.export.journal_rig import KEYS, LIMITS, begin, events
 from tests.worlds import Gi, at, process, snapshot, use
+from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import AccountKey
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits

@@ -14,8 +14,8 @@ import structlog
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
 from tests.export.occurrences import misdeclaring
 from tests.worlds import at, process, snapshot, use
+from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Begun, Brake
-from watchdog.core.findings import MOST_MISDECLARED
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker

@@ -23,8 +23,8 @@ from tests.export.build import (
 )
 from tests.export.samples import after, read, samples, series, value
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Verdict
 from watchdog.core.model import Gap, GapReason, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration

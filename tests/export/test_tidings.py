@@ -10,9 +10,9 @@ from tests.export.build import NOTEBOOKS, climbing, entry, killed, outcome, poli
 from tests.export.occurrences import EVICT, OBSERVING, evicting, holding, misdeclaring, occurrences, told, warned
 from tests.export.test_words import KILLING
 from tests.worlds import MEMORY, at, rule, step
+from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import MOST_MISDECLARED
-from watchdog.core.owner import Owner
+from watchdog.core.model import Owner
 from watchdog.core.plan import Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.tiding import SERIES_GAP_S, Tiding

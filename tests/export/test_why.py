@@ -9,8 +9,8 @@ import pytest
 from tests.export.build import NOTEBOOKS, Story, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.hours import hours
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Assessment, Verdict
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import Conditions, CycleReport

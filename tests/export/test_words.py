@@ -21,8 +21,8 @@ from tests.export.build import (
 )
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
 from watchdog.act.deed import ENOUGH
+from watchdog.core.assessment import Misdeclaration, Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Misdeclaration, Verdict
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy

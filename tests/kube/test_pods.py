@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, pod_object
-from watchdog.core.model import Container, ContainerKind, GapReason, Pod
-from watchdog.core.owner import Owner
+from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
 from watchdog.kube.objects.pods import parse_pods
 
 

@@ -23,7 +23,6 @@ from tests.worlds import (
 )
 from tests.worlds import pod as make_pod
 from tests.worlds import snapshot as make_snapshot
-from watchdog.core.hours import Hours
 from watchdog.core.model import (
     CONTRADICTORY,
     GONE,
@@ -34,6 +33,7 @@ from watchdog.core.model import (
     ContainerKind,
     Gpu,
     Node,
+    Owner,
     Place,
     PlaceKind,
     Pod,
@@ -41,8 +41,7 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.owner import Owner
-from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Safety, Step, Unless
+from watchdog.core.policy import Allowance, Declaration, Hours, Match, Policy, Protect, Rule, Safety, Step, Unless
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 NOTE = Declaration(kind="annotation", key="vram", unit=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.export.build import Story
 from tests.laws.nodes import GeneratedNode, nodes
-from watchdog.core.findings import Assessment, Reason
+from watchdog.core.assessment import Assessment, Reason
 from watchdog.core.model import Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.export.bounds import Bounds

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.laws.nodes import GeneratedNode, build, nodes
 from tests.worlds import MEMORY, VERIFF, Gi, assessed, at, container, planned, pod, policy, rule, snapshot, step, use
+from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.findings import AccountKey, Assessment, Verdict
 from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.model import PlaceKind, Process
 from watchdog.core.plan import Conditions, Plan, PlanEntry

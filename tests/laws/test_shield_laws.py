@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from tests.core.town import resident, under
 from tests.worlds import NODE, VERIFF, Gi, at, container, process, rule, snapshot, step, use
 from watchdog.core.assess import Setting, assess
-from watchdog.core.attribute import attribute
+from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import ContainerKind, Gap, Now, Pod
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Match, Policy, Window
-from watchdog.core.protect import MOST_TERMINATING_S, Terminating
-from watchdog.core.unlisted import Unlisted, overdue_gaps
+from watchdog.core.rules import MOST_TERMINATING_S, Terminating
 
 INTERVAL_S: Final = 5.0
 FOR_S: Final = 20.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.laws.nodes import GeneratedNode, build, nodes, without_card
 from tests.worlds import assessed, policy
-from watchdog.core.findings import AccountKey, Verdict
+from watchdog.core.assessment import AccountKey, Verdict
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 
 LOSSES = ("labels", "card", "ids", "phase")

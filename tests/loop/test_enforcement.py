@@ -8,11 +8,11 @@ import pytest
 from tests.act.eviction_rig import World
 from tests.export.build import entry
 from tests.worlds import at, policy
+from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import BrakeMemory
-from watchdog.core.findings import AccountKey
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import MpsControl, Policy, Pulse, Safety
-from watchdog.core.switches import Switches
+from watchdog.core.rules import Switches
 from watchdog.cycle.leftovers import Leftover, Leftovers
 from watchdog.loop.enforcement import (
     POLICY_FILE,

@@ -11,7 +11,7 @@ from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
 from tests.stub import GIB, LISTS, StubDelay
 from tests.worlds import at
 from watchdog.core.model import GapReason
-from watchdog.core.switches import Switches
+from watchdog.core.rules import Switches
 from watchdog.loop.looking import Look, Looker
 from watchdog.node.devices import open_devices
 

@@ -15,7 +15,7 @@ from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
-from watchdog.core.protect import protection
+from watchdog.core.rules import protection
 from watchdog.export.phrases import rfc3339
 from watchdog.loop.sources import missing_sources, namespace_source, node_source, uses_api, with_gaps
 from watchdog.loop.surroundings import Surroundings

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from tests.soak.clock import Clock
-from watchdog.core.model import Container, ContainerKind, Node, Now, Pod, PodList
-from watchdog.core.owner import Owner
+from watchdog.core.model import Container, ContainerKind, Node, Now, Owner, Pod, PodList
 
 Mi: Final = 2**20
 Gi: Final = 2**30

@@ -14,7 +14,7 @@ from tests.soak.violation import fail
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.protect import Terminating
+from watchdog.core.rules import Terminating
 from watchdog.export.journal import Journal
 from watchdog.export.journal_writer import COMMIT_WITHIN_S
 from watchdog.loop.sources import NoNamespaces

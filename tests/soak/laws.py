@@ -10,13 +10,12 @@ from tests.soak.violation import fail
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
 from watchdog.core.assess import assess
-from watchdog.core.attribute import attribute
+from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Mode
-from watchdog.core.unlisted import Unlisted
 from watchdog.cycle.cycle import Cycle, Pass
 from watchdog.export.journal_writer import JournalWriter
 from watchdog.node.driver import DriverReading

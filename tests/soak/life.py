@@ -18,11 +18,11 @@ from tests.soak.table import SimulatedTable
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
 from watchdog.config.watch import PolicyFile
+from watchdog.core.attribute import Unlisted
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.core.unlisted import Unlisted
 from watchdog.cycle.cycle import Cycle, Finish, Pass, View
 from watchdog.cycle.late import outdated, without_last_look
 from watchdog.cycle.leftovers import left_over

@@ -81,7 +81,7 @@ FAULTS: Final = (
         "a rule that observes and acts",
         "law 7",
         (
-            Edit("core/passes.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
+            Edit("core/plan.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
             Edit("cycle/second_look.py", "    if assessment.observes:\n", "    if False:\n"),
             Edit("loop/surroundings.py", "or not has_force or observes(rule, now)", "or not has_force"),
         ),
@@ -117,7 +117,7 @@ FAULTS: Final = (
         BRAKES,
         (
             Edit(
-                "core/breaker.py",
+                "core/brakes.py",
                 "return max(half_open_s - now_s, last_s + breaker.hold_s - now_s, 0.0)",
                 "return max(half_open_s - now_s, 0.0)",
             ),
@@ -127,7 +127,7 @@ FAULTS: Final = (
     Fault(
         "a breaker that never opens",
         BRAKES,
-        (Edit("core/breaker.py", "if is_crowded and not blind else", "if False else"),),
+        (Edit("core/brakes.py", "if is_crowded and not blind else", "if False else"),),
     ),
     Fault(
         "decoys that go before the account most bytes over",
@@ -212,7 +212,7 @@ FAULTS: Final = (
                 "if self._looks and not self.opened.is_written and",
             ),
             Edit(
-                "core/passes.py",
+                "core/plan.py",
                 "is_on_disk = any(each.done() and each.exception() is None for each in futures)",
                 "is_on_disk = any(True for _ in futures)",
             ),
@@ -237,7 +237,7 @@ FAULTS: Final = (
     Fault(
         "a deletion that shields for as long as its grace",
         "law 1[01]",
-        (Edit("core/protect.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),),
+        (Edit("core/rules.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),),
         seeds="deletions",
     ),
     Fault(
@@ -330,7 +330,7 @@ FAULTS: Final = (
     Fault(
         "the wrong container",
         "law 4",
-        (Edit("core/victim.py", "min(excess)[2]", "max(excess)[2]"),),
+        (Edit("core/decide.py", "min(excess)[2]", "max(excess)[2]"),),
     ),
     Fault(
         "the default applied to what cannot be determined",
@@ -353,7 +353,7 @@ FAULTS: Final = (
     Fault(
         "a container within its own declaration that is a victim",
         "law 4",
-        (Edit("core/victim.py", "share.container and used > own", "share.container and used"),),
+        (Edit("core/decide.py", "share.container and used > own", "share.container and used"),),
     ),
     Fault(
         "a container that the list does not have yet, counted at once",

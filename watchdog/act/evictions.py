@@ -7,14 +7,12 @@ from typing import Protocol
 
 from watchdog.act.deed import Record
 from watchdog.act.eviction import Eviction, Mandate
-from watchdog.core.eviction import Attempt, Reply
-from watchdog.core.findings import AccountKey, Assessment, Attribution
+from watchdog.core.assessment import AccountKey, Assessment, Attribution
+from watchdog.core.eviction import Attempt, Reply, objection_to_evicting
 from watchdog.core.ladder import Reading, rungs
 from watchdog.core.ledger import Trying, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.objection import objection_to_evicting
-from watchdog.core.passes import View
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result, View
 
 
 class Evictor(Protocol):

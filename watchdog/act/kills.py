@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from watchdog.act.deed import Deed, Record, Warrant, reaction_s
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.node.pidfd import Handle

@@ -10,7 +10,7 @@ from watchdog.config.declaration_schema import DeclarationTable
 from watchdog.config.problems import Location, Mistake
 from watchdog.config.rule_schema import MatchTable, RuleTable, StepTable
 from watchdog.config.schema import BrakesTable, CapacityTable, PolicyTable, ProtectTable
-from watchdog.core.cards import GPU_RESOURCE, profile_of
+from watchdog.core.amount import GPU_RESOURCE, profile_of
 from watchdog.core.policy import Protect
 from watchdog.core.units import format_duration, format_quantity
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from watchdog.config.fields import FieldError, Kind, expect_text, quote
-from watchdog.core.hours import DAY_MINUTES, DAYS, Hours
+from watchdog.core.policy import DAY_MINUTES, DAYS, Hours
 
 _EXAMPLE: Final = "Mon-Fri 08:00-18:00 Europe/Berlin"
 _DAY: Final = f"(?:{'|'.join(DAYS)})"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from watchdog.config.amounts import format_mark, format_window
 from watchdog.config.document import policy_document
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
-from watchdog.core.protect import matches
+from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 __all__ = ["policy_document", "render_policy"]

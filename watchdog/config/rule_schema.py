@@ -6,8 +6,7 @@ from pydantic import Field
 
 from watchdog.config import amounts, fields, hours, names
 from watchdog.config.declaration_schema import Labels, Table
-from watchdog.core.hours import Hours
-from watchdog.core.policy import Do, Mark, Mode, Scope, Step
+from watchdog.core.policy import Do, Hours, Mark, Mode, Scope, Step
 
 _STEP: Final = Step(above=Mark(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
 

@@ -4,13 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watchdog.core.amount import Amount, Devices, Part
-from watchdog.core.cards import Cards
+from watchdog.core.amount import Amount, Cards, Devices, Holder, Part, bytes_of
+from watchdog.core.assessment import AttributedUse
 from watchdog.core.declare import PodDeclaration
-from watchdog.core.findings import AttributedUse
 from watchdog.core.model import Container
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
-from watchdog.core.sizing import Holder, bytes_of
 from watchdog.core.units import LARGEST
 
 Phase = tuple[Container, ...]

@@ -1,19 +1,62 @@
-"""The decision: which steps are above their marks, which are due, and what the gate lets through."""
+"""The decision: which steps are above their thresholds and due, on which container, and what the gate lets through."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from watchdog.core.breaker import Crowd, let_through_by, turn
-from watchdog.core.findings import Assessment
+from watchdog.core.assess import card_of, rank
+from watchdog.core.assessment import Assessment
+from watchdog.core.brakes import Crowd, let_through_by, turn
 from watchdog.core.gate import Gate, urgency
 from watchdog.core.ladder import Reading, Rung, climb, rungs
 from watchdog.core.ledger import AccountState, Ledger, Stretch
-from watchdog.core.model import Now
+from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
-from watchdog.core.pressure import card_of, rank
-from watchdog.core.victim import targets_of, victim_of
+
+
+def victim_of(assessment: Assessment, card: str | None = None) -> str:
+    """Choose the container to act on; "" where none can be named.
+
+    In a container account it is that container. In a pod account it is the one that is farthest above its own
+    declaration (0 if none), then the larger, then the first by name. Containers that the pod list does not have are
+    never chosen, nor is one within its own declaration. Where a card is short, its request and its use there count:
+    only who uses that card gives it room.
+    """
+    if assessment.account.container is not None:
+        return assessment.account.container
+    excess: list[tuple[int, int, str]] = []
+    for share in assessment.shares:
+        used = share.used_at_least if card is None else _used_on(assessment, share.container, card)
+        own = share.declared if card is None else share.requested
+        if share.container and used > own:
+            excess.append((own - used, -used, share.container))
+    return min(excess)[2] if excess else ""
+
+
+def _used_on(assessment: Assessment, container: str, card: str) -> int:
+    return sum(use.used or 0 for use in assessment.uses if use.container == container and use.gpu == card)
+
+
+def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:
+    """The listed GPU processes that a step would end: the largest, the victim's, or those of all known containers.
+
+    The largest is that on the card, where one is short. An eviction ends the whole pod, whatever its container.
+    """
+    if step.do is Do.EVICT:
+        return tuple(sorted({use.key for use in assessment.uses}))
+    if step.do is Do.WARN or not victim:
+        return ()
+    used: dict[ProcessKey, int] = {}
+    for use in assessment.uses:
+        if step.scope == "process" and card not in (None, use.gpu):
+            continue
+        if use.container == victim or (step.scope == "pod" and use.container):
+            used[use.key] = used.get(use.key, 0) + (use.used or 0)
+    if step.scope == "process" and used:
+        return (min(used, key=lambda key: (-used[key], key)),)
+    return tuple(sorted(used))
+
 
 _Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above their marks, one at least
 

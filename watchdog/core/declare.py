@@ -1,18 +1,135 @@
-"""Declarations: how much GPU memory a pod says that it will use, from whichever key it says so."""
+"""Declarations: how much GPU memory a pod says it will use, by which key, and in which of its phases."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from typing import Final
 
-from watchdog.core.amount import Amount, Devices, excess, is_beyond_any, read_size, refuse_beyond_all
-from watchdog.core.burst import CONTAINER, Limits
-from watchdog.core.cards import GPU_RESOURCE, Cards, is_checked, is_cut, profile_of, shares_of, tells_shares
-from watchdog.core.findings import Misdeclaration
-from watchdog.core.model import Container, Node, Pod
-from watchdog.core.phases import active_containers
+from watchdog.core.amount import (
+    GPU_RESOURCE,
+    Amount,
+    Cards,
+    Devices,
+    Part,
+    Size,
+    capped,
+    describe,
+    excess,
+    is_beyond_any,
+    is_checked,
+    is_cut,
+    profile_of,
+    read_size,
+    refuse_beyond_all,
+    shares_of,
+    tells_shares,
+)
+from watchdog.core.assessment import Misdeclaration
+from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
 from watchdog.core.units import LARGEST, brief, parse_number
+
+
+def phases(pod: Pod) -> tuple[tuple[Container, ...], ...]:
+    """The containers whose declarations count together, by phase: each plain init container's, and last the main one.
+
+    While a plain init container runs, it and the sidecars before it; otherwise the main ones and the sidecars
+    (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
+    """
+    before: list[Container] = []
+    found: list[tuple[Container, ...]] = []
+    for container in pod.containers:
+        if container.kind is ContainerKind.SIDECAR:
+            before.append(container)
+        elif container.kind is ContainerKind.INIT:
+            found.append((*before, container))
+    main = tuple(c for c in pod.containers if c.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
+    return (*found, main)
+
+
+def active_containers(pod: Pod) -> tuple[Container, ...]:
+    """The containers whose declarations count now, as the pod list has it."""
+    *init, main = phases(pod)
+    return next((phase for phase in init if phase[-1].running), main)
+
+
+CONTAINER: Final = "{container}"
+Found = Mapping[str, tuple[int, Amount]]
+Measure = int | Part
+
+
+class Limits:
+    """Reads the limits that the annotations of a pod name, on a node with these cards."""
+
+    def __init__(self, annotations: Mapping[str, str], node: Node, cards: Cards) -> None:
+        self.annotations = annotations
+        self.node = node
+        self.cards = cards
+        self.skipped: list[Misdeclaration] = []
+
+    def apply(self, found: Found, declarations: Sequence[Declaration], active: Collection[str]) -> dict[str, Amount]:
+        """Give the amounts of containers (or "", the pod) their limits; `found` has each with its place in the policy.
+
+        A limit that is no number, or below what is requested, is named and left out: the request holds.
+        """
+        amounts = {name: amount for name, (_, amount) in found.items()}
+        for order, declaration in enumerate(declarations):
+            own = [name for name, (position, _) in found.items() if position == order]
+            for key, names, where in _keys(declaration.limit_annotation, own, active):
+                requested = {name: amounts[name].size for name in names}
+                for name, limit in self._read(declaration, key, requested, where).items():
+                    amounts[name] = replace(amounts[name], limit=limit)
+        return amounts
+
+    def _read(
+        self, declaration: Declaration, key: str, sizes: Mapping[str, Size | None], where: str
+    ) -> Mapping[str, Measure]:
+        """The limit of each of the holders that share one annotation, in proportion to what they request."""
+        requested = {name: size for name, size in sizes.items() if isinstance(size, int | Part)}
+        if key not in self.annotations or not requested:
+            return {}
+        try:
+            limit = read_size(declaration, {key: self.annotations[key]}, shares_of(declaration, self.node))
+            refuse_beyond_all(limit)
+        except ValueError as error:
+            self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=str(error)))
+            return {}
+        like = next(iter(requested.values()))
+        total = sum((_number(size) for size in requested.values()), Fraction(0))
+        if limit is None or isinstance(limit, Devices) or _number(limit) < total:
+            named = "0" if limit is None or isinstance(limit, Devices) else describe(limit)
+            why = f"{named} is below what is requested, {describe(_like(like, total))}"
+            self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=why))
+            return {}
+        # A card that is out of sight may be the one that the limit was meant for.
+        most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
+        room = max(total, _number(most))
+        return {
+            name: _like(like, room * _number(size) / total if total else room / len(requested))
+            for name, size in requested.items()
+        }
+
+
+def _keys(annotation: str, own: list[str], active: Collection[str]) -> list[tuple[str, list[str], str]]:
+    """The keys of a limit, each with the holders that it is for: each container by itself, or all that run now."""
+    if not annotation or not own:
+        return []
+    if CONTAINER in annotation:
+        return [(annotation.replace(CONTAINER, name), [name], f"container {name}") for name in own if name]
+    return [(annotation, [name for name in own if name in active], "the pod")]
+
+
+def _number(size: Measure) -> Fraction:
+    return Fraction(size) if isinstance(size, int) else size.cards
+
+
+def _like(example: Measure, number: Fraction) -> Measure:
+    """A number as a size of the same kind; bytes are rounded up."""
+    if isinstance(example, int):
+        return -(-number.numerator // number.denominator)
+    return replace(example, cards=number)
+
 
 # Where schedulers are told on how many GPUs an amount per GPU holds.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")

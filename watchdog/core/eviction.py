@@ -1,11 +1,14 @@
-"""Evictions as values: one try to evict a pod, what can come of it, and how long a refused one is tried again."""
+"""Evictions as values: one attempt, what can come of it, when it is tried again, and what may speak against it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from watchdog.core.model import Pod
+from watchdog.core.assess import Setting
+from watchdog.core.model import Now, Pod
+from watchdog.core.policy import Do, Rule
+from watchdog.core.rules import observes, protection, rule_of
 
 # Whoever evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that its
 # owner must know, and the step begins anew as the brakes let it.
@@ -81,3 +84,15 @@ def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
     if pod.deletion_deadline_s is not None and (ends_s is None or pod.deletion_deadline_s <= ends_s):
         return DELETED
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
+
+
+def objection_to_evicting(pod: Pod, grace_s: float, setting: Setting, now: Now) -> str | None:
+    """Why a pod must not be evicted, as it is and by the policy as it is at this moment; None: nothing."""
+    rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
+    if not isinstance(rule, Rule) or not any(step.do is Do.EVICT for step in rule.steps):
+        return "the rule that is for the pod now has no step that evicts"
+    if observes(rule, now):
+        return f"rule {rule.name} only observes now"
+    protected = protection(pod, setting.policy.protect, setting.own, now)
+    spared = protected or against_evicting(pod, now.wall_s + grace_s)
+    return None if spared is None else f"the pod is protected now: {spared}"

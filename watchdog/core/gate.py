@@ -4,15 +4,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from watchdog.core.brakes import Begun, Brake, owner_of
-from watchdog.core.breaker import breaker_wait_s
+from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
 from watchdog.core.eviction import DELETED, against_evicting
-from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.ledger import Ledger, Trying, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Do, Policy
-from watchdog.core.protect import TERMINATING
+from watchdog.core.rules import TERMINATING
 
 _Held = tuple[Brake, float | None]  # the brake, and the seconds until it lets go (None: not a matter of time)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assess import allowed_under_pressure
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.ledger import AccountState, Ledger, StepKey, Stretch
 from watchdog.core.model import Now
 from watchdog.core.policy import Policy, Rule, Step
-from watchdog.core.pressure import allowed_under_pressure
 from watchdog.core.rules import observes
 
 

@@ -6,8 +6,8 @@ Durations are differences of CLOCK_BOOTTIME.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
-from watchdog.core.findings import AccountKey, Assessment, Verdict
 from watchdog.core.model import Now
 from watchdog.core.policy import Do, Mark, Policy, Rule
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from watchdog.core.owner import Owner
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The controller of a pod, as its own object tells."""
+
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.findings import AttributedUse, Attribution, MpsHazard, MpsRole, Reason
+from watchdog.core.assessment import (
+    AttributedUse,
+    Attribution,
+    MpsHazard,
+    MpsRole,
+    Reason,
+)
 from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
 from watchdog.core.policy import Do, Step
-from watchdog.core.protect import is_system
+from watchdog.core.rules import is_system
 
 _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
 

@@ -1,13 +1,20 @@
-"""What is to be done, what holds it back, and what came of it."""
+"""The plan of a cycle: what is to be done, what holds it back, what came of it, and what that changes in the ledger."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from watchdog.core.brakes import Brake
-from watchdog.core.breaker import Crowd
-from watchdog.core.findings import AccountKey, Assessment, Attribution, MpsHazard
-from watchdog.core.ledger import Ledger, Stretch, Trying
+from watchdog.core.assess import Setting
+from watchdog.core.assessment import (
+    AccountKey,
+    Assessment,
+    Attribution,
+    MpsHazard,
+)
+from watchdog.core.attribute import ContainerKey
+from watchdog.core.brakes import Brake, Crowd
+from watchdog.core.ledger import AccountState, Ledger, Stretch, Trying, UnderWay
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
 from watchdog.core.mps import hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
@@ -187,3 +194,102 @@ class CycleReport:
     maintenance: str | None = None
     scan_s: float = 0.0
     duration_s: float = 0.0
+
+
+def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
+    """The ledger after an outcome.
+
+    A kill ends with its outcome, and so does an eviction that came about. One that did not holds up nothing else: all
+    stretches go on, and only the next eviction waits. One that is blocked is still being tried.
+    """
+    if outcome.result is Result.BLOCKED:
+        return ledger
+    account, step = outcome.entry.account, outcome.entry.definition.signature
+    if outcome.result is Result.WITHDRAWN:  # it never began, so no stretch starts over
+        return ledger.note_failed(account, outcome.entry.do, outcome.at)
+    is_eviction = outcome.entry.do is Do.EVICT
+    has_come_about = not is_eviction or outcome.result is Result.DONE
+    if outcome.deed is not None and has_come_about:
+        ledger = ledger.note_ended(account, step if is_eviction else None)
+    if outcome.result is Result.FAILED or (outcome.deed is not None and not has_come_about):
+        ledger = ledger.note_failed(account, outcome.entry.do, outcome.at)
+    return ledger
+
+
+def accept(ledger: Ledger, entry: PlanEntry, under_way: UnderWay) -> Ledger:
+    """The ledger after an eviction has been accepted; where a kill has begun meanwhile that stays the deed."""
+    state = ledger.accounts.get(entry.account)
+    if state is not None and state.under_way is not None:
+        return ledger
+    return ledger.note_under_way(entry.account, under_way)
+
+
+def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...], bool]]) -> Ledger:
+    """The ledger with the signals that each kill under way has sent, and whether its processes have ended."""
+    changed: dict[AccountKey, AccountState] = {}
+    for key, sent, ended in kills:
+        state = ledger.accounts.get(key)
+        under_way = state.under_way if state is not None else None
+        if state is not None and under_way is not None and (under_way.sent, under_way.ended) != (sent, ended):
+            changed[key] = replace(state, under_way=replace(under_way, sent=sent, ended=ended), calm=None)
+    return replace(ledger, accounts={**ledger.accounts, **changed}) if changed else ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a pass takes as given besides the reading: the pods, the policy and node, brakes, and whether it may act.
+
+    `is_held` says that nobody is acted on for the moment, because the policy may be about to change: what is due stays
+    due.
+    """
+
+    pods: PodList
+    setting: Setting
+    conditions: Conditions
+    enforcing: bool
+    is_held: bool = False
+
+    def acts_on(self, entry: PlanEntry) -> bool:
+        """Whether an entry that is let through is acted on: nothing observes, neither the mode nor the rule."""
+        return self.enforcing and not entry.assessment.observes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A pass as far as its plan. `only` are the GPUs to be looked at again before it can act; empty: none.
+
+    `intentions` are the kills and evictions that it is about to begin, by account: the number of each once it is on
+    disk, or how it ended before it could begin.
+    `overdue` are the containers that the pod list should have had by then and did not.
+    """
+
+    view: View
+    snapshot: Snapshot
+    attribution: Attribution
+    assessments: tuple[Assessment, ...]
+    plan: Plan
+    scan_s: float
+    only: frozenset[str] = frozenset()
+    intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
+    overdue: frozenset[ContainerKey] = frozenset()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is known of each intention whether it is on disk."""
+        return all(isinstance(each, Outcome) or each.done() for each in self.intentions.values())
+
+    @property
+    def wants_last_look(self) -> bool:
+        """Whether there is anything to do that a last look has to bear out."""
+        futures = (each for each in self.intentions.values() if not isinstance(each, Outcome))
+        is_on_disk = any(each.done() and each.exception() is None for each in futures)
+        return is_on_disk or any(entry.trying is not None for entry in self.plan.actions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What a pass came to: the plan as it stands at the end, what began, and what has ended since the last pass."""
+
+    plan: Plan
+    began: tuple[Outcome, ...]
+    outcomes: tuple[Outcome, ...]

@@ -1,12 +1,103 @@
-"""Rules: which one is a pod's, whether that can be said at all, and whether it only observes now."""
+"""Rules: which one applies to a pod, which pods are protected, and what the node's own object switches off."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from watchdog.core.model import Gap, GapReason, Node, Now, Pod
-from watchdog.core.policy import Match, Policy, Rule
-from watchdog.core.protect import matches
+from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod
+from watchdog.core.policy import Match, Policy, Protect, Rule
+
+_SYSTEM: Final = "kube-system"
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000  # scheduling.SystemCriticalPriority of k8s.io/kubernetes
+# A tenant may delete its pod with any grace period it likes, a year for instance.
+MOST_TERMINATING_S: Final = 600.0
+TERMINATING: Final = "it is terminating: it is left alone until its deletion deadline, for 10m at most"
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name matches one of the patterns (`*` and `?`)."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def is_system(pod: Pod) -> bool:
+    """Whether a pod is one of the cluster's own, which no tenant can start."""
+    return pod.namespace == _SYSTEM or pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+
+def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str | None:
+    """Say in a few words why a pod is never acted on, or None. `own` is where the daemon itself runs."""
+    if own is not None and _is_own(pod, own):
+        return "it is the watchdog's own pod"
+    if pod.namespace == _SYSTEM:
+        return "it is in kube-system"
+    if pod.static:
+        return "it is a static pod"
+    if pod.priority is not None and pod.priority >= SYSTEM_CRITICAL_PRIORITY:
+        return "its priority is system-critical"
+    if _may_take_its_time(pod, now):
+        return TERMINATING
+    return _by_policy(pod, protect)
+
+
+class Terminating:
+    """Remembers when each terminating pod was first seen so, for as long as it is listed and the daemon lives.
+
+    No tenant writes that moment, as it does the grace period, and none can restart the daemon, after which it counts
+    from the new one's first sight.
+    """
+
+    def __init__(self) -> None:
+        self._given: tuple[Pod, ...] = ()
+        self._marked: tuple[Pod, ...] = ()
+        self._since: dict[str, Now] = {}
+
+    def mark(self, pods: tuple[Pod, ...], now: Now) -> tuple[Pod, ...]:
+        """The pods, the terminating ones with the moment at which each was first seen so."""
+        if pods is not self._given:
+            listed = {pod.uid for pod in pods}
+            self._since = {uid: since for uid, since in self._since.items() if uid in listed}
+            before = {pod.uid: pod for pod in self._marked}
+            self._given, self._marked = pods, tuple(self._mark(pod, before.get(pod.uid), now) for pod in pods)
+        return self._marked
+
+    def _mark(self, pod: Pod, before: Pod | None, now: Now) -> Pod:
+        if pod.deletion_deadline_s is None:
+            return pod
+        marked = replace(pod, terminating_since=self._since.setdefault(pod.uid, now))
+        return before if before == marked else marked
+
+
+def _may_take_its_time(pod: Pod, now: Now) -> bool:
+    deadline_s, since = pod.deletion_deadline_s, pod.terminating_since
+    if deadline_s is None or now.wall_s > deadline_s:
+        return False
+    if since is None:
+        return True
+    is_same_boot = since.boot_id == now.boot_id
+    passed_s = now.boottime_s - since.boottime_s if is_same_boot else now.wall_s - since.wall_s
+    return passed_s <= MOST_TERMINATING_S
+
+
+def _is_own(pod: Pod, own: Place) -> bool:
+    # Of any other pod the hash is an annotation, which its owner can write.
+    names = (pod.uid, pod.config_hash) if pod.static else (pod.uid,)
+    return (own.pod is not None and own.pod in names) or any(
+        own.container in container.ids for container in pod.containers
+    )
+
+
+def _by_policy(pod: Pod, protect: Protect) -> str | None:
+    if matches(pod.namespace, protect.namespaces):
+        return f"the policy protects namespace {pod.namespace}"
+    if matches(pod.name, protect.pods) or matches(pod.title, protect.pods):
+        return "the policy protects pods of this name"
+    if pod.priority is not None and pod.priority >= protect.priority_at_least:
+        return f"the policy protects priority {protect.priority_at_least} and above"
+    if protect.annotation and protect.annotation in pod.annotations:
+        return f"it carries the annotation {protect.annotation}"
+    return None
+
 
 Namespaces = Mapping[str, Mapping[str, str]]
 
@@ -79,3 +170,64 @@ def _namespace_gap(rule: Rule, namespace: str) -> Gap:
         "has the cause; with --pods: give --namespaces FILE with it"
     )
     return Gap(reason=GapReason.NAMESPACES, what=f"labels of namespace {namespace}", why=f"{why}; {_LEFT_ALONE}")
+
+
+MODE: Final = "gpu-memory-watchdog/mode"  # annotation
+RELEASE: Final = "gpu-memory-watchdog/release-driver"  # annotation
+MIG_STATE: Final = "nvidia.com/mig.config.state"
+UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
+
+# Set by NVIDIA's MIG manager before it ends the clients of the GPUs, and before it reboots the node; afterwards the
+# state is `success` or `failed` (NVIDIA/mig-parted, deployments/gpu-operator/reconfigure-mig.sh).
+_MIG_CHANGES: Final = frozenset({"pending", "rebooting"})
+# From the cordon of the node to the restart of its driver pod (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go).
+# Before that (`upgrade-required`) "no actions are performed"; from `validation-required` on the new driver runs.
+_UPGRADES: Final = frozenset(
+    {
+        "node-maintenance-required",
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "post-maintenance-required",
+        "pod-restart-required",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """What is asked for. `maintenance` is why the driver is to be let go, None: it is not.
+
+    `ignored` is what the mode's annotation holds where that means nothing. `unseen` says that the node's object was
+    asked for and is not known, or not any more, so that none of this can be.
+    """
+
+    observes: bool = False
+    ignored: str | None = None
+    maintenance: str | None = None
+    unseen: bool = False
+
+
+def switches(node: Node, gaps: Iterable[Gap]) -> Switches:
+    """Read the switches of a node as its source has it; `gaps` are what that source could not learn of it.
+
+    A node that is not known, and of which nothing is missing either, was never asked for: it asks for nothing.
+    """
+    if not node.known:
+        return Switches(unseen=any(True for _ in gaps))
+    mode = node.annotations.get(MODE)
+    observes = mode is not None and mode.strip().lower() == "observe"
+    return Switches(observes=observes, ignored=None if observes else mode, maintenance=maintenance_of(node))
+
+
+def maintenance_of(node: Node) -> str | None:
+    """Say by what a node's object tells that its driver is to be let go, or None."""
+    for label, states in ((MIG_STATE, _MIG_CHANGES), (UPGRADE_STATE, _UPGRADES)):
+        if node.labels.get(label) in states:
+            return f"the node's label {label} is {node.labels[label]}"
+    # As with other marks of a node its presence counts, an empty value too; only what plainly says no does not.
+    release = node.annotations.get(RELEASE)
+    if release is not None and release.strip().lower() != "false":
+        return f"the node carries the annotation {RELEASE}"
+    return None

@@ -5,13 +5,12 @@ Nothing depends on it but speed: `attribute` and `assess` give the same of every
 
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import Darkness, Setting, Terms, Uses, assess_each, assess_pod
+from watchdog.core.assess import Darkness, Setting, Terms, Uses, assess_each, assess_pod, short_for
+from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.attribute import PodIndex, attribute_by
-from watchdog.core.findings import Assessment, Attribution
 from watchdog.core.model import Now, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy
-from watchdog.core.pressure import short_for
 from watchdog.core.rules import hours_at
 
 Findings = tuple[Attribution, tuple[Assessment, ...]]

@@ -13,18 +13,16 @@ from watchdog.act.deed import reaction_s
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
 from watchdog.core.assess import hidden_pods
+from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.attribute import Unlisted
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
-from watchdog.core.findings import AccountKey, Assessment
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
-from watchdog.core.passes import Finish, Pass, View
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Finish, Outcome, Pass, PlanEntry, Result, View, accept, note_sent, settle
 from watchdog.core.policy import Do
-from watchdog.core.settling import accept, note_sent, settle
 from watchdog.core.steady import Assessor
-from watchdog.core.unlisted import Unlisted
 from watchdog.cycle.intentions import Intentions
 from watchdog.cycle.leftovers import Leftover, Leftovers
 from watchdog.cycle.second_look import LastLook, justify, look_again, refuse, retarget, still_listed

@@ -7,11 +7,10 @@ from typing import Final
 
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
+from watchdog.core.assessment import AccountKey, Attribution
 from watchdog.core.brakes import Brake, BrakeMemory, owner_of
 from watchdog.core.errors import RecordError
-from watchdog.core.findings import AccountKey, Attribution
-from watchdog.core.passes import Pass
-from watchdog.core.plan import Outcome, PlanEntry
+from watchdog.core.plan import Outcome, Pass, PlanEntry
 from watchdog.core.policy import Do
 
 _TOO_LATE: Final = "the disk took too long to take the intention"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from watchdog.core.findings import AccountKey
+from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now, ProcessKey
 from watchdog.export.journal_deeds import UnfinishedDeed
 

@@ -3,17 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import assess
+from watchdog.core.assess import allowed_under_pressure, assess
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.attribute import attribute
-from watchdog.core.decide import due_step
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.decide import due_step, targets_of, victim_of
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.passes import Pass, View
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, Pass, PlanEntry, Result, View
 from watchdog.core.policy import Do, Policy
-from watchdog.core.pressure import allowed_under_pressure
-from watchdog.core.victim import targets_of, victim_of
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from watchdog.act.deed import at_once
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now
 from watchdog.core.plan import PlanEntry

@@ -12,7 +12,7 @@ from watchdog.core.assess import Setting
 from watchdog.core.model import Node, Now
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.core.switches import Switches
+from watchdog.core.rules import Switches
 from watchdog.cycle.cycle import Cycle, Finish, Pass, View
 from watchdog.cycle.second_look import LastLook
 from watchdog.demo.chronicle import Chronicle

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import watchdog.doctor.topics_cluster as topic
-from watchdog.core.findings import Reason
+from watchdog.core.assessment import Reason
 from watchdog.core.model import Gap, PodList
 from watchdog.core.units import format_duration
 from watchdog.doctor.facts import ClusterFacts, ProcessFacts

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import watchdog.doctor.topics_switches as topic
 from watchdog.core.policy import Policy
-from watchdog.core.switches import MODE, switches
+from watchdog.core.rules import MODE, switches
 from watchdog.doctor.facts import ClusterFacts
 from watchdog.doctor.finding import Finding
 from watchdog.doctor.remedied import remedied

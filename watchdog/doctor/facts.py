@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from watchdog.config.problems import Problem
-from watchdog.core.findings import Attribution
+from watchdog.core.assessment import Attribution
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces

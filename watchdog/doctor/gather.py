@@ -13,7 +13,7 @@ from watchdog.config.load import load_policy
 from watchdog.config.problems import PolicyError
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
-from watchdog.core.switches import maintenance_of
+from watchdog.core.rules import maintenance_of
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.container import look_at_container
 from watchdog.doctor.endpoint import look_at_listen

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from watchdog.core.burst import CONTAINER
-from watchdog.core.cards import Cards
-from watchdog.core.findings import Assessment
+from watchdog.core.amount import Cards
+from watchdog.core.assessment import Assessment
+from watchdog.core.declare import CONTAINER
 from watchdog.core.model import ContainerKind, Gpu
 from watchdog.core.policy import Declaration, Policy
 from watchdog.core.units import format_bytes

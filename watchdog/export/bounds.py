@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchdog.core.findings import Assessment, Reason
+from watchdog.core.assessment import Assessment, Reason
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.eviction import DAEMON, against_evicting
-from watchdog.core.findings import MpsHazard, MpsRole
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from watchdog.core.breaker import breaker_wait_s
+from watchdog.core.brakes import breaker_wait_s
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Breaker
 from watchdog.core.units import format_duration, format_percent

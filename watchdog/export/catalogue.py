@@ -6,8 +6,8 @@ The help texts are those of /metrics, and docs/metrics.md is made of them.
 from dataclasses import replace
 from typing import Final
 
+from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.export.histogram import DURATION_S, REACTION_S, RELEASE_S, series_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry, Sent
 from watchdog.core.policy import Do, Policy, Rule, Step

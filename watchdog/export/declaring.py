@@ -6,8 +6,8 @@ from fractions import Fraction
 from itertools import chain
 from typing import Final
 
-from watchdog.core.burst import CONTAINER
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
+from watchdog.core.declare import CONTAINER
 from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.core.units import format_quantity, parse_number
 

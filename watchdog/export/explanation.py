@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Pod
 from watchdog.core.plan import CycleReport
 from watchdog.export import catalogue as of

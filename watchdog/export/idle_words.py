@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.policy import Policy
 from watchdog.export.phrases import LONGEST_NAME, inert
 

@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Final
 
-from watchdog.core.findings import AccountKey
+from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.export.journal_prune import UNFINISHED

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do

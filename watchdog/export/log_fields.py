@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.plan import Outcome, PlanEntry
 from watchdog.export.news_item import Event, NewsItem
 from watchdog.export.phrases import inert

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from watchdog import __version__
-from watchdog.core.findings import Attribution, Verdict
+from watchdog.core.assessment import Attribution, Verdict
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from watchdog.core.findings import MOST_MISDECLARED, AccountKey, Misdeclaration
+from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Misdeclaration
 from watchdog.core.plan import CycleReport
 from watchdog.export.breaker_words import breaker_note
 from watchdog.export.gap_news import GapNews

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from watchdog.core.findings import Unattributed
+from watchdog.core.assessment import Unattributed
 from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.units import format_percent

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from watchdog.core.findings import Assessment, AttributedUse, Misdeclaration, Verdict
-from watchdog.core.hours import Hours
+from watchdog.core.assessment import (
+    Assessment,
+    AttributedUse,
+    Misdeclaration,
+    Verdict,
+)
 from watchdog.core.ladder import Reading, Rung, rungs
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import Allowance, Do, Policy, Step
+from watchdog.core.policy import Allowance, Do, Hours, Policy, Step
 from watchdog.core.units import format_percent
 from watchdog.export.advice import advice
 from watchdog.export.bounds import Bounds

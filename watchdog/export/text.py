@@ -1,6 +1,6 @@
 """What a pass saw and what would follow, for people: the output of `scan`."""
 
-from watchdog.core.findings import Reason, Verdict
+from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.plan import CycleReport
 from watchdog.export.outlook import outlook
 from watchdog.export.phrases import count, inert, rfc3339

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.plan import CycleReport
 from watchdog.export.bounds import Bounds
 from watchdog.export.declaring import declare_by

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from watchdog.core.findings import Reason
+from watchdog.core.assessment import Reason
 from watchdog.core.model import GapReason, Gpu
 from watchdog.core.plan import CycleReport
 from watchdog.export.phrases import byte_cell

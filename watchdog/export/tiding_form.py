@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from watchdog.core.findings import Assessment, Misdeclaration
+from watchdog.core.assessment import Assessment, Misdeclaration
 from watchdog.core.model import Pod
 from watchdog.core.plan import Outcome, PlanEntry
 from watchdog.core.policy import Do

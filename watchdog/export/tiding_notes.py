@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from watchdog.core.burst import CONTAINER
+from watchdog.core.assessment import Assessment, Misdeclaration
+from watchdog.core.declare import CONTAINER
 from watchdog.core.eviction import GIVE_UP_AFTER_S
-from watchdog.core.findings import Assessment, Misdeclaration
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from watchdog.core.findings import MOST_MISDECLARED, Assessment, Misdeclaration
+from watchdog.core.assessment import MOST_MISDECLARED, Assessment, Misdeclaration
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.tiding import Tiding

@@ -5,7 +5,7 @@ They are made from the JSON of `/api/status`, so that any daemon that can be rea
 
 from collections.abc import Iterator
 
-from watchdog.core.protect import TERMINATING
+from watchdog.core.rules import TERMINATING
 from watchdog.export.phrases import clock_time, inert
 from watchdog.export.status_read import Part
 from watchdog.export.why_declared import may_use, skipped, standing

@@ -5,7 +5,7 @@ They name the rule and the mark, never the number of a step, and fit the note of
 
 from collections.abc import Callable
 
-from watchdog.core.findings import Assessment, Misdeclaration, Verdict
+from watchdog.core.assessment import Assessment, Misdeclaration, Verdict
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy

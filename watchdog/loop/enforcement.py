@@ -6,7 +6,7 @@ from typing import Final
 
 from watchdog.core.model import Place
 from watchdog.core.policy import Policy
-from watchdog.core.switches import MODE, Switches
+from watchdog.core.rules import MODE, Switches
 
 
 def _annotated(node: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.model import Now
-from watchdog.core.switches import Switches
+from watchdog.core.rules import Switches
 from watchdog.loop.pace import Pace
 from watchdog.node.devices import open_devices
 from watchdog.node.driver import Driver, DriverReading, let_go

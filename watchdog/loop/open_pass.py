@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from watchdog.core.model import Now
-from watchdog.core.passes import Pass
+from watchdog.core.plan import Pass
 from watchdog.export.journal_writer import COMMIT_WITHIN_S
 from watchdog.loop.looking import Look
 

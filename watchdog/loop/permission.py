@@ -5,7 +5,7 @@ from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
-from watchdog.core.switches import Switches
+from watchdog.core.rules import Switches
 from watchdog.loop.enforcement import Enforcement, Footing, ignored_mode, judge
 from watchdog.loop.reporter import Reporter
 from watchdog.loop.surroundings import Surroundings

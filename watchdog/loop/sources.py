@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from watchdog.bell import Bell
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
+from watchdog.core.attribute import ContainerKey, overdue_gaps
 from watchdog.core.model import Gap, Node, Now, PodList
 from watchdog.core.needs import needs as needs_of
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
-from watchdog.core.unlisted import ContainerKey, overdue_gaps
 from watchdog.kube.files.namespacefile import NamespaceFile
 from watchdog.kube.files.nodefile import NodeFile
 from watchdog.kube.files.podfile import PodFile

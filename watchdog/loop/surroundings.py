@@ -8,9 +8,7 @@ from watchdog.core.assess import Setting
 from watchdog.core.model import Now, Place
 from watchdog.core.plan import Conditions, PlanEntry
 from watchdog.core.policy import Policy, Rule
-from watchdog.core.protect import Terminating, protection
-from watchdog.core.rules import observes, rule_of
-from watchdog.core.switches import Switches, maintenance_of, switches
+from watchdog.core.rules import Switches, Terminating, maintenance_of, observes, protection, rule_of, switches
 from watchdog.cycle.cycle import View
 from watchdog.loop.sources import is_stale, namespace_source, node_source, pod_source
 from watchdog.options import Options

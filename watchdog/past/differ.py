@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.core.findings import AccountKey, Assessment, Attribution
+from watchdog.core.assess import short_cards
+from watchdog.core.assessment import AccountKey, Assessment, Attribution
 from watchdog.core.ladder import rungs
 from watchdog.core.model import Gpu, PlaceKind, Pod, PodList, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
-from watchdog.core.pressure import short_cards
 from watchdog.past.frame import LIVE, NEVER, Dark
 from watchdog.past.holders import Holders, has_moved
 from watchdog.past.kept import asks_for_devices, reduced

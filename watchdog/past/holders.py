@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from watchdog.core.findings import AttributedUse
+from watchdog.core.assessment import AttributedUse
 from watchdog.past.frame import Holder
 
 MOVED: Final = 64 * 2**20  # less than the memory of one context, which the allowance has to cover anyway

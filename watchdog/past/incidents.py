@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now
 from watchdog.core.plan import Plan, PlanEntry
 

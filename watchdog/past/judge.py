@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import Darkness, Setting, Terms, assess_pod
-from watchdog.core.findings import Assessment
+from watchdog.core.assess import Darkness, Setting, Terms, assess_pod, short_for
+from watchdog.core.assessment import Assessment
 from watchdog.core.model import Gpu, Now, Pod, Snapshot
 from watchdog.core.policy import Policy
-from watchdog.core.pressure import short_for
 from watchdog.core.rules import hours_at
 from watchdog.past.scene import Scene
 

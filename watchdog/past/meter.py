@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Declaration, Policy, Rule
 from watchdog.export.declaring import declaration_of, needed

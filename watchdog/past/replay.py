@@ -11,7 +11,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.protect import MOST_TERMINATING_S
+from watchdog.core.rules import MOST_TERMINATING_S
 from watchdog.past.incidents import Found, Incidents
 from watchdog.past.judge import Judge
 from watchdog.past.look import Kind, Look

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from watchdog.core.findings import AttributedUse
+from watchdog.core.assessment import AttributedUse
 from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.past.frame import LIVE, NEVER, Dark, Frame
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from watchdog.core.findings import Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.units import format_bytes, format_quantity
 from watchdog.export.declaring import number_of, plain_number, round_up
 from watchdog.export.phrases import inert, span

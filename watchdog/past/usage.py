@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from watchdog.core.findings import Assessment
+from watchdog.core.assessment import Assessment
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.findings import Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.export.breaker_words import breaker_times

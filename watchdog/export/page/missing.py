@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.core.findings import Reason, Unattributed
+from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.model import Gap
 from watchdog.core.plan import CycleReport
 from watchdog.export.page.html import amount, at_least, items, name, section, sentence, tag, text

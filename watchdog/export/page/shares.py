@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.findings import Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport
 from watchdog.export.sums import Sum, residual_by_gpu, unattributed_by_gpu

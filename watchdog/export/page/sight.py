@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from watchdog.core.findings import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.ledger import AccountState
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.export.page.sight import Sight
 from watchdog.export.page.steps import Level, Step, steps_of
 

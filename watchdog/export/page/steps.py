@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from watchdog.core.assessment import Assessment
 from watchdog.core.brakes import Brake
-from watchdog.core.findings import Assessment
 from watchdog.core.ledger import AccountState
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.export.page.html import amount, at_least, name, section, tag, text
 from watchdog.export.page.sight import Sight, account_place, not_known
 from watchdog.export.page.standing import Standing

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from watchdog.core.findings import Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.units import format_bytes
 from watchdog.export.advice import advice
 from watchdog.export.clauses import amount_used, capital, source

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Pod
-from watchdog.core.owner import Owner
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Owner, Pod
 from watchdog.kube.objects.wire import (
     DECODE_ERRORS,
     POD_DECODER,

@@ -1,4 +1,4 @@
-"""What attribution and assessment give: who uses what, and how that stands against what is allowed."""
+"""The results of attribution and assessment: who uses what, and how that compares with what is allowed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
