@@ -24,8 +24,8 @@ from watchdog.core.steady import Assessor
 from watchdog.loop.reporter import Reporter
 from watchdog.loop.sources import node_source, pod_source
 from watchdog.loop.start import open_processes
+from watchdog.node.driver_thread import DriverThread
 from watchdog.node.nvml import NvmlDriver
-from watchdog.node.nvml_thread import DriverThread
 from watchdog.options import Options
 
 _MS = 1e3

@@ -8,7 +8,7 @@ from watchdog import clock
 from watchdog.act.evictions import Evictions
 from watchdog.act.kills import Deeds
 from watchdog.bell import Bell
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry

@@ -13,8 +13,8 @@ from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.export.journal import Journal
-from watchdog.node.members import hold
 from watchdog.node.pidfd import Handle
+from watchdog.node.processes import hold
 from watchdog.node.procfs import Procfs
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"

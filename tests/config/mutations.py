@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.config.toml_text import to_toml
 from tests.config.valid import Document, valid_document
-from watchdog.config.problems import Location, format_path
+from watchdog.config.mistakes import Location, format_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

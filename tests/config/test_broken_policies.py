@@ -9,7 +9,7 @@ import pytest
 
 from tests.config.broken import Broken, read_broken
 from watchdog.config.load import load_policy, parse_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
 
 BROKEN = read_broken()

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from watchdog.config.declaration_schema import Table
-from watchdog.config.hours import hours
-from watchdog.config.keys import fields_of, walk
+from watchdog.config.fields import hours
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.config.mistakes import fields_of, walk
+from watchdog.config.schema import Table
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,

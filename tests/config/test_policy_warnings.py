@@ -8,7 +8,7 @@ import pytest
 from tests.config.toml_text import to_toml
 from watchdog.config.checks import is_surely_below
 from watchdog.config.load import parse_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Mark, Policy
 
 GI: Final = 2**30

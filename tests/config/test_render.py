@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
 from watchdog.config.amounts import format_mark, parse_mark
-from watchdog.config.fields import Kind
-from watchdog.config.hours import hours
-from watchdog.config.keys import fields_of, kind_of, walk
+from watchdog.config.fields import Kind, hours
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.config.mistakes import fields_of, kind_of, walk
 from watchdog.config.render import policy_document, render_policy
 from watchdog.core.policy import (
     Allowance,

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.rig.volume import mount
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.policy import DAYS, Hours
 
 # Each with days just before its clocks change.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.worlds import Gi, assessed, at, container, owner, planned, pod, policy, process, rule, snapshot, step, use
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.assess import Setting, assess
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.attribute import attribute

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.assess import Setting, assess
 from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute

@@ -19,7 +19,7 @@ from watchdog.doctor.facts import (
 )
 from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_library import Library
+from watchdog.node.nvml_calls import Library
 
 FOLDER = Path("/var/lib/gpu-watchdog")
 READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))

@@ -12,7 +12,7 @@ from tests.doctor.build import GOOD, READING, gap, read, spoilt
 from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
-from watchdog.config.problems import Problem
+from watchdog.config.mistakes import Problem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
@@ -20,8 +20,7 @@ from watchdog.doctor.checks import TOPICS, diagnose
 from watchdog.doctor.facts import Facts
 from watchdog.doctor.finding import Purpose, State
 from watchdog.node.driver import DriverReading, let_go
-from watchdog.node.nvml_errors import NvmlCallError
-from watchdog.node.nvml_library import Library
+from watchdog.node.nvml_calls import Library, NvmlCallError
 
 Row = tuple[str, Facts]
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"

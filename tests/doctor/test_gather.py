@@ -22,8 +22,7 @@ from watchdog.export.journal_file import JournalFile
 from watchdog.export.metrics import Metrics
 from watchdog.loop.glance import read_once
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_library import SONAME, find_library
-from watchdog.node.virtual import has_capability_devices
+from watchdog.node.nvml_calls import SONAME, find_library, has_capability_devices
 
 MOUNTS = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",

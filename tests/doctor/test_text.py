@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
-from watchdog.config.problems import Problem
+from watchdog.config.mistakes import Problem
 from watchdog.core.model import GapReason
 from watchdog.doctor.checks import TOPICS, diagnose
 from watchdog.doctor.facts import Facts

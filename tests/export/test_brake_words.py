@@ -7,7 +7,7 @@ import pytest
 
 from tests.export.build import NOTEBOOKS, entry, killed, outcome, policy, quiet, withheld
 from tests.worlds import Gi, at, step
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
 from watchdog.core.model import ProcessKey

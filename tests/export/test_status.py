@@ -8,7 +8,7 @@ import pytest
 
 from tests.export.build import NOTEBOOKS, Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.brakes import Begun, Brake
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList

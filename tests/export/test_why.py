@@ -8,7 +8,7 @@ import pytest
 
 from tests.export.build import NOTEBOOKS, Story, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
-from watchdog.config.hours import hours
+from watchdog.config.fields import hours
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.ledger import UnderWay

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from tests.worlds import at, policy
-from watchdog.config.problems import PolicyError, Problem
+from watchdog.config.mistakes import PolicyError, Problem
 from watchdog.export.journal_read import history
 from watchdog.export.log_form import configure
 from watchdog.loop.reporter import Reporter

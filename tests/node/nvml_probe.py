@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pynvml
 
 from watchdog.node.nvml import NvmlDriver
-from watchdog.node.nvml_errors import NvmlCallError, ask
+from watchdog.node.nvml_calls import NvmlCallError, ask
 
 
 def bare_lists() -> object:

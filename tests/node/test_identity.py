@@ -6,10 +6,9 @@ from pathlib import Path
 
 from tests.node.support import FakeProc, sleeper, stat_line, wait_until
 from watchdog.core.model import GONE, ZOMBIE, Place, PlaceKind, Process, ProcessKey
-from watchdog.node.identity import look_ended, look_held, look_unheld
+from watchdog.node.identity import Troubles, look_ended, look_held, look_unheld
 from watchdog.node.pidfd import open_pidfd, poll_dead
 from watchdog.node.procfs import Procfs
-from watchdog.node.troubles import Troubles
 
 POD = f"0::/kubepods/pod{'0' * 32}/{'a' * 64}\n"
 BEFORE = Process(

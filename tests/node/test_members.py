@@ -24,8 +24,7 @@ from tests.node.support import (
 from tests.rig.cgroups import Cgroups, Version
 from watchdog.core.model import UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind
 from watchdog.node.cgroup import parse_cgroup
-from watchdog.node.members import container_members
-from watchdog.node.processes import ProcessTable
+from watchdog.node.processes import ProcessTable, container_members
 from watchdog.node.procfs import Procfs
 
 UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32

@@ -13,7 +13,7 @@ import pytest
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
 from tests.stub import GIB, LISTS, StubDelay
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_thread import DriverBusyError, DriverThread
+from watchdog.node.driver_thread import DriverBusyError, DriverThread
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
 

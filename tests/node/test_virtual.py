@@ -9,7 +9,7 @@ import pytest
 from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, uses
 from tests.stub import GIB, LISTS, MIB, StubReturn
 from watchdog.core.model import GapReason
-from watchdog.node.virtual import windows_sign
+from watchdog.node.nvml_calls import windows_sign
 
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU

@@ -26,11 +26,7 @@ FAULTS: Final = (
     Fault(
         "a victim by PID alone",
         "law 4",
-        (
-            Edit(
-                "node/listings.py", "first is None or first == process.key", "first is None or first.pid == process.pid"
-            ),
-        ),
+        (Edit("node/scan.py", "first is None or first == process.key", "first is None or first.pid == process.pid"),),
     ),
     Fault(
         "a unit mixed up",

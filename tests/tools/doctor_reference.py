@@ -10,7 +10,7 @@ import pynvml
 
 from watchdog.doctor.checks import TOPICS
 from watchdog.doctor.finding import Purpose, State, Topic
-from watchdog.node.nvml_errors import REMEDIES
+from watchdog.node.nvml_calls import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "doctor.md"

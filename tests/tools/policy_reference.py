@@ -9,9 +9,16 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
-from watchdog.config.declaration_schema import Table
-from watchdog.config.keys import fields_of, is_list, kind_of, table_of, title, walk
-from watchdog.config.problems import Location
+from watchdog.config.mistakes import (
+    Location,
+    fields_of,
+    is_list,
+    kind_of,
+    table_of,
+    title,
+    walk,
+)
+from watchdog.config.schema import Table
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "policy.md"

@@ -24,7 +24,7 @@ from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProces
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
 from watchdog.export.lock import NodeLock
-from watchdog.node.nvml_library import SONAME, find_library
+from watchdog.node.nvml_calls import SONAME, find_library
 
 pytestmark = pytest.mark.node
 
@@ -337,7 +337,7 @@ def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
     closed = tmp_path / "usr/lib/wsl/lib"
     closed.chmod(0o700)
     os.chown(closed, 65534, 65534)
-    code = "import sys; from pathlib import Path; from watchdog.node.nvml_library import find_library as find; "
+    code = "import sys; from pathlib import Path; from watchdog.node.nvml_calls import find_library as find; "
     code += "print(*find(Path(sys.argv[1])))"
     done = subprocess.run(
         [*ORDINARY, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=30, check=False

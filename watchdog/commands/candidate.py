@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from watchdog.config.load import load_policy, read_policy
-from watchdog.config.problems import PolicyError, Problem
+from watchdog.config.mistakes import PolicyError, Problem
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
 

@@ -11,7 +11,7 @@ import click
 
 from watchdog.commands.candidate import load_candidate, source_name
 from watchdog.config.document import policy_document
-from watchdog.config.problems import PolicyError, Problem
+from watchdog.config.mistakes import PolicyError, Problem
 from watchdog.config.render import render_policy
 from watchdog.core.policy import Policy
 

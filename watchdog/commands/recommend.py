@@ -10,7 +10,7 @@ import click
 from watchdog import clock
 from watchdog.commands.candidate import load_candidate, refusal
 from watchdog.config.load import built_in_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.export.journal_errors import JournalError
 from watchdog.export.table import has_colour

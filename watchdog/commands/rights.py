@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from watchdog.commands.candidate import load_candidate, refusal, source_name
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.kube.access.manifests import ServiceAccount, render
 from watchdog.kube.access.rights import rights_of

@@ -4,7 +4,7 @@ import sys
 
 from watchdog import clock
 from watchdog.commands.candidate import refusal
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon import Daemon
 from watchdog.export.listen import ListenError

@@ -11,7 +11,7 @@ from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.commands.candidate import refusal
 from watchdog.config.load import built_in_policy, load_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from watchdog.config.load import load_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
 from watchdog.kube.acts.capacity_patch import Change, is_outrun, list_nodes, read_node, send

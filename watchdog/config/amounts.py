@@ -4,8 +4,7 @@ import re
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
-from watchdog.config.fields import FieldError, Kind, describe, expect_text, quote
-from watchdog.config.names import key
+from watchdog.config.fields import FieldError, Kind, describe, expect_text, key, quote
 from watchdog.core.brakes import MOST_REMEMBERED
 from watchdog.core.policy import Mark, Special, Window
 from watchdog.core.units import (

@@ -1,16 +1,16 @@
-"""How one value of the policy file is read: a kind for each sort of value, strict, with errors that name the remedy.
-
-A kind stands beside a field's type (`Annotated[float, duration("1s", "5m")]`). The policy reference is written from
-the same kinds, so that it cannot say anything else than what is checked.
-"""
+"""How one value of the policy file is read: a kind for each sort of value, strict, with errors that name the remedy."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import CoreSchema, core_schema
+
+from watchdog.core.policy import DAY_MINUTES, DAYS, Hours
 
 T = TypeVar("T")
 Plain = str | int | float | bool
@@ -134,3 +134,139 @@ def line(longest: int, *, may_be_empty: bool = True) -> Kind[str]:
         return text
 
     return Kind(words=f"a text, at most {longest} characters", read=read, write=str)
+
+
+CONTAINER: Final = "{container}"
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_KEY_DOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*")
+_WILD: Final = re.compile(r"[*?]")
+
+
+def _is_key(text: str) -> bool:
+    domain, slash, name = text.rpartition("/")
+    return bool(_KEY_NAME.fullmatch(name)) and (
+        not slash or (len(domain) < 254 and bool(_KEY_DOMAIN.fullmatch(domain)))
+    )
+
+
+def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> Kind[str]:
+    """A name of the given characters in which `*` stands for any characters and `?` for one."""
+    part = re.compile(rf"[{characters}*?]{{1,253}}")
+
+    def read(value: object) -> str:
+        text = expect_text(value, like)
+        if all(part.fullmatch(name) for name in (text.split("/", 1) if slash else [text])):
+            return text
+        raise FieldError(
+            f"{quote(text)} can't be {what}, like {quote(like)}; in a name * stands for any characters and ? for one"
+        )
+
+    return Kind(words=f"{what}, like {quote(like)}", read=read, write=str)
+
+
+def key(what: str, *, wild: bool = False, container: bool = False, optional: bool = False) -> Kind[str]:
+    """The key of a label or an annotation; where told so, with `*` and `?` or `{container}` in it, or empty."""
+    words = [what]
+    words += ["`*` and `?` may stand in it"] * wild
+    words += [f"`{CONTAINER}` stands for the container's name"] * container
+    words += ["empty for none"] * optional
+
+    def read(value: object) -> str:
+        text = expect_text(value, "example.com/gpu-memory")
+        if not text and optional:
+            return text
+        if CONTAINER in text and not container:
+            raise FieldError(f"{CONTAINER} may stand only in the key of an annotation or a label")
+        plain = _WILD.sub("x", text) if wild else text
+        if not _is_key(plain.replace(CONTAINER, "x")):
+            raise FieldError(f'{quote(text)} is not {what}: NAME or DOMAIN/NAME, like "example.com/gpu-memory"')
+        return text
+
+    return Kind(words="; ".join(words), read=read, write=str)
+
+
+def resource(*, wild: bool = False) -> Kind[str]:
+    """The name of an extended resource; those without a domain are Kubernetes' own, and none of them is GPU memory."""
+    plain = key("the name of a resource", wild=wild)
+
+    def read(value: object) -> str:
+        text = plain.read(value)
+        if "/" not in text:
+            raise FieldError(f'{quote(text)} has no domain; a GPU resource is named like "example.com/gpu-memory"')
+        return text
+
+    return Kind(words=plain.words, read=read, write=str)
+
+
+def label_value() -> Kind[str]:
+    """The value that a label must have."""
+
+    def read(value: object) -> str:
+        text = expect_text(value, "dev")
+        if text and not _KEY_NAME.fullmatch(_WILD.sub("x", text)):
+            raise FieldError(f"{quote(text)} can't be a label's value: at most 63 letters, digits, -, _ and .")
+        return text
+
+    return Kind(words="a label's value; `*` and `?` may stand in it", read=read, write=str)
+
+
+_EXAMPLE: Final = "Mon-Fri 08:00-18:00 Europe/Berlin"
+_DAY: Final = f"(?:{'|'.join(DAYS)})"
+_HOURS: Final = re.compile(
+    rf"(?P<days>{_DAY}(?:-{_DAY})?(?:,{_DAY}(?:-{_DAY})?){{0,6}})"
+    r" (?P<begin>[0-9]{2}:[0-9]{2})-(?P<end>[0-9]{2}:[0-9]{2}) (?P<zone>[A-Za-z0-9_+/-]{1,64})"
+)
+
+
+def hours() -> Kind[Hours]:
+    """Days, a span of the day (over midnight where it ends before it begins) and a time zone."""
+    words = f"days, hours and a time zone, like {quote(_EXAMPLE)}"
+
+    def read(value: object) -> Hours:
+        text = expect_text(value, _EXAMPLE)
+        match = _HOURS.fullmatch(text)
+        if match is None:
+            raise FieldError(f"{quote(text)} is not {words}")
+        begin, end = _minutes(match["begin"]), _minutes(match["end"])
+        if begin % DAY_MINUTES == end % DAY_MINUTES and end - begin != DAY_MINUTES:
+            raise FieldError(f"{quote(text)} ends when it begins; a whole day is 00:00-24:00")
+        days = frozenset(_days(match["days"]))
+        return Hours(text=text, days=days, begin=begin, end=end, offset_s=_offset_of(match["zone"]))
+
+    return Kind(words=words, read=read, write=lambda value: value.text)
+
+
+def _days(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        begin = DAYS.index(first)
+        count = (DAYS.index(last or first) - begin) % len(DAYS) + 1
+        yield from ((begin + number) % len(DAYS) for number in range(count))
+
+
+def _minutes(text: str) -> int:
+    minutes = int(text[:2]) * 60 + int(text[3:])
+    if int(text[3:]) > 59 or minutes > DAY_MINUTES:
+        raise FieldError(f"{text} is not a time of day; write 00:00 to 24:00")
+    return minutes
+
+
+def _offset_of(name: str) -> Callable[[float], int]:
+    """How far ahead of UTC the clocks of a time zone are, by the system's time zone data or the package tzdata's."""
+    import zoneinfo  # noqa: PLC0415 - for the few policies that have hours
+
+    try:
+        zone = zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        if not zoneinfo.available_timezones():
+            raise FieldError(
+                f"the time zone {quote(name)} can't be checked: there is no time zone data; install the package tzdata"
+            ) from None
+        raise FieldError(f'there is no time zone {quote(name)}; write it like "Europe/Berlin"') from None
+
+    def offset_s(wall_s: float) -> int:
+        offset = datetime.fromtimestamp(wall_s, zone).utcoffset()
+        return 0 if offset is None else round(offset.total_seconds())
+
+    return offset_s

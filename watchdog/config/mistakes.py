@@ -1,15 +1,139 @@
-"""The mistakes of a document against the schema, all of them, and what is left of it to check further."""
+"""Mistakes of a document against the schema, each a place and a sentence, and what is left of it to check further."""
 
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from watchdog.config.fields import describe, quote
-from watchdog.config.keys import fields_of, homes, kind_of, table_at, title
-from watchdog.config.problems import Location, Mistake
-from watchdog.config.schema import PolicyTable
+from watchdog.config.fields import Kind, describe, quote
+from watchdog.config.schema import PolicyTable, Table
+
+Location = tuple[str | int, ...]
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+class Mistake(NamedTuple):
+    """A mistake in a parsed document: the keys and list indices that lead to it, and what is wrong."""
+
+    location: Location
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake of a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`.
+
+    `path` is empty for what is wrong with the file as a whole. `line` counts from 1 and is set where it is known.
+    `rule` is the name of the rule in which it is, for whoever does not want to count to `rule[7]`.
+    """
+
+    source: str
+    what: str
+    path: str = ""
+    line: int | None = None
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        within = "" if self.rule is None else f" (rule {quote(self.rule)})"
+        return f"{place}: {self.path}: {self.what}{within}" if self.path else f"{place}: {self.what}"
+
+
+class PolicyError(Exception):
+    """A policy that cannot be used; `problems` has every mistake that was found, in the order of their places."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def format_path(location: Location) -> str:
+    """Write a place as the file's own keys: `rule[1].step[0].for`; a key with other characters stands in quotes."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f"{'.' if path else ''}{part if _BARE_KEY.fullmatch(part) else quote(part)}"
+    return path
+
+
+def sort_key(mistake: Mistake) -> list[tuple[int, int, str]]:
+    """An order of places in which list items stand by number, and what belongs together stands together."""
+    return [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in mistake.location]
+
+
+def fields_of(table: type[Table]) -> dict[str, FieldInfo]:
+    """The fields of a table by the keys that the file has for them."""
+    return {field.alias or name: field for name, field in table.model_fields.items()}
+
+
+def table_of(field: FieldInfo) -> type[Table] | None:
+    """The table that a field holds, or a list of them; None where it holds a value."""
+    annotation = field.annotation
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Table):
+            return candidate
+    return None
+
+
+def is_list(field: FieldInfo) -> bool:
+    """Whether the file has a list there."""
+    return get_origin(field.annotation) is list
+
+
+def kind_of(field: FieldInfo) -> Kind[Any] | None:
+    """The kind of the field's values, of its items where it holds a list; None for tables."""
+    metadata = [*field.metadata]
+    for argument in get_args(field.annotation):
+        metadata += getattr(argument, "__metadata__", ())
+    return next((item for item in metadata if isinstance(item, Kind)), None)
+
+
+def table_at(location: Location) -> type[Table] | None:
+    """The table that stands at a place of the file; None where the schema has none."""
+    table: type[Table] | None = PolicyTable
+    for part in location:
+        if isinstance(part, str):
+            field = fields_of(table).get(part) if table else None
+            table = table_of(field) if field else None
+    return table
+
+
+def title(location: Location) -> str:
+    """A table as the file has it: `[[rule.step]]`, `[allowance]`, `match` of a table in braces, or the top."""
+    names = [part for part in location if isinstance(part, str)]
+    if not names:
+        return "the top of the file"
+    if isinstance(location[-1], int):
+        return f"[[{'.'.join(names)}]]"
+    return f"[{names[0]}]" if len(location) == 1 else f"`{names[-1]}`"
+
+
+@cache
+def homes() -> dict[str, tuple[str, ...]]:
+    """Every key of the schema with the titles of the tables that have it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for location, table in walk():
+        for key in fields_of(table):
+            found[key] = (*found.get(key, ()), title(location))
+    return found
+
+
+def walk(location: Location = (), table: type[Table] = PolicyTable) -> Iterator[tuple[Location, type[Table]]]:
+    """Every table of the schema with its place, in which 0 stands for any number in a list."""
+    yield location, table
+    for key, field in fields_of(table).items():
+        inner = table_of(field)
+        if inner is not None:
+            yield from walk((*location, key, 0) if is_list(field) else (*location, key), inner)
+
 
 # What stands in for a required key that is missing or wrong while the rest of the file is looked at.
 _STAND_INS: Final[dict[str, Any]] = {

@@ -3,12 +3,177 @@
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from watchdog.config import amounts, fields, names
-from watchdog.config.declaration_schema import AllowanceTable, DeclarationTable, Table
-from watchdog.config.rule_schema import NamespaceName, PodName, RuleTable
-from watchdog.core.policy import Backoff, Breaker, JournalLimits, Mode, MpsControl, Policy, Protect, Pulse, Window
+from watchdog.config import amounts, fields
+from watchdog.core.policy import (
+    Allowance,
+    Backoff,
+    Breaker,
+    Do,
+    Hours,
+    JournalLimits,
+    Mark,
+    Mode,
+    MpsControl,
+    Policy,
+    Protect,
+    Pulse,
+    Scope,
+    Special,
+    Step,
+    Window,
+)
+
+_ALLOWANCE: Final = Allowance()  # the defaults stand in one place
+_CONTEXTS: Final = fields.whole(0, 100_000)
+
+Labels = dict[Annotated[str, fields.key("the key of a label")], Annotated[str, fields.label_value()]]
+
+
+class Table(BaseModel):
+    """A table of the file: every key is known and of its exact type, or the file is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class UnlessTable(Table):
+    """A resource that, from a number on, makes the declaration not apply."""
+
+    resource: Annotated[str, fields.resource()] = Field(description="The resource that the same container asks for.")
+    at_least: Annotated[int, fields.whole(1, 10**15)] = Field(
+        description="From this number on the declaration does not apply."
+    )
+
+
+class OwnAllowanceTable(Table):
+    """An allowance of its own; a key that is left out is taken from `[allowance]`."""
+
+    per_context: Annotated[int | None, amounts.quantity()] = Field(
+        None, description="In place of `[allowance]` `per_context`."
+    )
+    max_contexts: Annotated[int | None, _CONTEXTS] = Field(None, description="In place of `max_contexts`.")
+    percent: Annotated[Fraction | None, amounts.percent()] = Field(None, description="In place of `percent`.")
+
+
+class AllowanceTable(Table):
+    """`[allowance]`: what the driver takes, on top of what was declared."""
+
+    per_context: Annotated[int, amounts.quantity()] = Field(
+        _ALLOWANCE.per_context, description="For each CUDA context: each process on each GPU that it uses."
+    )
+    max_contexts: Annotated[int, _CONTEXTS] = Field(
+        _ALLOWANCE.max_contexts, description="At most so many contexts of an account count."
+    )
+    percent: Annotated[Fraction, amounts.percent()] = Field(
+        _ALLOWANCE.percent, description="Of the declared amount, on top of it."
+    )
+
+
+class DeclarationTable(Table):
+    """`[[declaration]]`: one place where GPU memory is declared."""
+
+    resource: Annotated[
+        str | None,
+        fields.resource(wild=True),
+    ] = Field(None, description="A resource of the container. Exactly one of `resource`, `annotation`, `label`.")
+    annotation: Annotated[str | None, fields.key("the key of an annotation", wild=True, container=True)] = Field(
+        None, description="An annotation of the pod. Tenants write it, and no scheduler accounts for it."
+    )
+    label: Annotated[str | None, fields.key("the key of a label", wild=True, container=True)] = Field(
+        None, description="A label of the pod. Tenants write it, and no scheduler accounts for it."
+    )
+    unit: Annotated[int | Special, amounts.unit()] = Field(
+        description='What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards.'
+    )
+    per: Annotated[Literal["total", "gpu"], fields.choice("total", "gpu")] = Field(
+        "total", description='Whether the amount is for all GPUs of the container together, or for each ("gpu").'
+    )
+    shares: Annotated[str | int | None, amounts.shares()] = Field(
+        None, description='Into how many shares a card is cut; required with `unit = "share"`, and only there.'
+    )
+    node_labels: Labels = Field({}, description="The declaration applies only on nodes that carry these labels.")
+    unless: UnlessTable | None = Field(None, description="A resource that makes the declaration not apply.")
+    limit_annotation: Annotated[str, fields.key("the key of an annotation", container=True, optional=True)] = Field(
+        "", description="An annotation in which a tenant may name a limit above the request, in the same unit."
+    )
+    allowance: OwnAllowanceTable | None = Field(None, description="Its own allowance, in place of `[allowance]`.")
+
+
+_STEP: Final = Step(above=Mark(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
+
+NamespaceName = Annotated[str, fields.pattern("the name of a namespace", "jupyter-*")]
+PodName = Annotated[str, fields.pattern("NAME or NAMESPACE/NAME of a pod", "monitoring/dcgm-exporter-*", slash=True)]
+KindName = Annotated[str, fields.pattern("the kind of an owner", "StatefulSet", characters="A-Za-z0-9")]
+
+
+class MatchTable(Table):
+    """Which pods a rule is for: all that is set must match; `{}` matches every pod."""
+
+    namespaces: list[NamespaceName] = Field([], description="One of these names is the pod's namespace.")
+    pods: list[PodName] = Field([], description="One of these is the pod's name; without a slash in any namespace.")
+    labels: Labels = Field({}, description="The pod carries all of these labels.")
+    owner_kinds: list[KindName] = Field(
+        [],
+        description="One of these is the kind of the pod's controller: `Job`, or `Deployment` behind a ReplicaSet; "
+        "without a controller `Pod`.",
+    )
+    namespace_labels: Labels = Field({}, description="The pod's namespace carries all of these labels.")
+    node_labels: Labels = Field({}, description="The node carries all of these labels.")
+
+
+class StepTable(Table):
+    """`[[rule.step]]`: one step of a ladder, from the lowest mark to the highest."""
+
+    above: Annotated[Mark, amounts.mark()] = Field(
+        description="The mark above which the step counts. For kill and evict never below allowed."
+    )
+    for_s: Annotated[float, amounts.duration("0s", "30d")] = Field(
+        alias="for", description="How long the use must stay above the mark, without interruption."
+    )
+    do: Annotated[Literal["warn", "kill", "evict"], fields.choice("warn", "kill", "evict")] = Field(
+        description="Warn: an Event and a record. Kill: signals, as for too much RAM. Evict: by the Eviction API."
+    )
+    scope: Annotated[Scope, fields.choice("process", "container", "pod")] = Field(
+        _STEP.scope, description="What a kill ends; only for kill."
+    )
+    grace: Annotated[float, amounts.duration("0s", "1d")] = Field(
+        _STEP.grace_s,
+        description="From SIGTERM to SIGKILL; `0s` is SIGKILL at once. Only for kill and evict; for evict at least 1s.",
+    )
+    repeat: Annotated[float, amounts.duration("1s", "30d")] = Field(
+        _STEP.repeat_s, description="How often a warning is given again while the incident lasts; only for warn."
+    )
+    under_pressure: Annotated[bool, fields.flag()] = Field(
+        _STEP.under_pressure, description="The step counts only while the card is short of memory."
+    )
+    unwarned: Annotated[bool, fields.flag()] = Field(
+        _STEP.unwarned,
+        description="The step may come before any warning, and `check` says nothing of it. Only for kill and evict.",
+    )
+
+
+class RuleTable(Table):
+    """`[[rule]]`: what holds for the pods that it matches. The first rule that matches a pod is its rule."""
+
+    name: Annotated[str, fields.line(63, may_be_empty=False)] = Field(
+        description="Unique; metrics, Events and records name it."
+    )
+    match: MatchTable = Field(MatchTable(), description="Which pods the rule is for.")
+    account: Annotated[Literal["pod", "container"], fields.choice("pod", "container")] = Field(
+        "pod", description="What is compared: a pod's containers together, or each with its own declaration."
+    )
+    default: Annotated[int | None, amounts.quantity()] = Field(
+        None, description='For an account that declares nothing. `"0"` forbids it to use any; unset leaves it alone.'
+    )
+    mode: Annotated[Mode | None, fields.choice("observe", "enforce")] = Field(
+        None, description="`observe`: this rule only observes. It can't enforce where the policy observes."
+    )
+    active: Annotated[Hours | None, fields.hours()] = Field(
+        None, description="Outside of it this rule only observes, by the clock of that time zone."
+    )
+    step: list[StepTable] = Field([], description="The ladder.")
+
 
 # The defaults stand in one place, the compiled policy.
 _POLICY: Final = Policy(sha256="", source="")
@@ -27,7 +192,7 @@ class ProtectTable(Table):
     priority_at_least: Annotated[int, fields.whole(-(2**31), 2**31 - 1)] = Field(
         Protect().priority_at_least, description="Pods of this priority and above."
     )
-    annotation: Annotated[str, names.key("the key of an annotation", optional=True)] = Field(
+    annotation: Annotated[str, fields.key("the key of an annotation", optional=True)] = Field(
         "", description="Pods that carry it. Where it is empty, tenants cannot exempt themselves."
     )
 
@@ -75,7 +240,7 @@ class PressureTable(Table):
 class CapacityTable(Table):
     """`[capacity]`: advertises GPU memory as a resource of the node; off where the table is missing."""
 
-    resource: Annotated[str, names.resource()] = Field(description="The resource to advertise.")
+    resource: Annotated[str, fields.resource()] = Field(description="The resource to advertise.")
     amount: Annotated[int | Literal["cards"], amounts.cards_or_quantity()] = Field(
         "cards",
         description="How much: the memory of all cards and MIG instances that are up, or a quantity; advertised in the "

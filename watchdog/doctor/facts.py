@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from watchdog.config.problems import Problem
+from watchdog.config.mistakes import Problem
 from watchdog.core.assessment import Attribution
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
@@ -15,7 +15,7 @@ from watchdog.doctor.container import ContainerFacts
 from watchdog.export.lock import LockState
 from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_library import Library
+from watchdog.node.nvml_calls import Library
 
 DEFAULTS: Final = Policy(sha256="", source="")  # where there is no policy that can be followed
 

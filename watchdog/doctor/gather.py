@@ -10,7 +10,7 @@ from typing import Final
 
 from watchdog import clock
 from watchdog.config.load import load_policy
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
 from watchdog.core.rules import maintenance_of
@@ -26,10 +26,9 @@ from watchdog.loop.sources import namespace_source, node_source, pod_source
 from watchdog.loop.start import open_processes
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
-from watchdog.node.nvml_library import Library, look_at_library
+from watchdog.node.nvml_calls import Library, find_vgpus, has_capability_devices, look_at_library, windows_sign
 from watchdog.node.pidfd import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
-from watchdog.node.virtual import find_vgpus, has_capability_devices, windows_sign
 from watchdog.options import Options
 
 _API_PATIENCE_S: Final = 20.0

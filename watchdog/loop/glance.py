@@ -6,7 +6,7 @@ from watchdog import clock
 from watchdog.core.model import Gap, GapReason
 from watchdog.export.phrases import span
 from watchdog.node.driver import Driver, DriverReading
-from watchdog.node.nvml_thread import DriverThread
+from watchdog.node.driver_thread import DriverThread
 from watchdog.waiter import Waiter
 
 

@@ -11,7 +11,7 @@ from watchdog.core.rules import Switches
 from watchdog.loop.pace import Pace
 from watchdog.node.devices import open_devices
 from watchdog.node.driver import Driver, DriverReading, let_go
-from watchdog.node.nvml_thread import DriverThread
+from watchdog.node.driver_thread import DriverThread
 
 # What is under way in the driver has so long to end once maintenance is asked for: with the half second until that is
 # seen, and a new process after it, the devices are closed within five.

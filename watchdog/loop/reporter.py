@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
 from watchdog.bell import Bell
-from watchdog.config.problems import PolicyError
+from watchdog.config.mistakes import PolicyError
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome
 from watchdog.core.policy import Policy

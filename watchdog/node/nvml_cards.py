@@ -8,9 +8,19 @@ from typing import Any, Final
 import pynvml
 
 from watchdog.core.model import Gap, GapReason
-from watchdog.node.nvml_errors import ABSENT, LACKING, LOST, WHOLE, NvmlCallError, ask, ask_handle
-from watchdog.node.nvml_lists import NO_INSTANCE, Kind, Merged
-from watchdog.node.virtual import is_vgpu
+from watchdog.node.nvml_calls import (
+    ABSENT,
+    LACKING,
+    LOST,
+    NO_INSTANCE,
+    WHOLE,
+    Kind,
+    Merged,
+    NvmlCallError,
+    ask,
+    ask_handle,
+    is_vgpu,
+)
 
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")

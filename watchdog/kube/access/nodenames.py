@@ -1,10 +1,12 @@
 """Whether the cluster has a node of a name, and what may have been meant where it has none."""
 
+from typing import Final
+
 import msgspec
 
 from watchdog.kube.api.client import Api, Query
 
-_TIMEOUT_S = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 class _Items(msgspec.Struct, gc=False):

@@ -1,4 +1,4 @@
-"""A thread of its own for the driver, because a call into it can hang for ever."""
+"""The driver's own thread, because a call into it can hang forever."""
 
 import os
 import queue
