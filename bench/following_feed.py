@@ -6,10 +6,10 @@ from pathlib import Path
 from bench.following import LAST, measure
 from bench.recorded import PODS, SEQUENCE, UPDATES
 from watchdog.core.model import Now, Pod
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.follower import Follower, Listener
-from watchdog.kube.follow.podfeed import gather, pods_of
-from watchdog.kube.follow.shelf import Shelf
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import gather, pods_of
+from watchdog.kube.store import Shelf
+from watchdog.kube.watch import Follower, Listener
 
 
 class _DoneError(Exception):

@@ -18,8 +18,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render, render_role
-from watchdog.kube.access.rights import Piece, Right
+from watchdog.kube.rights import Piece, Right, ServiceAccount, render, render_role
 
 _LIMIT_S = 180.0
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}

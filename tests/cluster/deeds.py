@@ -13,15 +13,13 @@ from watchdog.bell import Bell
 from watchdog.core.eviction import Answer, Attempt
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.kube.acts.capacity import CapacityKeeper
-from watchdog.kube.acts.events import EventWriter
-from watchdog.kube.acts.evict import evict
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.note import Note
-from watchdog.kube.follow.feed import Feed
-from watchdog.kube.follow.namespacefeed import NamespaceFeed
-from watchdog.kube.follow.nodefeed import NodeFeed
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.client import Api
+from watchdog.kube.events import EventWriter
+from watchdog.kube.evict import evict
+from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.notices import Note
+from watchdog.kube.watch import Feed
 
 RESOURCE: Final = "example.com/gpu-memory"
 CARD: Final = Gpu(uuid="GPU-0", index=0, name="A100", total=80 * 2**30, reserved=0)

@@ -17,7 +17,7 @@ from tests.cluster.rights_guard import vouch_for
 from tests.ports import free_port
 from tests.rig.command import COMMAND
 from tests.stub import Stub, StubGpu, build_or_skip, environment
-from watchdog.kube.access.rights import ALL_RIGHTS
+from watchdog.kube.rights import ALL_RIGHTS
 
 # Every piece of rights is used by it.
 POLICY: Final = """\

@@ -13,8 +13,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.kube.tidings import tiding
 from watchdog.core.policy import Policy
 from watchdog.core.tiding import Tiding
-from watchdog.kube.acts.events import EventWriter
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api
+from watchdog.kube.events import EventWriter
 
 NODE: Final = "gpu-node-1"
 # Writes Events, and does nothing else but follow its node and the pods there.

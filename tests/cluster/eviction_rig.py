@@ -18,11 +18,9 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.worlds import policy, rule
 from watchdog.bell import Bell
 from watchdog.core.eviction import Answer, Attempt, Reply, against_evicting
-from watchdog.kube.access.manifests import ServiceAccount
-from watchdog.kube.access.rights import rights_of
-from watchdog.kube.acts.evict import evict
-from watchdog.kube.acts.evictor import ApiEvictor
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api
+from watchdog.kube.evict import ApiEvictor, evict
+from watchdog.kube.rights import ServiceAccount, rights_of
 
 AGENT = "gpu-memory-watchdog"
 EVICTS: Final = policy(rule(EVICT_AT_ONCE))

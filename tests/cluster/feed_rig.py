@@ -18,9 +18,9 @@ from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import PodList
 from watchdog.core.policy import Match, Policy, Rule
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.course import USUAL, Pace
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import PodFeed
+from watchdog.kube.reflector import USUAL, Pace
 
 OBSERVES: Final = Policy(sha256="", source="")
 # Needs namespaces besides pods and the node.

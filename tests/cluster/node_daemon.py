@@ -15,7 +15,7 @@ from tests.cluster.node import NODE, Cluster
 from tests.rig.command import COMMAND, Daemon
 from tests.rig.volume import mounted
 from tests.stub import environment
-from watchdog.kube.access.manifests import ServiceAccount
+from watchdog.kube.rights import ServiceAccount
 
 
 class Steered(Protocol):

@@ -13,10 +13,8 @@ from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.namespacefeed import NamespaceFeed
-from watchdog.kube.follow.nodefeed import NodeFeed
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
 
 
 def run(plane: ControlPlane, minutes: float) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
-from watchdog.kube.access.rights import ALL_RIGHTS
-from watchdog.kube.api.client import USER_AGENT
+from watchdog.kube.client import USER_AGENT
+from watchdog.kube.rights import ALL_RIGHTS
 
 _RIGHTS = frozenset((right.group, right.target, verb) for right in ALL_RIGHTS for verb in right.verbs)
 # Who was made by `accounts`, with nothing but what `gpu-watchdog rights` can print.

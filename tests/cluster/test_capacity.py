@@ -23,9 +23,9 @@ from tests.rig.command import COMMAND
 from watchdog import clock
 from watchdog.core.model import Gap, GapReason, Node, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.kube.acts.capacity import CapacityKeeper
-from watchdog.kube.api.client import USER_AGENT, Api
-from watchdog.kube.objects.nodes import decode_node
+from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.client import USER_AGENT, Api
+from watchdog.kube.objects import decode_node
 
 AccountKubeconfig = Callable[[Policy, str], Path]
 ENTRY: Final = f"/status/capacity/{RESOURCE.replace('/', '~1')}"

@@ -15,7 +15,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog.core.tiding import Tiding
-from watchdog.kube.acts.events import MOST_FAILURES, EventWriter
+from watchdog.kube.events import MOST_FAILURES, EventWriter
 
 
 @pytest.fixture

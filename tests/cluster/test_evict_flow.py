@@ -18,9 +18,9 @@ from tests.worlds import MEMORY, Gi, policy, process, rule
 from watchdog.bell import Bell
 from watchdog.core.model import Pod
 from watchdog.core.plan import Result
-from watchdog.kube.acts.evictor import ApiEvictor
-from watchdog.kube.api.client import Api
-from watchdog.kube.objects.pods import parse_pods
+from watchdog.kube.client import Api
+from watchdog.kube.evict import ApiEvictor
+from watchdog.kube.objects import parse_pods
 
 LABELS = {"app": "web"}
 POLICY = policy(rule(replace(EVICT_AT_ONCE, grace_s=5.0)))

@@ -12,8 +12,8 @@ from tests.cluster.feed_rig import MOST_IN_12_S, following
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.kube.watching import error
-from watchdog.kube.follow.follower import Follower, Listener
-from watchdog.kube.follow.podfeed import pods_of
+from watchdog.kube.feeds import pods_of
+from watchdog.kube.watch import Follower, Listener
 
 pytestmark = pytest.mark.slow
 

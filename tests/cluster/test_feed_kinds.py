@@ -8,8 +8,7 @@ from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.core.model import GapReason
-from watchdog.kube.follow.namespacefeed import NamespaceFeed
-from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.feeds import NamespaceFeed, NodeFeed
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import lists, watches
 from tests.cluster.feed_rig import following
 from tests.cluster.pods import Pods
-from watchdog.kube.follow.watch_stream import LONGEST_LINE
+from watchdog.kube.store import LONGEST_LINE
 
 pytestmark = pytest.mark.slow
 

@@ -19,12 +19,11 @@ from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import GapReason, Pod
-from watchdog.kube.access.manifests import render
-from watchdog.kube.access.rights import Piece
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.feed import Feed, Kind
-from watchdog.kube.follow.podfeed import PodFeed, pods_of
-from watchdog.kube.follow.shelf import Decoded, Item, Shelf
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import PodFeed, pods_of
+from watchdog.kube.rights import Piece, render
+from watchdog.kube.store import Decoded, Item, Shelf
+from watchdog.kube.watch import Feed, Kind
 
 pytestmark = pytest.mark.slow
 

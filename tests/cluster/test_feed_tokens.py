@@ -39,8 +39,8 @@ _FOLLOW = textwrap.dedent(
     import json, sys, time
     from watchdog import clock
     from watchdog.bell import Bell
-    from watchdog.kube.api.client import Api
-    from watchdog.kube.follow.podfeed import PodFeed
+    from watchdog.kube.client import Api
+    from watchdog.kube.feeds import PodFeed
 
     feed = PodFeed(Api(), sys.argv[1], Bell())
     feed.start()

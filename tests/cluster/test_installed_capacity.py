@@ -18,7 +18,7 @@ from tests.cluster.real_pods import MEMORY, wait_until
 from tests.cluster.test_installed_life import is_daemon, left
 from tests.node.support import REPOSITORY
 from tests.rig.command import COMMAND
-from watchdog.kube.access.manifests import ServiceAccount
+from watchdog.kube.rights import ServiceAccount
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

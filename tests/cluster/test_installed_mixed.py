@@ -14,7 +14,7 @@ from tests.cluster.node import NODE, SECOND, Cluster
 from tests.cluster.real_pods import MEMORY, wait_until
 from tests.cluster.second_node import SecondNode
 from tests.cluster.test_installed_life import is_daemon, left
-from watchdog.kube.api.client import USER_AGENT
+from watchdog.kube.client import USER_AGENT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

@@ -26,7 +26,7 @@ from tests.cluster.test_installed_life import image_of, is_daemon, left
 from tests.cluster.workloads import DECLARED
 from tests.rig.command import Endpoints
 from tests.stub import GIB, MIB
-from watchdog.kube.api.client import USER_AGENT
+from watchdog.kube.client import USER_AGENT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

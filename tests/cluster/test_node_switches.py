@@ -23,7 +23,7 @@ from tests.stub import GIB
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_maintenance import says, started
 from watchdog.config.load import load_policy
-from watchdog.kube.access.rights import Piece
+from watchdog.kube.rights import Piece
 
 MEMORY = "veriff.com/gpu-memory"
 STUBBORN = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "20s"')

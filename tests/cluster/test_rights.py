@@ -16,8 +16,7 @@ from tests.cluster.deeds import RESOURCE, Deeds
 from tests.cluster.pods import Pods, path_of
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render
-from watchdog.kube.access.rights import Right, rights_of
+from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 
 WHOLE: Final = f"""
 mode = "enforce"

@@ -5,8 +5,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.feed_rig import OBSERVES
 from tests.cluster.rights_guard import RightsGuard, vouch_for
 from watchdog.bell import Bell
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import PodFeed
 
 
 def _list(config: object) -> None:

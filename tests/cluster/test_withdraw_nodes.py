@@ -17,10 +17,9 @@ from tests.cluster.pods import Pods
 from tests.deploy.chart import CHART
 from tests.node.support import wait_until
 from tests.rig.command import COMMAND
-from watchdog.kube.access.admission import withdrawal_admission
-from watchdog.kube.access.manifests import ServiceAccount
-from watchdog.kube.acts.capacity_patch import list_nodes
-from watchdog.kube.api.client import USER_AGENT, Api
+from watchdog.kube.capacity import list_nodes
+from watchdog.kube.client import USER_AGENT, Api
+from watchdog.kube.rights import ServiceAccount, withdrawal_admission
 
 RESOURCE: Final = "example.com/left"
 COUNT: Final = 6

@@ -12,10 +12,10 @@ from watchdog.bell import Bell
 from watchdog.core.capacity import advertised
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.kube.acts.capacity import CapacityKeeper
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.note import Note
-from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import NodeFeed
+from watchdog.kube.notices import Note
 
 RESOURCE: Final = "example.com/gpu-memory"
 GI: Final = 2**30

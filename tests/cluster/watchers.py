@@ -25,8 +25,8 @@ from tests.cluster.feed_rig import OBSERVES
 from tests.node.support import REPOSITORY
 from watchdog import clock
 from watchdog.bell import Bell
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import PodFeed
 
 _EACH: Final = 125  # watchers a process: each is a thread, and threads of one process share one Python
 _LIMIT_S: Final = 180.0

@@ -3,14 +3,7 @@
 import pytest
 
 from watchdog.core.model import Gap, GapReason, Node
-from watchdog.core.rules import (
-    MIG_STATE,
-    MODE,
-    RELEASE,
-    UPGRADE_STATE,
-    Switches,
-    switches,
-)
+from watchdog.core.rules import MIG_STATE, MODE, RELEASE, UPGRADE_STATE, Switches, switches
 
 GAP = Gap(reason=GapReason.NODE, what="node file n.json", why="no such file")
 

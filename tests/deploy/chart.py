@@ -10,9 +10,15 @@ from typing import Final
 
 from tests.deploy.rights import EVERYTHING, POLICY, ROOT
 from watchdog.core.policy import Capacity
-from watchdog.kube.access.admission import capacity_admission, eviction_admission, withdrawal_admission
-from watchdog.kube.access.manifests import ServiceAccount, render_role
-from watchdog.kube.access.rights import Piece, rights_of
+from watchdog.kube.rights import (
+    Piece,
+    ServiceAccount,
+    capacity_admission,
+    eviction_admission,
+    render_role,
+    rights_of,
+    withdrawal_admission,
+)
 
 CHART: Final = ROOT / "deploy" / "chart"
 _ACCOUNT: Final = ServiceAccount(namespace="{{ .Release.Namespace }}", name="{{ .Values.serviceAccount.name }}")

@@ -17,8 +17,8 @@ from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.bell import Bell
 from watchdog.core.model import Node
-from watchdog.kube.api.client import Api
-from watchdog.kube.follow.nodefeed import NodeFeed
+from watchdog.kube.client import Api
+from watchdog.kube.feeds import NodeFeed
 
 _ANNOTATION: Final = "gpu-memory-watchdog/mode"
 _STAGE: Final = "example.com/gpu-memory-stage"

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.core.policy import Capacity, Do, Mark, Match, Policy, Rule, Step
-from watchdog.kube.access.manifests import ServiceAccount, render_admission, render_role
-from watchdog.kube.access.rights import Piece, rights_of
+from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_role, rights_of
 
 ROOT: Final = Path(__file__).parents[2]
 PIECES: Final = ROOT / "deploy" / "rbac"

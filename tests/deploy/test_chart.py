@@ -14,7 +14,7 @@ from tests.deploy.rights import POLICY, ROOT
 from tests.deploy.test_refused import refused
 from watchdog import __version__
 from watchdog.config.load import load_policy
-from watchdog.kube.access.manifests import ServiceAccount, render
+from watchdog.kube.rights import ServiceAccount, render
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

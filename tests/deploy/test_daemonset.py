@@ -10,8 +10,7 @@ from tests.deploy.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, ROOT, piece
 from watchdog import __version__
 from watchdog.cli.group import main
 from watchdog.config.load import load_policy
-from watchdog.kube.access.manifests import render
-from watchdog.kube.access.rights import rights_of
+from watchdog.kube.rights import render, rights_of
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
 
 _BASE: Final = KUSTOMIZE / "base"

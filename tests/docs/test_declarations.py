@@ -23,7 +23,7 @@ from watchdog.config.load import load_policy, parse_policy
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Place, PlaceKind, Pod
 from watchdog.core.policy import Policy
-from watchdog.kube.objects.pods import parse_pods
+from watchdog.kube.objects import parse_pods
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "config" / "policy.toml"

@@ -10,8 +10,15 @@ import pytest
 from tests.export.occurrences import misdeclaring, occurrences, told
 from watchdog.core.tiding import SERIES_GAP_S
 from watchdog.export import tiding_form
-from watchdog.kube.acts.event_limits import OBJECT_BURST, OBJECT_PER_S, REQUEST_BURST, REQUEST_PER_S
-from watchdog.kube.acts.events import KEPT_S, MOST_FAILURES, MOST_WAITING
+from watchdog.kube.events import (
+    KEPT_S,
+    MOST_FAILURES,
+    MOST_WAITING,
+    OBJECT_BURST,
+    OBJECT_PER_S,
+    REQUEST_BURST,
+    REQUEST_PER_S,
+)
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 REASONS: Final = frozenset(tiding_form.ACTIONS)

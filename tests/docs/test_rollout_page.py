@@ -14,7 +14,7 @@ from watchdog.config.load import parse_policy
 from watchdog.core.model import Node
 from watchdog.core.policy import Policy
 from watchdog.core.rules import rule_of
-from watchdog.kube.access.rights import Piece, rights_of
+from watchdog.kube.rights import Piece, rights_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"
 _QUERIES: Final = re.compile(r"^ *```promql\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

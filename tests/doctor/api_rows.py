@@ -11,10 +11,9 @@ from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.facts import Facts
-from watchdog.kube.access.reviews import Account
-from watchdog.kube.access.rights import ALL_RIGHTS, Right
-from watchdog.kube.api.credentials import Credentials, Validity
-from watchdog.kube.api.peer import Peer
+from watchdog.kube.credentials import Credentials, Peer, Validity
+from watchdog.kube.reviews import Account
+from watchdog.kube.rights import ALL_RIGHTS, Right
 
 Row = tuple[str, Facts]
 HOST: Final = "https://10.0.0.1:6443"

@@ -25,7 +25,7 @@ from watchdog.doctor.checks import diagnose
 from watchdog.doctor.facts import Facts
 from watchdog.doctor.finding import Finding, Purpose, State
 from watchdog.doctor.topics_rights import TOPIC_OF
-from watchdog.kube.access.rights import ALL_RIGHTS, Right
+from watchdog.kube.rights import ALL_RIGHTS, Right
 
 DAY_S = 86400.0
 APPLY = (

@@ -11,14 +11,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
-from watchdog.core.plan import (
-    Conditions,
-    CycleReport,
-    Outcome,
-    PlanEntry,
-    Result,
-    Sent,
-)
+from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Policy
 
 WARN = step("100%", 5, "warn")

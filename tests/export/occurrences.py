@@ -3,18 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from tests.export.build import (
-    Story,
-    climbing,
-    entry,
-    killed,
-    outcome,
-    policy,
-    quiet,
-    trainer,
-    trainer_node,
-    withheld,
-)
+from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
 from tests.worlds import MEMORY, container, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result

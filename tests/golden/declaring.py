@@ -2,17 +2,7 @@
 
 from typing import Final
 
-from tests.golden.parts import (
-    NodeRow,
-    World,
-    box,
-    card,
-    job,
-    mig_card,
-    noted,
-    pod,
-    wants,
-)
+from tests.golden.parts import NodeRow, World, box, card, job, mig_card, noted, pod, wants
 from tests.golden.policies import ALLOWANCE, NO_ALLOWANCE, VERIFF, WARN, declared, kill, policy, rule
 from tests.node.support import REPOSITORY
 

@@ -2,17 +2,7 @@
 
 from typing import Final
 
-from tests.golden.parts import (
-    CLIENT,
-    NodeRow,
-    World,
-    box,
-    card,
-    job,
-    noted,
-    of,
-    pod,
-)
+from tests.golden.parts import CLIENT, NodeRow, World, box, card, job, noted, of, pod
 from tests.golden.policies import EVICT, NO_ALLOWANCE, VERIFF, WARN, declared, kill, policy, rule
 from tests.stub import LISTS, StubReturn
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from watchdog.core.model import Node
-from watchdog.kube.acts.capacity_pace import PATIENCE, CapacityPace
-from watchdog.kube.acts.capacity_patch import Change, is_outrun
-from watchdog.kube.api.answers import Answer
+from watchdog.kube.capacity import PATIENCE, CapacityPace, Change, is_outrun
+from watchdog.kube.responses import Answer
 
 GI = 2**30
 UID = {"op": "test", "path": "/metadata/uid", "value": "u"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from watchdog.kube.api.clocks import ClockNotes, differ, offset_s
-from watchdog.kube.api.note import Note
+from watchdog.kube.credentials import ClockNotes, differ, offset_s
+from watchdog.kube.notices import Note
 
 NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.kube.watching import status
-from watchdog.kube.api.answers import Answer
-from watchdog.kube.follow.course import Ask, Course, Ended, Outcome
+from watchdog.kube.reflector import Ask, Course, Ended, Outcome
+from watchdog.kube.responses import Answer
 
 SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
 WHAT = "watching the pods"

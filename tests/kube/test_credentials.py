@@ -13,8 +13,7 @@ from kubernetes.client import Configuration
 
 from tests.cluster.certificates import openssl
 from tests.kube import faulty
-from watchdog.kube.api.credentials import Credentials, Validity, credentials_of, validity_of
-from watchdog.kube.api.peer import Peer, look_at_peer
+from watchdog.kube.credentials import Credentials, Peer, Validity, credentials_of, look_at_peer, validity_of
 
 
 def _token(**claims: object) -> str:

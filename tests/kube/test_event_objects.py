@@ -8,9 +8,19 @@ from hypothesis import strategies as st
 
 from tests.kube.tidings import T0, tiding
 from watchdog.core.tiding import SERIES_GAP_S
-from watchdog.kube.acts.event_limits import OBJECT_BURST, REQUEST_BURST, REQUEST_PER_S, Bucket, ObjectLimits
-from watchdog.kube.acts.event_object import SeriesMemory, event_name, event_object, micro_time, series_part
-from watchdog.kube.api.notices import REPEAT_S, Notices
+from watchdog.kube.events import (
+    OBJECT_BURST,
+    REQUEST_BURST,
+    REQUEST_PER_S,
+    Bucket,
+    ObjectLimits,
+    SeriesMemory,
+    event_name,
+    event_object,
+    micro_time,
+    series_part,
+)
+from watchdog.kube.notices import REPEAT_S, Notices
 
 # DNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation: what the name of an Event must be.
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube.tidings import tiding
 from tests.node.support import wait_until
-from watchdog.kube.acts.events import MOST_WAITING, EventWriter
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api
+from watchdog.kube.events import MOST_WAITING, EventWriter
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import pytest
 
 from tests.kube.objects import pod_object
 from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, against_evicting
-from watchdog.kube.acts.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
-from watchdog.kube.api.answers import Answer as ApiAnswer
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api
+from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
+from watchdog.kube.responses import Answer as ApiAnswer
 
 HEAD = b'{"kind":"Status","apiVersion":"v1","metadata":{},'
 FAILED = HEAD + b'"status":"Failure",'

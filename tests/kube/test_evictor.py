@@ -6,9 +6,9 @@ from pathlib import Path
 
 from watchdog.bell import Bell
 from watchdog.core.eviction import Attempt
-from watchdog.kube.acts.evictor import MOST_AT_ONCE, ApiEvictor
-from watchdog.kube.api.answers import Answer as ApiAnswer
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api
+from watchdog.kube.evict import MOST_AT_ONCE, ApiEvictor
+from watchdog.kube.responses import Answer as ApiAnswer
 
 
 class Hanging(Api):

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.kube.watching import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.follow.course import Course
-from watchdog.kube.follow.intake import EndedByServerError, Intake, News
-from watchdog.kube.follow.podfeed import gather, pod_shelf
-from watchdog.kube.follow.shelf import Shelf
-from watchdog.kube.follow.watch_stream import BrokenStreamError
+from watchdog.kube.feeds import gather, pod_shelf
+from watchdog.kube.reflector import Course
+from watchdog.kube.store import BrokenStreamError, Shelf
+from watchdog.kube.watch import EndedByServerError, Intake, News
 
 NAMES, UIDS = "xyz", "123"
 Step = tuple[str, str, str]  # type, name, UID

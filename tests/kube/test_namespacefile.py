@@ -15,7 +15,7 @@ from tests.kube.objects import Object, list_of
 from tests.kube.test_podfile import SPOILED
 from watchdog.clock import now
 from watchdog.core.model import GapReason
-from watchdog.kube.files.namespacefile import NamespaceFile, parse_namespaces
+from watchdog.kube.files import NamespaceFile, parse_namespaces
 
 
 def namespace(name: object, labels: object = None) -> Object:

@@ -12,9 +12,7 @@ import pytest
 from tests.kube.objects import list_of, pod_object
 from watchdog.clock import now
 from watchdog.core.model import GapReason, Node, PodList
-from watchdog.kube.files.followed import FollowedFile
-from watchdog.kube.files.nodefile import NodeFile, parse_node
-from watchdog.kube.files.podfile import PodFile
+from watchdog.kube.files import FollowedFile, NodeFile, PodFile, parse_node
 
 ONE, TWO = list_of(pod_object("x", "1")), list_of(pod_object("x", "1"), pod_object("y", "2"))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, pod_object
 from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
-from watchdog.kube.objects.pods import parse_pods
+from watchdog.kube.objects import parse_pods
 
 
 def read(pod: Object) -> Pod:

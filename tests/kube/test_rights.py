@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from watchdog.cli.group import main
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render
-from watchdog.kube.access.rights import Piece, rights_of
+from watchdog.kube.rights import Piece, ServiceAccount, render, rights_of
 
 ACCOUNT: Final = ServiceAccount()
 OBSERVE: Final = 'mode = "observe"'

@@ -7,9 +7,8 @@ import pytest
 from tests.kube.objects import list_of
 from tests.kube.watching import line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.follow.podfeed import gather, pod_shelf
-from watchdog.kube.follow.shelf import Shelf
-from watchdog.kube.follow.watch_stream import BrokenStreamError, read_event, read_list
+from watchdog.kube.feeds import gather, pod_shelf
+from watchdog.kube.store import BrokenStreamError, Shelf, read_event, read_list
 
 
 def shelf_of(*items: dict[str, Any]) -> Shelf[Pod]:

@@ -7,8 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.kube.api.backoff import FIRST_S, LONGEST_S, Backoff
-from watchdog.kube.follow.trouble import PATIENCE_S, Trouble
+from watchdog.kube.reflector import PATIENCE_S, Trouble
+from watchdog.kube.responses import FIRST_S, LONGEST_S, Backoff
 
 
 def test_a_short_interruption() -> None:

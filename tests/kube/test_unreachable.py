@@ -13,9 +13,9 @@ import urllib3
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.ports import free_port
-from watchdog.kube.api.answers import Answer, ApiUnreachableError
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.unreachable import explain, is_certificate
+from watchdog.kube.client import Api
+from watchdog.kube.failure import explain, is_certificate
+from watchdog.kube.responses import Answer, ApiUnreachableError
 
 AUTHORITY = (
     "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed it, and "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.watching import bookmark, error, line, pod
-from watchdog.kube.follow.watch_stream import (
+from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
     Identity,

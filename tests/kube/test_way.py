@@ -13,9 +13,9 @@ from kubernetes.config import ConfigException
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
-from watchdog.kube.api.answers import ApiConfigError, ApiError
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.no_way import no_way
+from watchdog.kube.client import Api
+from watchdog.kube.failure import no_way
+from watchdog.kube.responses import ApiConfigError, ApiError
 
 UNTIL = "; correct it until `kubectl --kubeconfig {path} get --raw /version` works"
 CONFIGS = {

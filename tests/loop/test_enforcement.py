@@ -14,16 +14,7 @@ from watchdog.core.model import ProcessKey
 from watchdog.core.policy import MpsControl, Policy, Pulse, Safety
 from watchdog.core.rules import Switches
 from watchdog.cycle.leftovers import Leftover, Leftovers
-from watchdog.loop.enforcement import (
-    POLICY_FILE,
-    REMEDIES,
-    Enforcement,
-    Footing,
-    judge,
-    remedies,
-    remedy_on,
-    stop_file,
-)
+from watchdog.loop.enforcement import POLICY_FILE, REMEDIES, Enforcement, Footing, judge, remedies, remedy_on, stop_file
 from watchdog.loop.reporter import Reporter
 from watchdog.options import Options
 

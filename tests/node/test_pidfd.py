@@ -10,14 +10,7 @@ import pytest
 
 from tests.node.support import DEAD_LEADER, need_root, python, run_python, sleeper, wait_until
 from watchdog.core.model import ProcessKey
-from watchdog.node.pidfd import (
-    Handle,
-    PidfdHandle,
-    TicksHandle,
-    open_pidfd,
-    pidfd_supported,
-    poll_dead,
-)
+from watchdog.node.pidfd import Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
 from watchdog.node.procfs import Procfs
 
 PROCFS = Procfs()

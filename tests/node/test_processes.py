@@ -7,16 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.support import (
-    DEAD_LEADER,
-    FakeProc,
-    need_root,
-    python,
-    run_python,
-    sleeper,
-    sleepers,
-    wait_until,
-)
+from tests.node.support import DEAD_LEADER, FakeProc, need_root, python, run_python, sleeper, sleepers, wait_until
 from watchdog.core.model import GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, ProcessKey
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs

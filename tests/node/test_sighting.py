@@ -9,13 +9,7 @@ import pytest
 
 from tests.node.support import DEAD_LEADER, FakeProc, python, stat_line, wait_until
 from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
-from watchdog.node.identity import (
-    NO_DESCRIPTOR,
-    Trouble,
-    Troubles,
-    describe_error,
-    sight,
-)
+from watchdog.node.identity import NO_DESCRIPTOR, Trouble, Troubles, describe_error, sight
 from watchdog.node.procfs import Procfs
 
 UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32

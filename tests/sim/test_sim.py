@@ -17,7 +17,7 @@ from watchdog import clock
 from watchdog.config.load import load_policy
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Place, PlaceKind, ProcessKey
-from watchdog.kube.objects.pods import parse_pods
+from watchdog.kube.objects import parse_pods
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.pidfd import open_pidfd
 from watchdog.node.processes import ProcessTable

@@ -9,15 +9,7 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
-from watchdog.config.mistakes import (
-    Location,
-    fields_of,
-    is_list,
-    kind_of,
-    table_of,
-    title,
-    walk,
-)
+from watchdog.config.mistakes import Location, fields_of, is_list, kind_of, table_of, title, walk
 from watchdog.config.schema import Table
 
 ROOT: Final = Path(__file__).parents[2]

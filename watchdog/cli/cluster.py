@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from watchdog.cli.options import kubeconfig_option, node_option, policy_option
-from watchdog.kube.access.manifests import NAMESPACE, SERVICE_ACCOUNT, ServiceAccount
+from watchdog.kube.rights import NAMESPACE, SERVICE_ACCOUNT, ServiceAccount
 
 # IsDNS1123Label and IsDNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation.
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")

@@ -10,14 +10,7 @@ import click
 from watchdog import __version__
 from watchdog.cli.cluster import rights, withdraw
 from watchdog.cli.halt import resume, stop
-from watchdog.cli.options import (
-    duration,
-    journal_option,
-    json_option,
-    listen_option,
-    node_options,
-    url_option,
-)
+from watchdog.cli.options import duration, journal_option, json_option, listen_option, node_options, url_option
 from watchdog.cli.past import explain, history, recommend, replay
 from watchdog.options import Options
 

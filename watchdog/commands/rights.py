@@ -8,8 +8,7 @@ import click
 from watchdog.commands.candidate import load_candidate, refusal, source_name
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
-from watchdog.kube.access.manifests import ServiceAccount, render
-from watchdog.kube.access.rights import rights_of
+from watchdog.kube.rights import ServiceAccount, render, rights_of
 
 
 def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> int:

@@ -12,16 +12,16 @@ from watchdog.config.load import load_policy
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
-from watchdog.kube.acts.capacity_patch import Change, is_outrun, list_nodes, read_node, send
-from watchdog.kube.api.answers import ApiError
-from watchdog.kube.api.client import Api
+from watchdog.kube.capacity import Change, is_outrun, list_nodes, read_node, send
+from watchdog.kube.client import Api
+from watchdog.kube.responses import ApiError
 
 # The node's object is written by its kubelet too: a change that came too late is made on what is there by now.
 _ATTEMPTS: Final = 5
 # A daemon that was told to go, or whose rights were just taken away, may write it once more.
 _ROUNDS: Final = 5
 _PAUSE_S: Final = 3.0
-# The policy goes by the node of the pod that the token is bound to (watchdog.kube.access.admission).
+# The policy goes by the node of the pod that the token is bound to (watchdog.kube.rights).
 _ELSEWHERE: Final = "run it in the daemon's pod, or as an administrator"
 
 

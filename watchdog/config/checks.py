@@ -203,7 +203,7 @@ def _check_capacity(capacity: CapacityTable, ground: Ground) -> Iterator[Mistake
 
 
 _PLUGIN_DOMAIN: Final = "nvidia.com/"
-# On a quiet cluster the API server says something that often (watchdog/kube/follow/course.py).
+# On a quiet cluster the API server says something that often (watchdog/kube/reflector.py).
 _LIFE_SIGNS_S: Final = 160.0
 _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
 

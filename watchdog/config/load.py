@@ -12,15 +12,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 from watchdog.config.checks import find_mistakes, find_warnings
 from watchdog.config.fields import quote
-from watchdog.config.mistakes import (
-    PolicyError,
-    Problem,
-    check_schema,
-    format_path,
-    rule_names,
-    rule_of,
-    sort_key,
-)
+from watchdog.config.mistakes import PolicyError, Problem, check_schema, format_path, rule_names, rule_of, sort_key
 from watchdog.config.schema import (
     AllowanceTable,
     BrakesTable,

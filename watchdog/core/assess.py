@@ -7,14 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from watchdog.core.amount import Cards
-from watchdog.core.assessment import (
-    AccountKey,
-    Assessment,
-    AttributedUse,
-    Attribution,
-    ContainerShare,
-    Verdict,
-)
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
 from watchdog.core.attribute import ContainerKey
 from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases

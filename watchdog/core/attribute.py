@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from watchdog.core.assessment import (
-    Assessment,
-    AttributedUse,
-    Attribution,
-    Reason,
-    Unattributed,
-)
+from watchdog.core.assessment import Assessment, AttributedUse, Attribution, Reason, Unattributed
 from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
 from watchdog.core.mps import is_trusted_server, may_serve_others
 

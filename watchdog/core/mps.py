@@ -10,13 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.assessment import (
-    AttributedUse,
-    Attribution,
-    MpsHazard,
-    MpsRole,
-    Reason,
-)
+from watchdog.core.assessment import AttributedUse, Attribution, MpsHazard, MpsRole, Reason
 from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
 from watchdog.core.policy import Do, Step
 from watchdog.core.rules import is_system

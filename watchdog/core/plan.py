@@ -6,12 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from watchdog.core.assess import Setting
-from watchdog.core.assessment import (
-    AccountKey,
-    Assessment,
-    Attribution,
-    MpsHazard,
-)
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, MpsHazard
 from watchdog.core.attribute import ContainerKey
 from watchdog.core.brakes import Brake, Crowd
 from watchdog.core.ledger import AccountState, Ledger, Stretch, Trying, UnderWay

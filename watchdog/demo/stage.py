@@ -20,7 +20,7 @@ from watchdog.demo.pace import StoryClock
 from watchdog.demo.scene import Moment, Scene
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
-from watchdog.kube.files.podfile import PodFile
+from watchdog.kube.files import PodFile
 from watchdog.loop.enforcement import REMEDIES, Footing, judge
 from watchdog.loop.open_pass import FRESH_S
 from watchdog.loop.pace import Pace

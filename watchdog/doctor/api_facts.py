@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from watchdog.kube.access.reviews import Account
-from watchdog.kube.access.rights import Right
-from watchdog.kube.api.credentials import Credentials
-from watchdog.kube.api.peer import Peer
+from watchdog.kube.credentials import Credentials, Peer
+from watchdog.kube.reviews import Account
+from watchdog.kube.rights import Right
 
 # Where the questions ended: no way, no answer, a certificate that is not accepted, an answer that is none of an API
 # server, credentials that are not accepted, none that were sent, no time left; or all was asked.

@@ -10,8 +10,7 @@ from watchdog.doctor.facts import ClusterFacts
 from watchdog.doctor.finding import Finding
 from watchdog.doctor.remedied import remedied
 from watchdog.export.phrases import date_time, span
-from watchdog.kube.api.clocks import differ
-from watchdog.kube.api.credentials import Validity
+from watchdog.kube.credentials import Validity, differ
 
 _LOG: Final = "look at the log of the API server"
 

@@ -8,8 +8,8 @@ import watchdog.doctor.topics_rights as topic
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.finding import Finding
 from watchdog.doctor.remedied import remedied
-from watchdog.kube.access.manifests import NAMESPACE, SERVICE_ACCOUNT
-from watchdog.kube.access.reviews import Account
+from watchdog.kube.reviews import Account
+from watchdog.kube.rights import NAMESPACE, SERVICE_ACCOUNT
 from watchdog.options import DEFAULT_POLICY
 
 

@@ -9,17 +9,13 @@ from watchdog.bell import Bell
 from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
 from watchdog.doctor.api_facts import ApiFacts, Ended
-from watchdog.kube.access.nodenames import has_node, has_pods, similar_names
-from watchdog.kube.access.reviews import ask_version, may_i, who_am_i
-from watchdog.kube.access.rights import rights_of
-from watchdog.kube.api.answers import ApiConfigError, ApiError
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.clocks import offset_s
-from watchdog.kube.api.peer import look_at_peer
-from watchdog.kube.api.unreachable import is_certificate
-from watchdog.kube.follow.namespacefeed import NamespaceFeed
-from watchdog.kube.follow.nodefeed import NodeFeed
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.client import Api
+from watchdog.kube.credentials import look_at_peer, offset_s
+from watchdog.kube.failure import is_certificate
+from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.responses import ApiConfigError, ApiError
+from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
+from watchdog.kube.rights import rights_of
 from watchdog.loop.sources import uses_api
 from watchdog.options import Options
 

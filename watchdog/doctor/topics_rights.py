@@ -3,7 +3,7 @@
 from typing import Final
 
 from watchdog.doctor.finding import ENFORCING, Case, Topic, missing, ok, warning
-from watchdog.kube.access.rights import ALL_RIGHTS, Piece, Right
+from watchdog.kube.rights import ALL_RIGHTS, Piece, Right
 
 _APPLY: Final = "as an administrator: `{command} | kubectl apply -f -`{instead}"
 

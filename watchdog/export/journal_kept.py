@@ -21,14 +21,7 @@ from watchdog.export.journal_brakes import (
     read_begun,
     turn_breaker,
 )
-from watchdog.export.journal_deeds import (
-    DeedRow,
-    insert_deed,
-    last_number,
-    moments_of,
-    read_unfinished,
-    renumber,
-)
+from watchdog.export.journal_deeds import DeedRow, insert_deed, last_number, moments_of, read_unfinished, renumber
 
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # fewer are all kept, whatever their age: about 100 bytes each
 

@@ -6,10 +6,7 @@ from typing import Final, NamedTuple
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
-from watchdog.export.clauses import (
-    mark,
-    victims,
-)
+from watchdog.export.clauses import mark, victims
 from watchdog.export.phrases import LONGEST_NAME, clip, inert
 
 # The API server refuses an Event whose note is longer (k8s.io/kubernetes pkg/apis/core/validation/events.go).

@@ -5,11 +5,7 @@ from typing import Final
 
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
-from watchdog.export.clauses import (
-    capital,
-    holder,
-    sent_signals,
-)
+from watchdog.export.clauses import capital, holder, sent_signals
 from watchdog.export.eviction_words import AGAIN, brief
 from watchdog.export.idle_words import observing_because
 from watchdog.export.note_words import LONGEST_NOTE, VERBS, acted, by, fit

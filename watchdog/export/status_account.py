@@ -5,12 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from watchdog.core.assessment import (
-    Assessment,
-    AttributedUse,
-    Misdeclaration,
-    Verdict,
-)
+from watchdog.core.assessment import Assessment, AttributedUse, Misdeclaration, Verdict
 from watchdog.core.ladder import Reading, Rung, rungs
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.plan import CycleReport

@@ -11,16 +11,7 @@ from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE, letting_go, withheld_because
-from watchdog.export.clauses import (
-    because,
-    capital,
-    holder,
-    later_force,
-    next_force,
-    signals,
-    source,
-    usage,
-)
+from watchdog.export.clauses import because, capital, holder, later_force, next_force, signals, source, usage
 from watchdog.export.idle_words import is_idle, observing_because
 from watchdog.export.note_words import LONGEST_NOTE, VERBS, acted, fit
 from watchdog.export.phrases import clip, inert, span

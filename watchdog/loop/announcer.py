@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from watchdog.core.plan import CycleReport, Outcome
 from watchdog.export.tidings import Tidings
-from watchdog.kube.acts.events import EventWriter
+from watchdog.kube.events import EventWriter
 
 
 class Announcer:

@@ -7,15 +7,13 @@ from watchdog.bell import Bell
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
 from watchdog.core.policy import Policy
-from watchdog.kube.acts.capacity import CapacityKeeper
-from watchdog.kube.acts.events import EventWriter
-from watchdog.kube.acts.evictor import ApiEvictor
-from watchdog.kube.api.client import Api
-from watchdog.kube.api.clocks import ClockNotes
-from watchdog.kube.api.note import Note
-from watchdog.kube.follow.namespacefeed import NamespaceFeed
-from watchdog.kube.follow.nodefeed import NodeFeed
-from watchdog.kube.follow.podfeed import PodFeed
+from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.client import Api
+from watchdog.kube.credentials import ClockNotes
+from watchdog.kube.events import EventWriter
+from watchdog.kube.evict import ApiEvictor
+from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.notices import Note
 from watchdog.loop.announcer import Announcer
 from watchdog.options import Options
 

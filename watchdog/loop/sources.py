@@ -12,9 +12,7 @@ from watchdog.core.model import Gap, Node, Now, PodList
 from watchdog.core.needs import needs as needs_of
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
-from watchdog.kube.files.namespacefile import NamespaceFile
-from watchdog.kube.files.nodefile import NodeFile
-from watchdog.kube.files.podfile import PodFile
+from watchdog.kube.files import NamespaceFile, NodeFile, PodFile
 from watchdog.options import Options
 
 if TYPE_CHECKING:

@@ -10,12 +10,7 @@ from watchdog.core.model import Gap, GapReason, MigParent
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask, windows_sign
 from watchdog.node.nvml_cards import Card, Layout, enumerate_cards
-from watchdog.node.nvml_read import (
-    CardReader,
-    CardReading,
-    carried_uses,
-    gpu_of,
-)
+from watchdog.node.nvml_read import CardReader, CardReading, carried_uses, gpu_of
 
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10

@@ -1,8 +1,18 @@
-"""What a thread has to say in the log: the loop takes it from here, and the same trouble is told once an hour."""
+"""What threads that use the API have to log: the loop takes it from here, the same trouble once an hour."""
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What an operator should know, in a sentence."""
+
+    text: str
+    is_problem: bool = False
+
 
 REPEAT_S: Final = 3600.0
 _MOST: Final = 50

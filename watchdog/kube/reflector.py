@@ -1,18 +1,50 @@
-"""What a feed asks next, and what an answer means for it: the rules of LIST and WATCH, without a connection.
+"""The rules of LIST and WATCH without a connection: what to request next, what a response means, what to report."""
 
-They are those of client-go (tools/cache/reflector.go): a list first, from the API server's memory (resourceVersion 0),
-then a watch from where the list stands, which is resumed from the last version that was seen, however it ended. Only
-when the server no longer has the history from there (410) a list is made again, and that one is never older than what
-has been seen already: it asks for the last version, and for the newest (a read that etcd confirms) where the server
-can't give that.
-"""
-
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from watchdog.kube.api.answers import Answer
+from watchdog.kube.responses import Answer
+
+# A watch that is cut is resumed within a second or two. What has not come back by then is worth telling.
+PATIENCE_S: Final = 5.0
+
+
+class Trouble:
+    """The failures of one feed. Times are CLOCK_BOOTTIME seconds."""
+
+    def __init__(self) -> None:
+        self._since_s = math.inf
+        self._cut_short = 0
+        self.sentence = ""
+
+    def failed(self, at_s: float, sentence: str, *, was_accepted: bool) -> None:
+        """A request failed that was begun, or a watch that had been accepted ended, at `at_s`."""
+        self._since_s = min(self._since_s, at_s)
+        self._cut_short += was_accepted
+        self.sentence = sentence
+
+    def accepted(self) -> None:
+        """A watch has begun. That is the end of it, unless watches are accepted and cut short again and again."""
+        if self._cut_short < 2:
+            self._since_s = math.inf
+
+    def proven(self) -> None:
+        """A watch has lived: what fails after it is another matter."""
+        self._since_s = math.inf
+        self._cut_short = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing fails."""
+        return self._since_s == math.inf
+
+    def due_in_s(self, now_s: float) -> float:
+        """Seconds until it is worth a word; 0 when it is, infinity while nothing fails."""
+        return max(0.0, self._since_s + PATIENCE_S - now_s)
+
 
 # What a server may be late with the end of a watch, or early by its own rounding.
 _LATE_S: Final = 15.0

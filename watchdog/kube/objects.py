@@ -1,21 +1,39 @@
-"""Pods as the API writes them -> the pods that the core knows, each decoded on its own."""
+"""Pods and nodes as the API writes them -> the pods and the node that the core knows, each decoded on its own."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Owner, Pod
-from watchdog.kube.objects.wire import (
+import msgspec
+
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
+from watchdog.kube.wire import (
     DECODE_ERRORS,
+    NODE_DECODER,
     POD_DECODER,
     RawContainer,
     RawContainerStatus,
     RawMetadata,
+    RawNodeStatus,
     RawPod,
     RawResources,
     RawStatus,
     name_object,
     split_items,
 )
+
+
+def decode_node(item: bytes | msgspec.Raw) -> Node:
+    """Read one node; an error of DECODE_ERRORS where it can't be read."""
+    raw = NODE_DECODER.decode(item)
+    capacity = (raw.status or RawNodeStatus()).capacity or {}
+    return Node(
+        name=raw.metadata.name,
+        labels=raw.metadata.labels or {},
+        annotations=raw.metadata.annotations or {},
+        capacity={name: str(quantity) for name, quantity in capacity.items()},
+        uid=raw.metadata.uid,
+    )
+
 
 _CONFIG: Final = "kubernetes.io/config."
 _LOOK: Final = "see what writes the list"

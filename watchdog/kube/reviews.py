@@ -1,15 +1,52 @@
-"""What the API server says of this account itself: who it is, and what it may. Every account may ask both."""
+"""What the API server says of this account and this node: who it is, what it may do, and which nodes there are."""
 
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
-from watchdog.kube.access.rights import Right
-from watchdog.kube.api.answers import Answer
-from watchdog.kube.api.client import Api
+from watchdog.kube.client import Api, Query
+from watchdog.kube.responses import Answer
+from watchdog.kube.rights import Right
 
 _TIMEOUT_S: Final = 5.0
+
+
+class _Items(msgspec.Struct, gc=False):
+    items: list[msgspec.Raw] = []
+
+
+def has_node(api: Api, name: str) -> bool | None:
+    """Whether there is an object of this node; None where this account can't see that."""
+    # A list of one, since the daemon's role has list and watch: it needs no get.
+    return _is_any(api, "/api/v1/nodes", f"metadata.name={name}")
+
+
+def has_pods(api: Api, name: str) -> bool | None:
+    """Whether any pod is assigned to a node of this name; None where this account can't see that."""
+    return _is_any(api, "/api/v1/pods", f"spec.nodeName={name}")
+
+
+def similar_names(name: str) -> tuple[str, ...]:
+    """Names that a node may have where its host has this one.
+
+    The kubelet takes the host's name in lower case (GetHostname in k8s.io/component-helpers/node/util).
+    """
+    lower = name.lower().rstrip(".")
+    return tuple(each for each in dict.fromkeys((lower, lower.partition(".")[0])) if each and each != name)
+
+
+def _is_any(api: Api, path: str, selector: str) -> bool | None:
+    query: Query = {"fieldSelector": selector, "limit": 1, "resourceVersion": "0"}
+    answer = api.call("GET", path, query, read_timeout_s=_TIMEOUT_S)
+    if not answer.is_good:
+        return None
+    try:
+        return bool(msgspec.json.decode(answer.body, type=_Items).items)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 _WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAY: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _VERSION: Final = "/version"

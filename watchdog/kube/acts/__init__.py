@@ -1,1 +1,0 @@
-"""What the daemon does by the API: evictions, Events, the capacity of its node."""

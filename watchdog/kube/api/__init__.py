@@ -1,1 +1,0 @@
-"""The way to the API server: requests, answers, credentials, and what went wrong, in sentences."""

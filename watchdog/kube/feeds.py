@@ -1,0 +1,173 @@
+"""Pods of this node, its node object and the labels of namespaces, from the API server."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from watchdog.bell import Bell
+from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
+from watchdog.core.rules import Namespaces
+from watchdog.kube.client import Api
+from watchdog.kube.objects import decode_node, pod_of
+from watchdog.kube.reflector import USUAL, Pace
+from watchdog.kube.store import Decoded, Identity, Item, Shelf
+from watchdog.kube.watch import Feed, Kind, Resource
+from watchdog.kube.wire import NAMESPACE_DECODER, POD_DECODER
+
+_Labelled = tuple[str, Mapping[str, str]]
+# Only metadata is sent (PartialObjectMetadata in k8s.io/apimachinery/pkg/apis/meta/v1).
+_LOOK_AT_NAMESPACE: Final = "look at it with `kubectl get namespace -o json`"
+_PARTIAL: Final = "application/json;as={};v=v1;g=meta.k8s.io"
+
+
+class NamespaceFeed(Feed[_Labelled, Namespaces]):
+    """Lists and watches the metadata of all namespaces."""
+
+    def __init__(self, api: Api, bell: Bell) -> None:
+        resource = Resource(
+            noun="namespaces",
+            path="/api/v1/namespaces",
+            list_kind="PartialObjectMetadataList",
+            selector={},
+            heartbeat=False,
+            make_shelf=lambda: Shelf(_decode, namespaced=False),
+            accept=(_PARTIAL.format("PartialObjectMetadataList"), _PARTIAL.format("PartialObjectMetadata")),
+        )
+        kind = Kind(resource=resource, thread="api-namespaces", reason=GapReason.NAMESPACES, gather=_gather)
+        super().__init__(api, kind, bell)
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """The labels by namespace as they are known now, and what could not be learned of them."""
+        view = self.look()
+        return view.objects, self.gaps_of(view)
+
+
+def _decode(item: Item) -> Decoded[_Labelled]:
+    metadata = NAMESPACE_DECODER.decode(item).metadata
+    return Decoded(identity=Identity(name=metadata.name), value=(metadata.name, metadata.labels or {}))
+
+
+def _gather(shelf: Shelf[_Labelled]) -> tuple[Namespaces, tuple[Gap, ...]]:
+    return dict(shelf.values), tuple(
+        Gap(
+            reason=GapReason.NAMESPACES,
+            what=f"namespace {each.title}",
+            why=f"it can't be read, so its labels are not known: {each.why}; {_LOOK_AT_NAMESPACE}",
+        )
+        for each in shelf.unread
+    )
+
+
+_Found = tuple[Node, tuple[Gap, ...]]
+_LOOK_AT_NODE: Final = "look at it with `kubectl get node NAME -o json`"
+
+
+class NodeFeed(Feed[Node, Node]):
+    """Lists and watches one node; its name is known from the start, the rest with the first list."""
+
+    def __init__(self, api: Api, name: str, bell: Bell) -> None:
+        def decode(item: Item) -> Decoded[Node] | None:
+            node = decode_node(item)
+            if node.name != name:
+                return None
+            return Decoded(identity=Identity(name=node.name, uid=node.uid), value=node)
+
+        unknown = Node(name=name, known=False, awaited=True)
+
+        def gather(shelf: Shelf[Node]) -> _Found:
+            gaps = tuple(
+                _node_gap(each.title, f"it can't be read: {each.why}; {_LOOK_AT_NODE}") for each in shelf.unread
+            )
+            return next(shelf.values, unknown), gaps
+
+        resource = Resource(
+            noun=f"node {name}",
+            path="/api/v1/nodes",
+            list_kind="NodeList",
+            selector={"fieldSelector": f"metadata.name={name}"},
+            heartbeat=True,  # an annotation on it can switch enforcement off
+            make_shelf=lambda: Shelf(decode, namespaced=False),
+        )
+        super().__init__(api, Kind(resource=resource, thread="api-node", reason=GapReason.NODE, gather=gather), bell)
+        self._name = name
+
+    def read(self, now: Now) -> _Found:
+        """The node as it is known now, and what could not be learned of it."""
+        view = self.look()
+        gaps = self.gaps_of(view)
+        if view.objects.known or gaps:
+            return view.objects, gaps
+        if view.synced is None:
+            # Asked for and not there yet is another thing than never asked for: it may say to stop.
+            why = "it has not come from the API server yet, so its labels and annotations are not known"
+            return view.objects, (_node_gap(self._name, why),) if self.is_following else ()
+        why = "there is none of this name, so its labels and annotations are not known; give its name with --node"
+        return view.objects, (_node_gap(self._name, why),)
+
+
+def _node_gap(name: str, why: str) -> Gap:
+    return Gap(reason=GapReason.NODE, what=f"node {name}", why=why)
+
+
+_LOOK_AT_POD: Final = "look at it with `kubectl get pod -o json`"
+
+
+class PodFeed(Feed[Pod, tuple[Pod, ...]]):
+    """Lists and watches the pods of one node; unchanged pods stay the very same objects."""
+
+    def __init__(self, api: Api, node: str, bell: Bell, pace: Pace = USUAL) -> None:
+        resource = pods_of(node, pace)
+        super().__init__(api, Kind(resource=resource, thread="api-pods", reason=GapReason.PODS, gather=gather), bell)
+
+    def read(self, now: Now) -> PodList:
+        """The pods as they are known now; `synced` is when the API server last vouched for that."""
+        view = self.look()
+        return PodList(pods=view.objects, synced=view.synced, gaps=self.gaps_of(view))
+
+
+def pods_of(node: str, pace: Pace = USUAL) -> Resource[Pod]:
+    """The pods of a node, as they are listed and watched."""
+    return Resource(
+        noun=f"pods of node {node}",
+        path="/api/v1/pods",
+        list_kind="PodList",
+        # The only selector of pods that the API server has an index for.
+        selector={"fieldSelector": f"spec.nodeName={node}"},
+        heartbeat=True,
+        make_shelf=lambda: pod_shelf(node),
+        pace=pace,
+    )
+
+
+def pod_shelf(node: str) -> Shelf[Pod]:
+    """Keeps the pods of a node."""
+
+    def decode(item: Item) -> Decoded[Pod] | None:
+        raw = POD_DECODER.decode(item)
+        if raw.spec.node_name and raw.spec.node_name != node:
+            return None
+        pod = pod_of(raw)
+        return Decoded(identity=Identity(namespace=pod.namespace, name=pod.name, uid=pod.uid), value=pod)
+
+    return Shelf(decode, namespaced=True)
+
+
+def gather(shelf: Shelf[Pod]) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    """The pods by UID, and a gap for each that could not be read or that has another one's UID."""
+    pods: dict[str, Pod] = {}
+    gaps = [
+        _pod_gap(each.title, f"it can't be read, so its processes are of an unknown pod: {each.why}")
+        for each in shelf.unread
+    ]
+    for pod in shelf.values:
+        first = pods.setdefault(pod.uid, pod)
+        if first is not pod:
+            gaps.append(
+                _pod_gap(
+                    pod.title, f"it has the UID {pod.uid} of {first.title}, which came before it, so it is left out"
+                )
+            )
+    return tuple(pods.values()), tuple(gaps)
+
+
+def _pod_gap(title: str, why: str) -> Gap:
+    return Gap(reason=GapReason.PODS, what=f"pod {title}", why=f"{why}; {_LOOK_AT_POD}")

@@ -1,1 +1,0 @@
-"""Objects from files, for a daemon that does not ask the API."""

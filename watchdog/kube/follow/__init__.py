@@ -1,1 +1,0 @@
-"""What is followed: one list and one watch a kind, each on a thread of its own."""

@@ -1,0 +1,346 @@
+"""The rights that a policy needs of the API and nothing more, as values and as manifests."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from string import Template
+from typing import Final
+
+from watchdog.core.needs import needs
+from watchdog.core.policy import Policy
+
+EVENTS_GROUP: Final = "events.k8s.io"
+
+
+class Piece(StrEnum):
+    """The pieces that rights come in: each is one role, and is there only if the policy needs it."""
+
+    OBSERVE = "observe"
+    NODE = "node"
+    NAMESPACES = "namespaces"
+    EVICT = "evict"
+    CAPACITY = "capacity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Verbs on one kind of object, of all namespaces and names: `group` is empty for the core API.
+
+    RBAC could name objects, but not "those of my node": a DaemonSet has one role for all nodes.
+    """
+
+    piece: Piece
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    group: str = ""
+    subresource: str = ""
+
+    @property
+    def target(self) -> str:
+        """The resource as RBAC writes it: `pods/eviction`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+_PODS: Final = Right(
+    piece=Piece.OBSERVE,
+    resource="pods",
+    verbs=("list", "watch"),
+    why="the pods of the node: whose processes are whose, and what each pod declares",
+)
+_EVENTS: Final = Right(
+    piece=Piece.OBSERVE,
+    group=EVENTS_GROUP,
+    resource="events",
+    verbs=("create", "patch"),
+    why="Events on the pods that are warned or hit; patch counts one that goes on",
+)
+_NODE: Final = Right(
+    piece=Piece.NODE,
+    resource="nodes",
+    verbs=("list", "watch"),
+    why="the node's own object: labels that rules and declarations ask for, the mode annotation, maintenance",
+)
+_NAMESPACES: Final = Right(
+    piece=Piece.NAMESPACES,
+    resource="namespaces",
+    verbs=("list", "watch"),
+    why="the labels of namespaces, by which a rule matches",
+)
+_EVICT: Final = (
+    Right(
+        piece=Piece.EVICT,
+        resource="pods",
+        verbs=("get",),
+        why="the pod as it is right before it is evicted",
+    ),
+    Right(
+        piece=Piece.EVICT,
+        resource="pods",
+        subresource="eviction",
+        verbs=("create",),
+        why="the eviction itself, with the UID of the pod that was meant",
+    ),
+)
+_CAPACITY: Final = Right(
+    piece=Piece.CAPACITY,
+    resource="nodes",
+    subresource="status",
+    verbs=("patch",),
+    why="the entry of [capacity] in the node's status",
+)
+
+
+def rights_of(policy: Policy) -> tuple[Right, ...]:
+    """The rights that a policy needs in the mode that it is in, piece by piece."""
+    need = needs(policy)
+    return (
+        _PODS,
+        *([_EVENTS] if need.events else []),
+        _NODE,
+        *([_NAMESPACES] if need.namespaces else []),
+        *(_EVICT if need.evict else ()),
+        *([_CAPACITY] if need.capacity else []),
+    )
+
+
+ALL_RIGHTS: Final = (_PODS, _EVENTS, _NODE, _NAMESPACES, *_EVICT, _CAPACITY)
+
+
+_HEAD: Final = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: $name
+  labels:
+    app.kubernetes.io/name: gpu-memory-watchdog
+spec:
+  failurePolicy: Fail
+"""
+_MATCH: Final = """\
+  matchConditions:
+    - name: it-is-the-watchdog
+      expression: request.userInfo.username == '$user'
+"""
+_BINDING: Final = """\
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: $name
+  labels:
+    app.kubernetes.io/name: gpu-memory-watchdog
+spec:
+  policyName: $name
+  validationActions: [Deny]
+"""
+# NodeNameKey in k8s.io/apiserver/pkg/authentication/serviceaccount: the node of the pod that a token is bound to. The
+# tokens that the kubelet puts into pods are.
+#
+# Both objects are compared both ways, field by field: what is in neither of them can't have been changed. A spec can't
+# be changed by way of the status, labels and annotations can (nodeStatusStrategy in
+# k8s.io/kubernetes/pkg/registry/core/node). The API server itself copies the capacity of a node without allocatable
+# (SetDefaults_NodeStatus in k8s.io/kubernetes/pkg/apis/core/v1): one that no kubelet has written to yet.
+_BOTH: Final = """\
+    - name: both
+      expression: "[dyn(object), dyn(oldObject)]"
+    - name: defaulted
+      expression: >-
+        !dyn(oldObject).?status.?allocatable.hasValue() &&
+        dyn(object).?status.?allocatable == dyn(object).?status.?capacity
+"""
+_ONE_ENTRY: Final = """\
+    - expression: >-
+        request.operation == 'UPDATE' && variables.both.all(a, variables.both.all(b,
+        a.all(k, k in ['metadata', 'status'] || (k in b && a[k] == b[k])) &&
+        a.metadata.all(k, k in ['managedFields', 'resourceVersion'] ||
+        (k in b.metadata && a.metadata[k] == b.metadata[k])) &&
+        a.?status.orValue({}).all(k, k == 'capacity' || (k == 'allocatable' && variables.defaulted) ||
+        (k in b.?status.orValue({}) && a.status[k] == b.status[k])) &&
+        a.?status.?capacity.orValue({}).all(k, k == '$resource' ||
+        (k in b.?status.?capacity.orValue({}) && a.status.capacity[k] == b.status.capacity[k]))))
+      message: the watchdog may only change $resource of the node's status.capacity
+      reason: Forbidden
+"""
+_CAPACITY_POLICY: Final = Template(
+    "# The watchdog changes nothing of nodes but one entry of the capacity of the node that its pod is on.\n"
+    + _HEAD
+    + """\
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [CREATE, UPDATE, DELETE]
+        resources: ["nodes", "nodes/*"]
+"""
+    + _MATCH
+    + """\
+  variables:
+    - name: ownNode
+      expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
+"""
+    + _BOTH
+    + """\
+  validations:
+    - expression: request.operation == 'UPDATE' && variables.ownNode != '' && variables.ownNode == request.name
+      message: the watchdog may only change the node that its pod is on, and its token must be of a pod
+      reason: Forbidden
+"""
+    + _ONE_ENTRY
+    + _BINDING
+)
+# Of any node, but only to take the one entry away: for whoever cleans up after the daemons (deploy/chart).
+_WITHDRAW: Final = Template(
+    "# Whoever withdraws changes nothing of nodes but that one entry of their capacity goes.\n"
+    + _HEAD
+    + """\
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [CREATE, UPDATE, DELETE]
+        resources: ["nodes", "nodes/*"]
+"""
+    + _MATCH
+    + "  variables:\n"
+    + _BOTH
+    + """\
+  validations:
+    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
+      message: this account may only take $resource out of the status.capacity of nodes
+      reason: Forbidden
+"""
+    + _ONE_ENTRY
+    + _BINDING
+)
+# Which node the pod of an eviction is on, is not in the request.
+_EVICT_POLICY: Final = Template(
+    "# The watchdog evicts only the very pod that it looked at, and none of the system.\n"
+    + _HEAD
+    + """\
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [CREATE]
+        resources: ["pods/eviction"]
+"""
+    + _MATCH
+    + """\
+  validations:
+    - expression: object.?deleteOptions.?preconditions.?uid.orValue('') != ''
+      message: the watchdog may only evict with the UID of the pod as a precondition
+      reason: Forbidden
+    - expression: "!(request.namespace in [$namespaces])"
+      message: the watchdog may not evict pods of this namespace
+      reason: Forbidden
+"""
+    + _BINDING
+)
+
+
+def capacity_admission(name: str, user: str, resource: str) -> str:
+    """Tie the right to change the status of nodes to one resource of the own node; YAML documents."""
+    return _CAPACITY_POLICY.substitute(name=name, user=user, resource=resource)
+
+
+def withdrawal_admission(name: str, user: str, resource: str) -> str:
+    """Tie the right to change the status of nodes to taking one resource away; YAML documents."""
+    return _WITHDRAW.substitute(name=name, user=user, resource=resource)
+
+
+def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
+    """Demand a UID of evictions, and keep namespaces out of them; YAML documents."""
+    namespaces = ", ".join(f"'{namespace}'" for namespace in spared)
+    return _EVICT_POLICY.substitute(name=name, user=user, namespaces=namespaces)
+
+
+NAMESPACE: Final = "gpu-memory-watchdog"
+SERVICE_ACCOUNT: Final = "gpu-watchdog"
+_GROUP: Final = "rbac.authorization.k8s.io"
+_SYSTEM: Final = "kube-system"
+_PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, and no pattern of them
+_SAID: Final = {
+    Piece.OBSERVE: "The pods, and the Events that tell their owners.",
+    Piece.NODE: "The node's own object.",
+    Piece.NAMESPACES: "The labels of namespaces.",
+    Piece.EVICT: "Evictions. RBAC can't say which; the admission policy of the same name does.",
+    Piece.CAPACITY: "What nodes advertise. RBAC can't say which node; the admission policy of the same name does.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccount:
+    """The account that the daemon runs as; the objects that are made for it are named after it."""
+
+    namespace: str = NAMESPACE
+    name: str = SERVICE_ACCOUNT
+
+    @property
+    def user(self) -> str:
+        """Its name as a user."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+    def object_name(self, piece: Piece) -> str:
+        """The name of the objects of a piece."""
+        return f"{self.name}-{piece}"
+
+
+def render(policy: Policy, account: ServiceAccount) -> str:
+    """All that an account needs for a policy and may not do beyond it, as YAML that `kubectl apply -f` takes."""
+    rights = rights_of(policy)
+    pieces = list(dict.fromkeys(right.piece for right in rights))
+    roles = (render_role(piece, rights, account) for piece in pieces)
+    return "---\n".join((*roles, *render_admission(policy, account)))
+
+
+def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount) -> str:
+    """The rights of one piece: a ClusterRole and its binding to the account, as YAML documents."""
+    rules = "".join(
+        f"  # {right.why}\n"
+        f'  - apiGroups: ["{right.group}"]\n'
+        f'    resources: ["{right.target}"]\n'
+        f"    verbs: [{', '.join(right.verbs)}]\n"
+        for right in rights
+        if right.piece is piece
+    )
+    name = account.object_name(piece)
+    role, binding = (_head(kind, name) for kind in ("ClusterRole", "ClusterRoleBinding"))
+    return f"""\
+# {_SAID[piece]}
+{role}rules:
+{rules}---
+{binding}roleRef:
+  apiGroup: {_GROUP}
+  kind: ClusterRole
+  name: {name}
+subjects:
+  - kind: ServiceAccount
+    namespace: {account.namespace}
+    name: {account.name}
+"""
+
+
+def render_admission(policy: Policy, account: ServiceAccount) -> tuple[str, ...]:
+    """What ties down the rights that change something, as YAML documents; nothing where a policy needs none of them."""
+    pieces = {right.piece for right in rights_of(policy)}
+    texts = []
+    if Piece.CAPACITY in pieces and policy.capacity is not None:
+        name = account.object_name(Piece.CAPACITY)
+        texts.append(capacity_admission(name, account.user, policy.capacity.resource))
+    if Piece.EVICT in pieces:
+        spared = sorted({_SYSTEM, *filter(_PLAIN.fullmatch, policy.protect.namespaces)})
+        texts.append(eviction_admission(account.object_name(Piece.EVICT), account.user, spared))
+    return tuple(texts)
+
+
+def _head(kind: str, name: str) -> str:
+    return f"""\
+apiVersion: {_GROUP}/v1
+kind: {kind}
+metadata:
+  name: {name}
+  labels:
+    app.kubernetes.io/name: gpu-memory-watchdog
+"""

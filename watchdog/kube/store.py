@@ -1,0 +1,297 @@
+"""The objects of one kind as a LIST and then a WATCH bring them: each decoded on its own, unchanged ones kept."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from watchdog.kube.responses import Answer
+from watchdog.kube.wire import DECODE_ERRORS
+
+# etcd takes 1.5 MiB an object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
+LONGEST_LINE: Final = 16 * 2**20
+
+
+class BrokenStreamError(ValueError):
+    """What came is no event of which anything can be said, so nothing after it can be relied on."""
+
+
+class EventKind(StrEnum):
+    """The types of watch events (EventType in k8s.io/apimachinery/pkg/watch)."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """How an object names itself; each part is empty where it has none, or none that is legible."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    version: str = ""
+
+    @property
+    def title(self) -> str:
+        """For people: `namespace/name`, as far as it is legible."""
+        return "/".join(filter(None, (self.namespace, self.name))) or "without a name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """One line of a watch; `item` is its object as it was written."""
+
+    kind: EventKind
+    item: bytes | msgspec.Raw
+    identity: Identity = Identity()
+
+
+class Lines:
+    """Cuts a stream into lines, keeping no more of it than the longest line that is allowed."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Each line that this chunk ends; BrokenStreamError where one is too long. A last one without an end waits."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._take(chunk[start:end])
+            line, self._rest = bytes(self._rest), bytearray()
+            start = end + 1
+            if line.strip():
+                yield line
+        self._take(chunk[start:])
+
+    def _take(self, part: bytes) -> None:
+        if len(self._rest) + len(part) > self._longest:
+            self._rest = bytearray()
+            raise BrokenStreamError(f"a line is longer than {self._longest // 2**20} MiB")
+        self._rest += part
+
+
+class _RawEvent(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+# Of any type: an object that can't be decoded shall still tell what it can of its name.
+class _RawIdentity(msgspec.Struct, rename="camel", gc=False):
+    name: object = None
+    namespace: object = None
+    uid: object = None
+    resource_version: object = None
+
+
+class _RawObject(msgspec.Struct, gc=False):
+    metadata: _RawIdentity
+
+
+class _RawListMeta(msgspec.Struct, rename="camel", gc=False):
+    resource_version: str = ""
+
+
+class _RawList(msgspec.Struct, gc=False):
+    kind: str
+    metadata: _RawListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _RawCode(msgspec.Struct, gc=False):
+    code: int = 0
+
+
+_CODE: Final = msgspec.json.Decoder(_RawCode)
+_EVENT: Final = msgspec.json.Decoder(_RawEvent)
+_OBJECT: Final = msgspec.json.Decoder(_RawObject)
+_LIST: Final = msgspec.json.Decoder(_RawList)
+
+
+def read_event(line: bytes) -> WatchEvent:
+    """Read one line; BrokenStreamError where it is no event of a type that is known."""
+    try:
+        raw = _EVENT.decode(line)
+        kind = EventKind(raw.type)
+    except (*DECODE_ERRORS, ValueError) as error:
+        raise BrokenStreamError(f"a line is no event of a watch: {error}") from error
+    if kind is EventKind.ERROR:
+        return WatchEvent(kind=kind, item=raw.object)
+    identity = read_identity(raw.object)
+    if kind is EventKind.BOOKMARK and not identity.version:
+        raise BrokenStreamError("a bookmark has no resourceVersion")
+    return WatchEvent(kind=kind, item=raw.object, identity=identity)
+
+
+def read_identity(item: bytes | msgspec.Raw) -> Identity:
+    """How an object names itself, as far as it can be read."""
+    try:
+        metadata = _OBJECT.decode(item).metadata
+    except DECODE_ERRORS:
+        return Identity()
+    return Identity(
+        namespace=_text(metadata.namespace),
+        name=_text(metadata.name),
+        uid=_text(metadata.uid),
+        version=_version(_text(metadata.resource_version)),
+    )
+
+
+def read_status(item: bytes | msgspec.Raw) -> Answer:
+    """The Status that an ERROR event brings, as the answer that it would have been."""
+    try:
+        code = _CODE.decode(item).code
+    except DECODE_ERRORS:
+        code = 0
+    return Answer(code if code >= 400 else 500, bytes(item), {})
+
+
+def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
+    """The items of a list of this kind, and its resourceVersion, from which a watch goes on. ValueError otherwise."""
+    try:
+        found = _LIST.decode(body)
+    except DECODE_ERRORS as error:
+        raise ValueError(f"the answer is no list: {error}") from error
+    if found.kind != kind:
+        raise ValueError(f"the answer is no {kind}, but {found.kind or 'nameless'!r}")
+    version = _version(found.metadata.resource_version)
+    if not version:
+        raise ValueError(f"the {kind} has no resourceVersion to go on from")
+    return found.items or (), version
+
+
+def _version(text: str) -> str:
+    # A watch from "0" would begin anywhere, and pass over what has been deleted meanwhile.
+    return "" if text == "0" else text
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+Item = bytes | msgspec.Raw
+Value = TypeVar("Value")
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded(Generic[Value]):
+    """An object that could be read."""
+
+    identity: Identity
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object that could not be read: what it said before does not hold any more, what it says now is not known."""
+
+    title: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[Value]):
+    uid: str
+    content: Value | Unread
+
+
+class Shelf(Generic[Value]):
+    """The objects by namespace and name, in the order in which they came; for one thread.
+
+    A name stands for one object at a time, whatever its UID: one that is created anew takes the former one's place,
+    and the deletion of the former one, should it come late, takes nothing away.
+    """
+
+    def __init__(self, decode: Callable[[Item], Decoded[Value] | None], *, namespaced: bool) -> None:
+        """`decode` gives None for an object that is none of ours, and one of DECODE_ERRORS where it can't be read."""
+        self._decode: Final = decode
+        self._namespaced: Final = namespaced
+        self._entries: dict[_Key, _Entry[Value]] = {}
+        self._nameless: tuple[Unread, ...] = ()
+
+    def fill(self, items: Sequence[Item]) -> bool:
+        """Take these and nothing else; whether anything has changed. What is equal stays the very same object."""
+        before, nameless_before = self._entries, self._nameless
+        self._entries, nameless = {}, []
+        for key, entry in filter(None, map(self._read, items)):
+            if key is not None:
+                self._entries[key] = _kept(before.get(key), entry)
+            elif isinstance(entry.content, Unread):
+                nameless.append(entry.content)
+        self._nameless = tuple(nameless)
+        return (self._entries, self._nameless) != (before, nameless_before)
+
+    def take(self, event: WatchEvent) -> bool:
+        """Take a change; whether anything has changed. BrokenStreamError where it does not say of what."""
+        if event.kind is EventKind.DELETED:
+            return self._drop(event.identity)
+        found = self._read(event.item, event.identity)
+        if found is None:
+            return self._drop(event.identity)
+        key, entry = found
+        if key is None:
+            key = self._key_of(event.identity)
+            if key is None:
+                raise BrokenStreamError("an event can't be read, and does not say which object it is about")
+        before = self._entries.get(key)
+        self._entries[key] = _kept(before, entry)
+        return self._entries[key] is not before
+
+    @property
+    def values(self) -> Iterator[Value]:
+        """What could be read."""
+        return (entry.content for entry in self._entries.values() if not isinstance(entry.content, Unread))
+
+    @property
+    def unread(self) -> Iterator[Unread]:
+        """What could not be read."""
+        for (namespace, name), entry in self._entries.items():
+            if isinstance(entry.content, Unread):
+                # It may have been found by its UID, and not say its name any more.
+                yield replace(entry.content, title=Identity(namespace=namespace, name=name).title)
+        yield from self._nameless
+
+    def _read(self, item: Item, identity: Identity | None = None) -> tuple[_Key | None, _Entry[Value]] | None:
+        try:
+            decoded = self._decode(item)
+        except DECODE_ERRORS as error:
+            identity = identity or read_identity(item)
+            unread = Unread(title=identity.title, why=str(error))
+            return self._name(identity), _Entry(identity.uid, unread)
+        if decoded is None:
+            return None
+        return self._name(decoded.identity), _Entry(decoded.identity.uid, decoded.value)
+
+    def _drop(self, identity: Identity) -> bool:
+        key = self._key_of(identity)
+        if key is None:
+            raise BrokenStreamError("a deletion does not say which object it is about")
+        found = self._entries.get(key)
+        if found is None or (found.uid and identity.uid and found.uid != identity.uid):
+            return False
+        del self._entries[key]
+        return True
+
+    def _key_of(self, identity: Identity) -> _Key | None:
+        """Where the object stands: by its name, or, where that is not legible, by its UID."""
+        key = self._name(identity)
+        if key is not None or not identity.uid:
+            return key
+        return next((key for key, entry in self._entries.items() if entry.uid == identity.uid), None)
+
+    def _name(self, identity: Identity) -> _Key | None:
+        if not identity.name or (self._namespaced and not identity.namespace):
+            return None
+        return identity.namespace, identity.name
+
+
+def _kept(before: _Entry[Value] | None, now: _Entry[Value]) -> _Entry[Value]:
+    """The former one where they are equal: whoever compares by identity has nothing to do again."""
+    return before if before is not None and before == now else now
