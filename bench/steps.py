@@ -21,9 +21,9 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.steady import Assessor
-from watchdog.loop.reporter import Reporter
-from watchdog.loop.sources import node_source, pod_source
-from watchdog.loop.start import open_processes
+from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.sources import node_source, pod_source
+from watchdog.daemon.start import open_processes
 from watchdog.node.driver_thread import DriverThread
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options

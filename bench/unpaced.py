@@ -11,8 +11,8 @@ if __name__ == "__main__":
 from watchdog import clock
 from watchdog.cli import group as cli
 from watchdog.config.watch import PolicyFile
-from watchdog.daemon import Daemon
-from watchdog.loop.start import open_processes
+from watchdog.daemon.main import Daemon
+from watchdog.daemon.start import open_processes
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 

@@ -1,7 +1,13 @@
-"""The one place where the time is read."""
+"""The one place where the time is read and waited for: the clocks, the bell that wakes the loop, and its selector."""
 
+import contextlib
+import os
+import selectors
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from watchdog.core.model import Now
 
@@ -20,3 +26,71 @@ _BOOT_ID = boot_id()
 def now() -> Now:
     """The present moment; CLOCK_BOOTTIME alone both goes on in suspend and never jumps (clock_gettime(2))."""
     return Now(boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time(), boot_id=_BOOT_ID)
+
+
+class Bell:
+    """Rung from any thread; readable until it is silenced. However often it is rung, it is one waking."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable."""
+        return self._descriptor
+
+    def ring(self) -> None:
+        """Wake whoever waits."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._descriptor, 1)
+
+    def silence(self) -> bool:
+        """Whether it has been rung since the last time this was asked."""
+        try:
+            os.eventfd_read(self._descriptor)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the descriptor back; nobody may ring any more."""
+        os.close(self._descriptor)
+
+
+class Waiter:
+    """Sleeps until one of its descriptors is readable, a signal has come, or the time is over.
+
+    Python runs signal handlers on the main thread only, and not while it is in C; a wakeup descriptor
+    (signal.set_wakeup_fd) is written at once, so that a sleeping loop sees the signal within milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._read, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def watch(self, descriptor: int) -> None:
+        """Wake up for this descriptor too."""
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def on(self, number: signal.Signals, act: Callable[[], None]) -> None:
+        """Run `act` on the main thread when this signal comes."""
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            act()
+
+        signal.signal(number, handler)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep at most so long."""
+        self._selector.select(max(seconds, 0.0))
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._read, 4096):
+                pass
+
+    def close(self) -> None:
+        """Give the signals back."""
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        os.close(self._read)
+        os.close(self._write)

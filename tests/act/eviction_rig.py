@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 
 from tests.act.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.act.deed import Record
-from watchdog.act.evictions import Evictions, Evictor
-from watchdog.act.kills import Deeds
 from watchdog.core.assess import Setting
 from watchdog.core.eviction import Answer, Attempt, Reply
 from watchdog.core.ledger import AccountState, Trying
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
 from watchdog.core.plan import Conditions, Finish, Outcome, Pass, PlanEntry, View
 from watchdog.core.policy import Policy
-from watchdog.cycle.cycle import Cycle
-from watchdog.cycle.second_look import LastLook
+from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.evictions import Evictions, Evictor
+from watchdog.daemon.kill import Record
+from watchdog.daemon.kills import Deeds
+from watchdog.daemon.second_look import LastLook
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 

@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tests.worlds import Gi, at, container, planned, pod, policy, process, rule, snapshot, use
-from watchdog.act.deed import at_once
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
+from watchdog.daemon.kill import at_once
 from watchdog.export.journal import Journal
 from watchdog.node.pidfd import Handle
 from watchdog.node.processes import hold

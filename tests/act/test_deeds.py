@@ -10,11 +10,11 @@ import pytest
 
 from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
-from watchdog.act.deed import MAX_ROUNDS, reaction_s
-from watchdog.act.kills import Deeds
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
+from watchdog.daemon.kills import Deeds
 from watchdog.export.clauses import sent_signals
 from watchdog.node.pidfd import Handle
 

@@ -12,7 +12,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import ProcessKey, Snapshot
 from watchdog.core.plan import Outcome, PlanEntry
 from watchdog.core.policy import Allowance, Match
-from watchdog.cycle.second_look import renew, retarget, still_listed
+from watchdog.daemon.second_look import renew, retarget, still_listed
 
 POD: Final = pod("a", container("main", "4Gi"))
 CONTEXTS: Final = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(0))

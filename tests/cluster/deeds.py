@@ -9,7 +9,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.event_rig import events_of, warning
 from tests.cluster.pods import Pods
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.eviction import Answer, Attempt
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy

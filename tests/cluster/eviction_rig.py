@@ -16,7 +16,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.worlds import policy, rule
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.eviction import Answer, Attempt, Reply, against_evicting
 from watchdog.kube.client import Api
 from watchdog.kube.evict import ApiEvictor, evict

@@ -15,7 +15,7 @@ from tests.cluster.faults import watches
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import PodList
 from watchdog.core.policy import Match, Policy, Rule
 from watchdog.kube.client import Api

@@ -12,7 +12,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE
 from tests.cluster.pods import Pods
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
 

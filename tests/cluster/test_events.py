@@ -19,10 +19,10 @@ from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.tiding import Tiding
+from watchdog.daemon.cluster import Announcer
+from watchdog.daemon.sinks import Reporter
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
-from watchdog.loop.announcer import Announcer
-from watchdog.loop.reporter import Reporter
 from watchdog.options import Options
 
 

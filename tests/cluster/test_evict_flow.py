@@ -15,7 +15,7 @@ from tests.cluster.eviction_rig import AGENT, Bench
 from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.worlds import MEMORY, Gi, policy, process, rule
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import Pod
 from watchdog.core.plan import Result
 from watchdog.kube.client import Api

@@ -17,7 +17,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import GapReason, Pod
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import PodFeed, pods_of

@@ -38,7 +38,7 @@ _FOLLOW = textwrap.dedent(
     """
     import json, sys, time
     from watchdog import clock
-    from watchdog.bell import Bell
+    from watchdog.clock import Bell
     from watchdog.kube.client import Api
     from watchdog.kube.feeds import PodFeed
 

@@ -10,10 +10,10 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
 from tests.cluster.pods import Pods
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.policy import Policy
 from watchdog.core.rules import MIG_STATE, maintenance_of
-from watchdog.loop.cluster import Cluster
+from watchdog.daemon.cluster import Cluster
 from watchdog.options import Options
 
 ENFORCES: Policy = replace(MATCHES_BY_NAMESPACE, mode="enforce")

@@ -12,11 +12,11 @@ from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from tests.worlds import policy, rule, step
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import Now
 from watchdog.core.policy import Match, Policy
-from watchdog.loop.cluster import Cluster
-from watchdog.loop.surroundings import Surroundings
+from watchdog.daemon.cluster import Cluster
+from watchdog.daemon.sources import Surroundings
 from watchdog.options import Options
 
 STALE_AFTER_S = 180.0

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from tests.cluster.accounts import wait_until
 from tests.cluster.api import Api as Admin
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.capacity import advertised
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy

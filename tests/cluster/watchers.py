@@ -24,7 +24,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.feed_rig import OBSERVES
 from tests.node.support import REPOSITORY
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import PodFeed
 

@@ -15,7 +15,7 @@ from tests.cluster import programs
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import Node
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import NodeFeed

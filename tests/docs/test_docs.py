@@ -20,11 +20,11 @@ from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
+from watchdog.daemon.enforcement import REMEDIES
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.lock import NodeLock
 from watchdog.export.metrics import Metrics
-from watchdog.loop.enforcement import REMEDIES
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY
 
 ROOT: Final = Path(__file__).parents[2]
@@ -245,7 +245,7 @@ def test_every_module_is_told() -> None:
     """architecture.md names each package and each module of the folders that say the flow, once it is there."""
     text = TEXTS[ROOT / "docs" / "architecture.md"]
     package = ROOT / "watchdog"
-    folders = (package / name for name in ("cli", "commands", "loop", "cycle", "act", "core"))
+    folders = (package / name for name in ("cli", "commands", "daemon", "core"))
     for path in sorted((*package.iterdir(), *(path for folder in folders for path in folder.glob("*.py")))):
         if path.name.startswith("_"):
             continue

@@ -7,6 +7,7 @@ from typing import Any
 from tests.worlds import at, container, gpu, pod, policy, process, use
 from watchdog.core.assessment import Attribution
 from watchdog.core.model import Gap, GapReason, Node, PodList
+from watchdog.daemon.enforcement import Footing
 from watchdog.doctor.facts import (
     ClusterFacts,
     DriverFacts,
@@ -17,7 +18,6 @@ from watchdog.doctor.facts import (
     ProcessFacts,
     SystemFacts,
 )
-from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import Library
 

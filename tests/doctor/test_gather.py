@@ -9,6 +9,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.worlds import at
+from watchdog.daemon.sampler import read_once
 from watchdog.doctor.check_journal import check_journal
 from watchdog.doctor.container import look_at_container
 from watchdog.doctor.endpoint import look_at_listen
@@ -20,7 +21,6 @@ from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal_file import JournalFile
 from watchdog.export.metrics import Metrics
-from watchdog.loop.glance import read_once
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import SONAME, find_library, has_capability_devices
 

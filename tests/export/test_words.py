@@ -20,12 +20,12 @@ from tests.export.build import (
     withheld,
 )
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
-from watchdog.act.deed import ENOUGH
 from watchdog.core.assessment import Misdeclaration, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
+from watchdog.daemon.kill import ENOUGH
 from watchdog.export.explanation import explanation
 from watchdog.export.outcome_words import outcome_note, release_note
 from watchdog.export.phrases import clip, elapsed_s, inert, rfc3339, span

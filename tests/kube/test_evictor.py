@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.eviction import Attempt
 from watchdog.kube.client import Api
 from watchdog.kube.evict import MOST_AT_ONCE, ApiEvictor

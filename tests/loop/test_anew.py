@@ -9,7 +9,7 @@ from tests.node.support import REPOSITORY
 
 PROGRAM = """
 import os, sys, threading, time
-from watchdog.loop.anew import begin_anew, has_begun_anew
+from watchdog.daemon.sampler import begin_anew, has_begun_anew
 from watchdog.node.devices import open_devices
 is_new = has_begun_anew()
 print("new" if is_new else "old", os.getpid(), len(open_devices()), sys.argv[2:], len(os.environ), flush=True)

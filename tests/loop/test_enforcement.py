@@ -13,9 +13,18 @@ from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import MpsControl, Policy, Pulse, Safety
 from watchdog.core.rules import Switches
-from watchdog.cycle.leftovers import Leftover, Leftovers
-from watchdog.loop.enforcement import POLICY_FILE, REMEDIES, Enforcement, Footing, judge, remedies, remedy_on, stop_file
-from watchdog.loop.reporter import Reporter
+from watchdog.daemon.enforcement import (
+    POLICY_FILE,
+    REMEDIES,
+    Enforcement,
+    Footing,
+    judge,
+    remedies,
+    remedy_on,
+    stop_file,
+)
+from watchdog.daemon.intentions import Leftover, Leftovers
+from watchdog.daemon.sinks import Reporter
 from watchdog.options import Options
 
 FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)

@@ -16,9 +16,9 @@ from tests.export.journal_rig import KEYS, LIMITS
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window
+from watchdog.daemon.sinks import Ears, Keeper
 from watchdog.export.journal_read import history
 from watchdog.export.lock import lock_path
-from watchdog.loop.keeper import Ears, Keeper
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.stub import GIB, LISTS, StubDelay
 from tests.worlds import at
 from watchdog.core.model import GapReason
 from watchdog.core.rules import Switches
-from watchdog.loop.looking import Look, Looker
+from watchdog.daemon.sampler import Look, Looker
 from watchdog.node.devices import open_devices
 
 FREE = Switches()

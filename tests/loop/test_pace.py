@@ -2,7 +2,7 @@
 
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.core.plan import Plan
-from watchdog.loop.pace import Pace
+from watchdog.daemon.sampler import Pace
 
 
 def _plan(*for_s: float) -> Plan:

@@ -9,9 +9,9 @@ import structlog
 
 from tests.worlds import at, policy
 from watchdog.config.mistakes import PolicyError, Problem
+from watchdog.daemon.sinks import Reporter
 from watchdog.export.journal_read import history
 from watchdog.export.log_form import configure
-from watchdog.loop.reporter import Reporter
 from watchdog.options import Options
 
 MISTAKES = PolicyError(

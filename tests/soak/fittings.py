@@ -15,10 +15,9 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.rules import Terminating
+from watchdog.daemon.sources import NoNamespaces, Surroundings
 from watchdog.export.journal import Journal
 from watchdog.export.journal_writer import COMMIT_WITHIN_S
-from watchdog.loop.sources import NoNamespaces
-from watchdog.loop.surroundings import Surroundings
 
 NODE: Final = Node(name="n1")
 OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)

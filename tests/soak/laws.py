@@ -7,16 +7,16 @@ from typing import Final, TypeVar
 
 from tests.soak.driver import Told
 from tests.soak.violation import fail
-from watchdog.act.evictions import Evictions
-from watchdog.act.kills import Deeds
 from watchdog.core.assess import assess
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Plan, PlanEntry
+from watchdog.core.plan import Pass, Plan, PlanEntry
 from watchdog.core.policy import Mode
-from watchdog.cycle.cycle import Cycle, Pass
+from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kills import Deeds
 from watchdog.export.journal_writer import JournalWriter
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner

@@ -1,4 +1,4 @@
-"""One life of the daemon: what `watchdog.daemon` does around the cycle, on the simulated node."""
+"""One life of the daemon: what `watchdog.daemon.main` does around the cycle, on the simulated node."""
 
 import random
 from collections.abc import Callable
@@ -15,25 +15,24 @@ from tests.soak.laws import conserves, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
 from tests.soak.policies import PolicyPlan
 from tests.soak.table import SimulatedTable
-from watchdog.act.evictions import Evictions
-from watchdog.act.kills import Deeds
 from watchdog.config.watch import PolicyFile
 from watchdog.core.attribute import Unlisted
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.plan import CycleReport, Finish, Outcome, Pass, PlanEntry, Result, View
 from watchdog.core.policy import Policy
-from watchdog.cycle.cycle import Cycle, Finish, Pass, View
-from watchdog.cycle.late import outdated, without_last_look
-from watchdog.cycle.leftovers import left_over
-from watchdog.cycle.second_look import LastLook
+from watchdog.daemon.cycle import Cycle, outdated, without_last_look
+from watchdog.daemon.enforcement import Enforcement, Footing, judge, stop_file
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.intentions import left_over
+from watchdog.daemon.kills import Deeds
+from watchdog.daemon.main import FRESH_S, Next, OpenPass
+from watchdog.daemon.sampler import Look
+from watchdog.daemon.second_look import LastLook
+from watchdog.daemon.sinks import inherit
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.journal_kept import Kept
 from watchdog.export.lock import NodeLock
-from watchdog.loop.enforcement import Enforcement, Footing, judge, stop_file
-from watchdog.loop.keeper import inherit
-from watchdog.loop.looking import Look
-from watchdog.loop.open_pass import FRESH_S, Next, OpenPass
 from watchdog.node.scan import Scanner
 
 _FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)

@@ -37,10 +37,10 @@ FAULTS: Final = (
         "a protection looked up after the act",
         "law 4",
         (
-            Edit("cycle/second_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
-            Edit("cycle/second_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
-            Edit("cycle/second_look.py", "    if is_same and pod in view.pods.pods:\n", "    if True:\n"),
-            Edit("loop/surroundings.py", "return None if protected is None else", "return None if True else"),
+            Edit("daemon/second_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
+            Edit("daemon/second_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
+            Edit("daemon/second_look.py", "    if is_same and pod in view.pods.pods:\n", "    if True:\n"),
+            Edit("daemon/sources.py", "return None if protected is None else", "return None if True else"),
         ),
     ),
     Fault(
@@ -48,7 +48,7 @@ FAULTS: Final = (
         "law 7",
         (
             Edit(
-                "cycle/cycle.py",
+                "daemon/cycle.py",
                 "self.ledger, asked, view.conditions)",
                 "self.ledger, asked, replace(view.conditions, pods_stale=not view.enforcing))",
             ),
@@ -78,14 +78,14 @@ FAULTS: Final = (
         "law 7",
         (
             Edit("core/plan.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
-            Edit("cycle/second_look.py", "    if assessment.observes:\n", "    if False:\n"),
-            Edit("loop/surroundings.py", "or not has_force or observes(rule, now)", "or not has_force"),
+            Edit("daemon/second_look.py", "    if assessment.observes:\n", "    if False:\n"),
+            Edit("daemon/sources.py", "or not has_force or observes(rule, now)", "or not has_force"),
         ),
     ),
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
-        (Edit("act/kills.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
+        (Edit("daemon/kills.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
     ),
     Fault(
         "half a policy that is loaded",
@@ -95,17 +95,17 @@ FAULTS: Final = (
     Fault(
         "a first signal while the policy is being written",
         "point 20",
-        (Edit("loop/enforcement.py", "if not (self.enforcing or self.suspended):", "if True:"),),
+        (Edit("daemon/enforcement.py", "if not (self.enforcing or self.suspended):", "if True:"),),
     ),
     Fault(
         "a grace that ends while the policy is being written",
         "point 20",
-        (Edit("act/kills.py", "                if is_held:\n", "                if False:\n"),),
+        (Edit("daemon/kills.py", "                if is_held:\n", "                if False:\n"),),
     ),
     Fault(
         "a grace that goes on although its pod has gone from the list",
         "point 20",
-        (Edit("loop/surroundings.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
+        (Edit("daemon/sources.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
         seeds="process",
     ),
     Fault(
@@ -138,7 +138,7 @@ FAULTS: Final = (
     Fault(
         "a journal lost between two daemons that counts as a new node's",
         BRAKES,
-        (Edit("loop/keeper.py", "journal.presume(now)", "pass"),),
+        (Edit("daemon/sinks.py", "journal.presume(now)", "pass"),),
     ),
     Fault(
         "brakes that count as full for half their time",
@@ -175,14 +175,14 @@ FAULTS: Final = (
     Fault(
         "a stale list acted on",
         "law 3",
-        (Edit("loop/sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s"),),
+        (Edit("daemon/sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s"),),
     ),
     Fault(
         "SIGKILL before the grace is over",
         "point 23",
         (
             Edit(
-                "act/deed.py",
+                "daemon/kill.py",
                 "start_s + self.entry.definition.grace_s\n",
                 "start_s + self.entry.definition.grace_s / 2\n",
             ),
@@ -191,19 +191,19 @@ FAULTS: Final = (
     Fault(
         "no last look",
         "law 4",
-        (Edit("cycle/second_look.py", "return renew(entry, renewed.get(entry.account), now)", "return entry"),),
+        (Edit("daemon/second_look.py", "return renew(entry, renewed.get(entry.account), now)", "return entry"),),
     ),
     Fault(
         "a last look that forgets what was allowed before",
         "law 5",
-        (Edit("cycle/second_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
+        (Edit("daemon/second_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
     ),
     Fault(
         "a last look before the commit instead of after it",
         "point 22",
         (
             Edit(
-                "loop/open_pass.py",
+                "daemon/main.py",
                 "if not self.opened.is_written and",
                 "if self._looks and not self.opened.is_written and",
             ),
@@ -218,8 +218,8 @@ FAULTS: Final = (
         "a last look that may be old",
         "point 22",
         (
-            Edit("loop/open_pass.py", "if look.took_s <= FRESH_S else", "if True else"),
-            Edit("loop/open_pass.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
+            Edit("daemon/main.py", "if look.took_s <= FRESH_S else", "if True else"),
+            Edit("daemon/main.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
         ),
     ),
     Fault(
@@ -280,7 +280,7 @@ FAULTS: Final = (
         "point 23",
         (
             Edit(
-                "act/deed.py",
+                "daemon/kill.py",
                 "now.boottime_s < self._grace_ends_s:",
                 "now.boottime_s < self._grace_ends_s and self._let_go_of_the_dead():",
             ),
@@ -294,14 +294,14 @@ FAULTS: Final = (
     Fault(
         "memory taken for free while it is listed",
         "point 24",
-        (Edit("act/deed.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),),
+        (Edit("daemon/kill.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),),
     ),
     Fault(
         "one out of reach and the others are signalled",
         "point 23",
         (
             Edit(
-                "act/kills.py",
+                "daemon/kills.py",
                 'raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error',
                 "continue",
             ),
@@ -364,7 +364,7 @@ FAULTS: Final = (
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
-        (Edit("act/kills.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
+        (Edit("daemon/kills.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
         seeds="process",
     ),
     Fault(
@@ -394,7 +394,7 @@ FAULTS: Final = (
         "point 36",
         (
             Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
-            Edit("cycle/second_look.py", "if again.mps_hazard is not None:", "if False:"),
+            Edit("daemon/second_look.py", "if again.mps_hazard is not None:", "if False:"),
         ),
     ),
     Fault(

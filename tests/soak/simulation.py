@@ -12,7 +12,7 @@ from tests.soak.driver import Card
 from tests.soak.generation import FOCUSED, generate, mutate
 from tests.soak.policies import BrakePlan
 from tests.soak.world import World
-from watchdog.loop.enforcement import stop_file
+from watchdog.daemon.enforcement import stop_file
 
 
 class Simulation(World):

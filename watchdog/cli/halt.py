@@ -62,9 +62,9 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
 
 
 def _stop(path: Path | None, journal: Path) -> "Stop":
+    from watchdog.daemon.enforcement import stop_file
     from watchdog.export.lock import lock_path
     from watchdog.halt.file import Stop
-    from watchdog.loop.enforcement import stop_file
 
     found = (path or stop_file(journal)).absolute()
     kept = found.with_name(journal.name)  # the journal of whoever looks for this very file

@@ -6,9 +6,9 @@ from watchdog import clock
 from watchdog.commands.candidate import refusal
 from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
-from watchdog.daemon import Daemon
+from watchdog.daemon.main import Daemon
+from watchdog.daemon.start import open_processes
 from watchdog.export.listen import ListenError
-from watchdog.loop.start import open_processes
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 

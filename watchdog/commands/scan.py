@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.commands.candidate import refusal
 from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.mistakes import PolicyError
@@ -19,14 +19,13 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
+from watchdog.daemon.sampler import read_once
+from watchdog.daemon.sources import NO_PODS, Surroundings, missing_sources, open_cluster, uses_api, with_gaps
+from watchdog.daemon.start import open_processes
 from watchdog.export.phrases import inert
 from watchdog.export.status import status_document
 from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
-from watchdog.loop.glance import read_once
-from watchdog.loop.sources import NO_PODS, missing_sources, open_cluster, uses_api, with_gaps
-from watchdog.loop.start import open_processes
-from watchdog.loop.surroundings import Surroundings
 from watchdog.node.driver import let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from watchdog.act.deed import at_once
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
+from watchdog.daemon.kill import at_once
 from watchdog.export.clauses import mark
 from watchdog.export.journal import Journal
 from watchdog.export.phrases import span

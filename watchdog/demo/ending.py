@@ -4,7 +4,7 @@ import signal
 from types import TracebackType
 from typing import Any, Final, Self
 
-from watchdog.waiter import Waiter
+from watchdog.clock import Waiter
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import Pass, PlanEntry
 from watchdog.core.policy import Do, Step
 from watchdog.core.units import format_duration
-from watchdog.cycle.cycle import Pass
 from watchdog.demo.chronicle import Blow, Chronicle, Occurrence
 from watchdog.export.clauses import signals
 from watchdog.export.phrases import elapsed_s, span

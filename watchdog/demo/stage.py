@@ -5,26 +5,26 @@ import json
 from pathlib import Path
 from typing import Final
 
-from watchdog.act.evictions import Evictions
-from watchdog.act.kills import Deeds
 from watchdog.config.load import parse_policy
 from watchdog.core.assess import Setting
 from watchdog.core.model import Node, Now
-from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.plan import Conditions, CycleReport, Finish, Outcome, Pass, PlanEntry, Result, View
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Switches
-from watchdog.cycle.cycle import Cycle, Finish, Pass, View
-from watchdog.cycle.second_look import LastLook
+from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.enforcement import REMEDIES, Footing, judge
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kills import Deeds
+from watchdog.daemon.main import FRESH_S
+from watchdog.daemon.sampler import Pace
+from watchdog.daemon.second_look import LastLook
+from watchdog.daemon.sources import is_stale
 from watchdog.demo.chronicle import Chronicle
 from watchdog.demo.pace import StoryClock
 from watchdog.demo.scene import Moment, Scene
 from watchdog.export.journal import Journal, JournalError
 from watchdog.export.lock import NodeLock
 from watchdog.kube.files import PodFile
-from watchdog.loop.enforcement import REMEDIES, Footing, judge
-from watchdog.loop.open_pass import FRESH_S
-from watchdog.loop.pace import Pace
-from watchdog.loop.sources import is_stale
 from watchdog.node.pidfd import pidfd_supported
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs

@@ -10,10 +10,10 @@ from watchdog.core.assessment import Attribution
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
+from watchdog.daemon.enforcement import Footing
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.container import ContainerFacts
 from watchdog.export.lock import LockState
-from watchdog.loop.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import Library
 

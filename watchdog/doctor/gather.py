@@ -14,6 +14,9 @@ from watchdog.config.mistakes import PolicyError
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
 from watchdog.core.rules import maintenance_of
+from watchdog.daemon.sampler import read_once
+from watchdog.daemon.sources import namespace_source, node_source, pod_source
+from watchdog.daemon.start import open_processes
 from watchdog.doctor.api_facts import ApiFacts
 from watchdog.doctor.container import look_at_container
 from watchdog.doctor.endpoint import look_at_listen
@@ -21,9 +24,6 @@ from watchdog.doctor.facts import DEFAULTS, ClusterFacts, DriverFacts, Facts, Po
 from watchdog.doctor.gather_api import ApiLook, Feeds
 from watchdog.doctor.journal_place import look_at_journal
 from watchdog.doctor.mounts import mount_lines
-from watchdog.loop.glance import read_once
-from watchdog.loop.sources import namespace_source, node_source, pod_source
-from watchdog.loop.start import open_processes
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_calls import Library, find_vgpus, has_capability_devices, look_at_library, windows_sign

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
+from watchdog.daemon.sources import uses_api
 from watchdog.doctor.api_facts import ApiFacts, Ended
 from watchdog.kube.client import Api
 from watchdog.kube.credentials import look_at_peer, offset_s
@@ -16,7 +17,6 @@ from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
 from watchdog.kube.responses import ApiConfigError, ApiError
 from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
 from watchdog.kube.rights import rights_of
-from watchdog.loop.sources import uses_api
 from watchdog.options import Options
 
 

@@ -5,11 +5,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from watchdog.daemon.enforcement import stop_file
 from watchdog.doctor.facts import JournalFacts
 from watchdog.doctor.journal_content import look_at_content
 from watchdog.doctor.mounts import mount_lines, mount_of
 from watchdog.export.lock import NodeLock, look_at_lock
-from watchdog.loop.enforcement import stop_file
 
 
 def look_at_journal(path: Path) -> JournalFacts:

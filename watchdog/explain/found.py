@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 from typing import Any, Final
 
+from watchdog.daemon.enforcement import remedy_on
 from watchdog.explain.blind import hanging, unseen, without_told
 from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.export.journal_read import HistoryRow
@@ -13,7 +14,6 @@ from watchdog.export.status_read import Part, doubts_of
 from watchdog.export.why import account_paragraphs
 from watchdog.export.why_deed import deed_sentences, earlier_sentences, lead_sentences
 from watchdog.export.why_past import last_accounts, past_sentences, told
-from watchdog.loop.enforcement import remedy_on
 
 LATELY: Final = "7 days"
 LATELY_S: Final = 7 * 86400.0

@@ -6,7 +6,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.policy import Policy
 from watchdog.export.phrases import LONGEST_NAME, inert
 
-# In short; the remedies stand beside the reasons themselves (watchdog.loop.enforcement).
+# In short; the remedies stand beside the reasons themselves (watchdog.daemon.enforcement).
 _SUSPENDED: Final = {
     "pid_namespace": "it does not run in the host's PID namespace",
     "procfs": "its /proc is of another PID namespace",

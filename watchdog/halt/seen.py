@@ -8,10 +8,10 @@ from typing import Final
 
 from watchdog import clock
 from watchdog.ask import AskError, NoPassError, ask_status
+from watchdog.daemon.enforcement import remedy_on
 from watchdog.export.phrases import clock_time, inert
 from watchdog.export.status_read import Part, StatusError, hangs_since
 from watchdog.halt.file import Stop
-from watchdog.loop.enforcement import remedy_on
 from watchdog.unreached import to_run_inside
 
 # It looks for the file twice a second, and a pass that says so takes its time on a busy node.

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, Reply
 from watchdog.core.model import Gap, Pod
 from watchdog.kube.client import READ_TIMEOUT_S, Api

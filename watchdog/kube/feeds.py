@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api

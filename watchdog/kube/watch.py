@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from watchdog import clock
-from watchdog.bell import Bell
+from watchdog.clock import Bell
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.kube.client import Api, Stream
 from watchdog.kube.reflector import USUAL, Ask, Course, Ended, Outcome, Pace, Trouble

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from watchdog.clock import Waiter
 from watchdog.core.units import format_duration
 from watchdog.export.phrases import span
 from watchdog.top import Wish, prepare
@@ -19,7 +20,6 @@ from watchdog.top.scene import Scene
 from watchdog.top.state import State, pressed
 from watchdog.top.terminal import Terminal
 from watchdog.top.values import View
-from watchdog.waiter import Waiter
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)

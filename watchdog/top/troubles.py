@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from watchdog.daemon.enforcement import remedy_on
 from watchdog.export.phrases import clock_time, inert, span
 from watchdog.export.status_read import Part, hangs_since
-from watchdog.loop.enforcement import remedy_on
 
 _LONGEST = 600
 _MOST_NAMED = 3

@@ -1,35 +1,27 @@
-"""One pass from top to bottom: scan, attribute, assess, decide, act.
-
-A pass with enforcement in it has a pause in the middle: what is intended is written down, and then the driver is asked
-once more for the GPUs concerned. The loop waits for both as it waits for the first reading, free to let other actions
-go on.
-"""
+"""One cycle from top to bottom: scan, attribute, assess, decide, act; and what an answer that came late is worth."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from watchdog.act.deed import reaction_s
-from watchdog.act.evictions import Evictions
-from watchdog.act.kills import Deeds
 from watchdog.core.assess import hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.attribute import Unlisted
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
-from watchdog.core.model import Now
+from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import Finish, Outcome, Pass, PlanEntry, Result, View, accept, note_sent, settle
 from watchdog.core.policy import Do
 from watchdog.core.steady import Assessor
-from watchdog.cycle.intentions import Intentions
-from watchdog.cycle.leftovers import Leftover, Leftovers
-from watchdog.cycle.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.intentions import Intentions, Leftover, Leftovers
+from watchdog.daemon.kill import reaction_s
+from watchdog.daemon.kills import Deeds
+from watchdog.daemon.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
-
-__all__ = ["Cycle", "Finish", "LastLook", "Pass", "View"]
 
 
 class Cycle:
@@ -321,3 +313,22 @@ def _under_way(entry: PlanEntry, release_timeout_s: float, now: Now) -> UnderWay
         cards=entry.cards,
         until_s=now.boottime_s + step.grace_s + release_timeout_s,
     )
+
+
+def without_last_look(opened: Pass, took_s: float) -> Pass:
+    """The pass of which the last look took too long: nothing follows from it, and that is reported."""
+    why = (
+        f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most; "
+        "nothing was signalled, and the next pass looks again"
+    )
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", why=why)
+    return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
+
+
+def outdated(reading: DriverReading, took_s: float) -> DriverReading:
+    """What a reading that took too long is worth: nothing is known, and why."""
+    why = f"the driver took {took_s:.0f} s to answer; what it said is too old to go by, and the next pass looks again"
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why)
+    gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
+    uses = tuple(replace(use, used=None) for use in reading.uses)
+    return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)

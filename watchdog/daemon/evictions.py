@@ -5,14 +5,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from watchdog.act.deed import Record
-from watchdog.act.eviction import Eviction, Mandate
 from watchdog.core.assessment import AccountKey, Assessment, Attribution
 from watchdog.core.eviction import Attempt, Reply, objection_to_evicting
 from watchdog.core.ladder import Reading, rungs
 from watchdog.core.ledger import Trying, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result, View
+from watchdog.daemon.eviction import Eviction, Mandate
+from watchdog.daemon.kill import Record
 
 
 class Evictor(Protocol):

@@ -6,9 +6,9 @@ from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import Switches
-from watchdog.loop.enforcement import Enforcement, Footing, ignored_mode, judge
-from watchdog.loop.reporter import Reporter
-from watchdog.loop.surroundings import Surroundings
+from watchdog.daemon.enforcement import Enforcement, Footing, ignored_mode, judge
+from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.sources import Surroundings
 from watchdog.options import Options
 
 

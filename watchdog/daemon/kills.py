@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
-from watchdog.act.deed import Deed, Record, Warrant, reaction_s
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.daemon.kill import Deed, Record, Warrant, reaction_s
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20

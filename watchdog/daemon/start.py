@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from watchdog.core.model import Place, PlaceKind
-from watchdog.loop.enforcement import Footing
+from watchdog.daemon.enforcement import Footing
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.pidfd import pidfd_supported, raise_descriptor_limit
 from watchdog.node.processes import ProcessTable

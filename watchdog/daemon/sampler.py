@@ -1,17 +1,66 @@
-"""Looking at the GPUs: when the driver is asked, how long its answer may take, and that it is let go for maintenance.
+"""When the driver is queried, how long its answer may take, and that it is let go for maintenance or begun again."""
 
-Any open client of the driver holds up a reset of a GPU, a change of its MIG mode and the unloading of the driver.
-"""
-
+import fcntl
+import math
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.model import Now
+from watchdog import clock
+from watchdog.clock import Waiter
+from watchdog.core.brakes import Brake
+from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.plan import Plan
 from watchdog.core.rules import Switches
-from watchdog.loop.pace import Pace
-from watchdog.node.devices import open_devices
+from watchdog.export.phrases import span
+from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, let_go
 from watchdog.node.driver_thread import DriverThread
+
+# A look lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that
+# lie close together share one.
+_CLOSEST_S = 0.1
+_SHORTEST_S = 1.0
+_LASTING = (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)  # brakes that time does not lift
+
+
+class Pace:
+    """Looks on a grid of `interval_s`, and in between when a step's `for` is over. Times are CLOCK_BOOTTIME."""
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._tick_s = -math.inf
+        self._deadline_s = math.inf
+        self._last_s = -math.inf
+
+    @property
+    def next_look_s(self) -> float:
+        """When to look next; in the past where it is overdue."""
+        return min(self._tick_s, self._deadline_s)
+
+    def begin(self, now: Now) -> None:
+        """A look begins: the next tick stays on the grid, and ticks that were slept through are left out."""
+        self._last_s = now.boottime_s
+        due_s = self._tick_s + self.interval_s
+        passed = now.boottime_s < self._tick_s  # a deadline brought this look forward
+        if not passed:
+            self._tick_s = due_s if due_s > now.boottime_s else now.boottime_s + self.interval_s
+        self._deadline_s = math.inf
+
+    def plan(self, plan: Plan, now: Now) -> None:
+        """A pass has ended with this plan: be there when its first step comes due, or a brake lets go."""
+        # What a brake will hold back then is looked at all the same: it may have let go by then.
+        waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by not in _LASTING]
+        waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
+        if waits:
+            self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
+
+    def hurry(self, now: Now) -> None:
+        """Look soon, a second after the last look at the earliest: the pods or the policy have changed."""
+        self._deadline_s = min(self._deadline_s, max(now.boottime_s, self._last_s + _SHORTEST_S))
+
 
 # What is under way in the driver has so long to end once maintenance is asked for: with the half second until that is
 # seen, and a new process after it, the devices are closed within five.
@@ -153,3 +202,57 @@ class Looker:
         except OSError as error:
             self._kept = (f"what, can't be seen ({error.strerror})",)
         self._is_open = bool(self._kept)
+
+
+def read_once(driver: Driver, patience_s: float) -> DriverReading:
+    """Read on a thread of its own; a driver that gives nothing in that time is a reading that is blind.
+
+    Its thread then hangs on, so such a process has to end by `os._exit`.
+    """
+    thread = DriverThread(driver)
+    waiter = Waiter()
+    waiter.watch(thread.fileno())
+    thread.request()
+    deadline_s = clock.now().boottime_s + patience_s
+    left_s = patience_s
+    while left_s > 0 and math.isfinite(left_s):
+        waiter.wait(left_s)
+        reading = thread.take()
+        if reading is not None:
+            return reading
+        left_s = deadline_s - clock.now().boottime_s
+    why = f"no answer within {span(patience_s)}: a call into the driver hangs; see dmesg for NVRM messages"
+    return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why),), blind=True)
+
+
+_MARK: Final = "GPU_WATCHDOG_BEGUN_ANEW"
+
+
+def has_begun_anew() -> bool:
+    """Whether this process was begun so; to be asked once, before the driver is opened.
+
+    A device that was opened while the earlier image ended, and came along, is closed.
+    """
+    if os.environ.pop(_MARK, None) is None:
+        return False
+    with suppress(OSError):
+        for number in descriptors():
+            os.close(number)
+    return True
+
+
+def begin_anew() -> None:
+    """Begin anew with the same arguments, all other threads ended; comes back, and says why, only where that fails.
+
+    execve(2) waits for a thread that is in the driver and can't be killed; so would the end of the process.
+    """
+    with suppress(OSError):
+        for number in descriptors():
+            fcntl.fcntl(number, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    os.environ[_MARK] = "1"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    except OSError as error:
+        sys.stderr.write(f"{sys.executable} can't be begun anew, so this process ends: {error.strerror}\n")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from watchdog.act.deed import Record, reaction_s
 from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, Answer, Attempt, Reply
 from watchdog.core.ledger import Trying, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
+from watchdog.daemon.kill import Record, reaction_s
 
 _ENDS = {
     Answer.GONE: Result.GONE,

@@ -1,1 +1,0 @@
-"""Acting: the only step that changes anything."""

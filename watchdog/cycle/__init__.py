@@ -1,1 +1,0 @@
-"""One pass, from the scan to the act."""

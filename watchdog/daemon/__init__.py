@@ -1,0 +1,1 @@
+"""The daemon: its loop, one cycle of it, the kills and evictions in progress, and where a finished cycle goes."""

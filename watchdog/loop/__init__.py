@@ -1,1 +1,0 @@
-"""What the daemon's loop is made of."""
