@@ -14,7 +14,7 @@ from bench.table import show
 from bench.timing import compare
 from bench.watch import Watch, options_of
 from watchdog import clock
-from watchdog.commands.scan import look
+from watchdog.cli.scan import look
 from watchdog.config.load import load_policy
 from watchdog.core.assess import Setting
 from watchdog.core.decide import decide

@@ -9,7 +9,7 @@ if __name__ == "__main__":
     sys.modules["rich"] = None  # type: ignore[assignment]
 
 from watchdog import clock
-from watchdog.cli import group as cli
+from watchdog.cli import main as cli
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.start import open_processes

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from watchdog.ask import AskError, ask_status, listen_url, status_url
+from watchdog.cli.client import AskError, ask_status, listen_url, status_url
 
 STATUS = {"node": "n1", "at": "2027-01-15T08:00:00Z", "accounts": [], "plan": []}
 

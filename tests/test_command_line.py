@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from tests.rig.command import COMMAND, gpu_watchdog
 from tests.stub import Stub, StubGpu, StubReturn
-from watchdog.called import called
-from watchdog.cli.group import main
+from watchdog.cli.client import called
+from watchdog.cli.main import main
 
 SHIPPED: Final = Path(__file__).parents[1] / "config" / "policy.toml"
 BEGINNING: Final = "there is no such file; config/policy.toml of the project is a beginning"

@@ -1,6 +1,6 @@
 """Makes `python -m watchdog` the same as `gpu-watchdog`."""
 
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.commands.test_history import on_a_terminal
 from tests.rig.command import COMMAND
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 from watchdog.config.document import policy_document
 from watchdog.config.load import load_policy
 from watchdog.config.render import render_policy

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from tests.rig.command import COMMAND
 from tests.worlds import at
 from watchdog import clock
-from watchdog.cli.group import main
-from watchdog.commands.history import timeline
+from watchdog.cli.history import timeline
+from watchdog.cli.main import main
 from watchdog.core.policy import JournalLimits
 from watchdog.export.journal import Journal
 from watchdog.export.journal_read import HistoryRow, history

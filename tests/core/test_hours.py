@@ -161,7 +161,7 @@ def check(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-c",
-        f"import sys; {code}; from watchdog.cli.group import main; main(['check', {str(path)!r}])",
+        f"import sys; {code}; from watchdog.cli.main import main; main(['check', {str(path)!r}])",
     ]
     environment = {**os.environ, "PYTHONTZPATH": ""}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)

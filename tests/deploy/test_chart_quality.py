@@ -15,7 +15,7 @@ from tests.deploy import kustomize
 from tests.deploy.chart import CHART
 from tests.deploy.chart_reference import REFERENCE, chart_reference, values
 from tests.node.support import cannot_run
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 
 _RULE: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "kill"\n'
 _UNBRAKED: Final = f'mode = "enforce"\n{_RULE}'

@@ -8,7 +8,7 @@ import yaml
 from tests.deploy.kustomize import KUSTOMIZE, NAMESPACE
 from tests.deploy.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, ROOT, pieces
 from watchdog import __version__
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 from watchdog.config.load import load_policy
 from watchdog.kube.rights import render, rights_of
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY

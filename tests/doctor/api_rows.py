@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from tests.doctor.build import GOOD
 from tests.worlds import container, pod, policy, rule
+from watchdog.cli.doctor.facts import ApiFacts, Facts
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match
-from watchdog.doctor.api_facts import ApiFacts
-from watchdog.doctor.facts import Facts
 from watchdog.kube.credentials import Credentials, Peer, Validity
 from watchdog.kube.reviews import Account
 from watchdog.kube.rights import ALL_RIGHTS, Right

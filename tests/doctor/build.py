@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.worlds import at, container, gpu, pod, policy, process, use
-from watchdog.core.assessment import Attribution
-from watchdog.core.model import Gap, GapReason, Node, PodList
-from watchdog.daemon.enforcement import Footing
-from watchdog.doctor.facts import (
+from watchdog.cli.doctor.facts import (
     ClusterFacts,
     DriverFacts,
     Facts,
@@ -18,6 +15,9 @@ from watchdog.doctor.facts import (
     ProcessFacts,
     SystemFacts,
 )
+from watchdog.core.assessment import Attribution
+from watchdog.core.model import Gap, GapReason, Node, PodList
+from watchdog.daemon.enforcement import Footing
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import Library
 

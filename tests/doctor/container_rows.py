@@ -6,9 +6,8 @@ from typing import Final
 
 from tests.doctor.build import GOOD, spoilt
 from tests.worlds import policy
+from watchdog.cli.doctor.facts import Confinement, Facts
 from watchdog.core.model import Place, PlaceKind
-from watchdog.doctor.confinement import Confinement
-from watchdog.doctor.facts import Facts
 
 
 def _of_image(**changes: object) -> Facts:

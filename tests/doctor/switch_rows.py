@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.doctor.build import GOOD, gap, spoilt
+from watchdog.cli.doctor.facts import Facts
 from watchdog.core.model import GapReason, Node
 from watchdog.core.rules import MODE
-from watchdog.doctor.facts import Facts
 
 UNREAD: Final = gap(GapReason.NODE, "node file n.json", "No such file; what was read is kept; write it", on=None)
 

@@ -21,10 +21,10 @@ from tests.doctor.api_rows import (
     within,
 )
 from tests.doctor.build import GOOD
-from watchdog.doctor.checks import diagnose
-from watchdog.doctor.facts import Facts
-from watchdog.doctor.finding import Finding, Purpose, State
-from watchdog.doctor.topics_rights import TOPIC_OF
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Finding, Purpose, State
+from watchdog.cli.doctor.report import diagnose
+from watchdog.cli.doctor.rights import TOPIC_OF
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
 DAY_S = 86400.0

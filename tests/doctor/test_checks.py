@@ -12,13 +12,13 @@ from tests.doctor.build import GOOD, READING, gap, read, spoilt
 from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Purpose, State
+from watchdog.cli.doctor.report import TOPICS, diagnose
 from watchdog.config.mistakes import Problem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
-from watchdog.doctor.checks import TOPICS, diagnose
-from watchdog.doctor.facts import Facts
-from watchdog.doctor.finding import Purpose, State
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml_calls import Library, NvmlCallError
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from watchdog.doctor.confinement import Confinement, confinement_of, look_at_confinement
+from watchdog.cli.doctor.facts import Confinement, confinement_of, look_at_confinement
 
 _DEFAULT: Final = Confinement(profile="cri-containerd.apparmor.d", is_of_runtime=True)
 

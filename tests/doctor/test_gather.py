@@ -9,14 +9,11 @@ import pytest
 
 from tests.ports import free_port
 from tests.worlds import at
+from watchdog.cli.doctor.facts import look_at_container, mount_lines, mount_of
+from watchdog.cli.doctor.finding import State
+from watchdog.cli.doctor.gather import look_at_listen
+from watchdog.cli.doctor.journal import check_journal, look_at_content, look_at_journal, make_problem, write_problem
 from watchdog.daemon.sampler import read_once
-from watchdog.doctor.check_journal import check_journal
-from watchdog.doctor.container import look_at_container
-from watchdog.doctor.endpoint import look_at_listen
-from watchdog.doctor.finding import State
-from watchdog.doctor.journal_content import look_at_content
-from watchdog.doctor.journal_place import look_at_journal, make_problem, write_problem
-from watchdog.doctor.mounts import mount_lines, mount_of
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.journal_file import JournalFile

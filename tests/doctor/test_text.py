@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Diagnosis, Finding, State
+from watchdog.cli.doctor.report import TOPICS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.config.mistakes import Problem
 from watchdog.core.model import GapReason
-from watchdog.doctor.checks import TOPICS, diagnose
-from watchdog.doctor.facts import Facts
-from watchdog.doctor.finding import Diagnosis, Finding, State
-from watchdog.doctor.text import diagnosis_text, document, shortcoming
 
 STOPPED = spoilt("journal", is_stopped=True)
 

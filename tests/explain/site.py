@@ -5,11 +5,10 @@ from pathlib import Path
 
 from tests.export.build import climbing, entry, killed
 from tests.worlds import at
+from watchdog.cli.explain import Explanation, explain_pod
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.explain import explain_pod
-from watchdog.explain.found import Explanation
 from watchdog.export.board import Board
 from watchdog.export.journal import Journal
 

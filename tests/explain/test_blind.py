@@ -9,10 +9,9 @@ from tests.explain.site import Site, write
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.test_page import busy
 from tests.worlds import at, gpu, snapshot
+from watchdog.cli.explain import UnexplainedError, explain_pod, unseen
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.explain import UnexplainedError, explain_pod
-from watchdog.explain.blind import unseen
 from watchdog.export.status import status_document
 from watchdog.export.status_read import Part
 

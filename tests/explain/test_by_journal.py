@@ -7,9 +7,9 @@ from tests.explain.site import NOW_S, Site, after_the_kill, write
 from tests.export.build import Story, climbing, entry, outcome, policy, trainer
 from tests.ports import free_port
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
+from watchdog.cli.explain import explain_pod
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.explain import explain_pod
 from watchdog.export.journal import Journal
 
 

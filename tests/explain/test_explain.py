@@ -11,12 +11,12 @@ from tests.export.build import Story, climbing, policy, quiet, trainer
 from tests.export.page_reader import deed
 from tests.test_ask import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
+from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.brakes import Begun
 from watchdog.core.model import PodList
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.daemon.kill import ENOUGH
-from watchdog.explain import UnexplainedError, explain_pod
 from watchdog.export.recent import Signal
 from watchdog.export.status import status_document
 

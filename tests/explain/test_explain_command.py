@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from tests.explain.site import Site
 from tests.export.build import quiet
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 
 
 @pytest.mark.parametrize(

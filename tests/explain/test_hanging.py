@@ -10,9 +10,9 @@ import pytest
 from tests.export.build import Story, climbing
 from tests.export.test_page import busy
 from tests.worlds import at
+from watchdog.cli.explain import explain_pod
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, CycleReport
-from watchdog.explain import explain_pod
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics

@@ -6,9 +6,8 @@ from tests.explain.site import Site, after_the_kill, write
 from tests.export.build import Story, hostile_pod, quiet, trainer
 from tests.ports import free_port
 from tests.worlds import Gi, process, snapshot, use
+from watchdog.cli.explain import UnexplainedError, near_misses
 from watchdog.core.policy import JournalLimits
-from watchdog.explain import UnexplainedError
-from watchdog.explain.unknown import near_misses
 from watchdog.export.journal import Journal
 from watchdog.past.recorder import Recorder
 

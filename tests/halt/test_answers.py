@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from tests.halt.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
 from tests.ports import free_port
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 from watchdog.export.phrases import rfc3339
 
 

@@ -13,8 +13,8 @@ from tests.halt.answering import locked as watchdog
 from tests.node.support import need_root
 from tests.ports import free_port
 from tests.rig.command import COMMAND
-from watchdog.cli.group import main
-from watchdog.halt.file import Stop
+from watchdog.cli.main import main
+from watchdog.cli.stop import Stop
 
 
 def call(*arguments: str | Path) -> Result:
@@ -191,7 +191,7 @@ def test_it_is_in_force_before_anything_is_written(tmp_path: Path) -> None:
     """On a full disk the name is there and the text is not: that is enough. Here the disk is full for every write."""
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import signal; "
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from pathlib import Path; from watchdog.halt.file import Stop; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from pathlib import Path; from watchdog.cli.stop import Stop; "
         f"assert Stop(path=Path({str(tmp_path / 'stop')!r}), is_default=False).put('why')"
     )
     subprocess.run([COMMAND.with_name("python"), "-c", script], check=True, timeout=60)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import Piece, ServiceAccount, render, rights_of

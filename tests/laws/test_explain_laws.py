@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.export.build import Story
 from tests.laws.nodes import GeneratedNode, nodes
+from watchdog.cli.explain import by_daemon
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.units import format_bytes
-from watchdog.explain.found import by_daemon
 from watchdog.export.status import status_document
 from watchdog.export.status_read import Part
 

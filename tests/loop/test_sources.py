@@ -16,14 +16,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
 from watchdog.core.rules import protection
-from watchdog.daemon.sources import (
-    Surroundings,
-    missing_sources,
-    namespace_source,
-    node_source,
-    uses_api,
-    with_gaps,
-)
+from watchdog.daemon.sources import Surroundings, missing_sources, namespace_source, node_source, uses_api, with_gaps
 from watchdog.export.phrases import rfc3339
 from watchdog.options import Options
 
@@ -120,7 +113,7 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
 def test_what_the_api_takes_is_not_loaded_without_it() -> None:
     """A daemon with --pods pays nothing for the client of the API, 20 MiB on every node, nor for an unused asyncio."""
     code = (
-        "import sys; import watchdog.commands.run; from watchdog.daemon.sources import open_cluster; "
+        "import sys; import watchdog.cli.run; from watchdog.daemon.sources import open_cluster; "
         "from watchdog.clock import Bell; from watchdog.options import Options; from pathlib import Path; "
         "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
         "print(sorted({'kubernetes', 'urllib3', 'tenacity', 'yaml', 'asyncio'} & set(sys.modules)))\n"

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from tests.past.life import Life, State, holding, tenant
 from tests.past.runs import P, passes
 from tests.worlds import VERIFF, Gi, Mi, at, container, owner, pod, policy
-from watchdog.commands.recommend import used
+from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.export.declaring import needed
-from watchdog.past.suggest import Advice, Stand
-from watchdog.past.usage import Usage, Workload
+from watchdog.past.recommendation import Advice, Stand, Usage, Workload
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")

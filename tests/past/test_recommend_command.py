@@ -11,8 +11,8 @@ from tests.past.life import holding, tenant
 from tests.past.runs import recently
 from tests.past.test_recommend import HOURS, lived, only, using
 from tests.worlds import Gi, Mi, container, gpu, owner, pod
-from watchdog.cli.group import main
-from watchdog.past.suggest import Stand
+from watchdog.cli.main import main
+from watchdog.past.recommendation import Stand
 
 POLICY = """
 [[declaration]]

@@ -20,12 +20,9 @@ from watchdog.export.journal import Journal, JournalError
 from watchdog.export.journal_past import Statement, body_statement, past_size, span_statement
 from watchdog.export.journal_read import history as occurrences
 from watchdog.export.journal_schema import MIGRATIONS
-from watchdog.past.frame import Frame, pack, unpack
-from watchdog.past.holders import MOVED
-from watchdog.past.kept import reduced
-from watchdog.past.look import Body, Kind, Look, looks
-from watchdog.past.read import spans
+from watchdog.past.read import Body, Kind, Look, looks, spans
 from watchdog.past.recorder import Recorder
+from watchdog.past.recording import MOVED, Frame, pack, reduced, unpack
 
 P = policy(rule(step("110%", 10, "kill")))
 CALM = State(used=holding(4.0), pods=(tenant(),))

@@ -14,7 +14,7 @@ from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Hours, Policy, Window
-from watchdog.past.incidents import Found
+from watchdog.past.replay import Found
 
 
 def found(path: Path, under: Policy = P) -> list[Found]:

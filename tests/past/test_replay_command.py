@@ -10,9 +10,8 @@ from click.testing import CliRunner
 from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
-from watchdog.cli.group import main
-from watchdog.past.story import Record, Story
-from watchdog.past.telling import UNCUT, story_text
+from watchdog.cli.main import main
+from watchdog.past.story import UNCUT, Record, Story, story_text
 
 POLICY = """
 [[declaration]]

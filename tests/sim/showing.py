@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from watchdog.cli.demo.tenants import key_of
 from watchdog.core.model import ProcessKey
-from watchdog.sim.life import key_of
 
 REPOSITORY: Final = Path(__file__).parents[2]
 FAST: Final = 5.0
@@ -28,7 +28,7 @@ AS_NOBODY: Final = (
         "--ambient-caps=-all,+dac_read_search",
     ),
 )
-CODE: Final = f"import sys; from watchdog.demo import run_demo; sys.exit(run_demo(sys.stdout, speed={FAST}))"
+CODE: Final = f"import sys; from watchdog.cli.demo import run_demo; sys.exit(run_demo(sys.stdout, speed={FAST}))"
 # Classic BPF: load the number of the system call; pidfd_open (434) and pidfd_send_signal (424) answer EPERM.
 WITHOUT_PIDFD: Final = f"""
 import ctypes, struct

@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.support import need_root, wait_until
 from tests.sim.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
-from watchdog.sim.life import lives
+from watchdog.cli.demo.tenants import lives
 
 pytestmark = pytest.mark.slow
 

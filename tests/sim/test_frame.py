@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchdog.cli.demo.scene import Mark, Occurrence, Row, Scene
+from watchdog.cli.demo.screen import ASCII, BLOCKS, Signs, frame, plain_line, plain_occurrence
 from watchdog.core.model import Gpu
-from watchdog.demo.chronicle import Occurrence
-from watchdog.demo.frame import ASCII, BLOCKS, Signs, frame, plain_line, plain_occurrence
-from watchdog.demo.scene import Mark, Row, Scene
 
 GI = 2**30
 MARKS = (

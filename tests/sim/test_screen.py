@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.showing import open_terminal
 from tests.sim.test_frame import scene
-from watchdog.demo.screen import FrameScreen, LineScreen, screen_for
+from watchdog.cli.demo.screen import FrameScreen, LineScreen, screen_for
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,21 @@ from hypothesis import strategies as st
 
 from tests.node.support import run_python, sleeper, wait_until
 from watchdog import clock
+from watchdog.cli.demo.driver import SimDriver, SimProcfs
+from watchdog.cli.demo.tenants import (
+    CARD,
+    NODE,
+    POLICY,
+    TENANTS,
+    Company,
+    Curve,
+    Party,
+    Task,
+    Tenant,
+    key_of,
+    lives,
+    pod_list,
+)
 from watchdog.config.load import load_policy
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Place, PlaceKind, ProcessKey
@@ -22,13 +37,6 @@ from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.pidfd import open_pidfd
 from watchdog.node.processes import ProcessTable
 from watchdog.node.scan import Scanner
-from watchdog.sim.company import Company, Party
-from watchdog.sim.curve import Curve
-from watchdog.sim.driver import SimDriver
-from watchdog.sim.life import key_of, lives
-from watchdog.sim.procfs import SimProcfs
-from watchdog.sim.story import CARD, NODE, POLICY, TENANTS
-from watchdog.sim.tenant import Task, Tenant, pod_list
 
 GI = 2**30
 LEVEL = Curve(((0, 2.0),))
@@ -111,7 +119,7 @@ def test_company_ends_those_who_will_not_leave() -> None:
 def test_company_dies_with_its_owner() -> None:
     """After a SIGKILL of whoever started a company, all of its processes leave by themselves."""
     code = (
-        "import sys, time; from watchdog.sim.company import Company; from tests.sim.test_sim import TENANT\n"
+        "import sys, time; from watchdog.cli.demo.tenants import Company; from tests.sim.test_sim import TENANT\n"
         "with Company() as company:\n"
         "    print(*(member.key.pid for member in company.start(TENANT).members), flush=True)\n"
         "    time.sleep(60)\n"
@@ -129,7 +137,7 @@ def test_company_that_can_not_start() -> None:
     code = """
         import os, sys
         from tests.sim.test_sim import TENANT, children
-        from watchdog.sim.company import Company
+        from watchdog.cli.demo.tenants import Company
         sys.executable = "/bin/true"
         try:
             with Company() as company:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from watchdog.cli.demo.stage import Stage, StoryClock
+from watchdog.cli.demo.tenants import Company
 from watchdog.core.plan import Result
-from watchdog.demo.pace import StoryClock
-from watchdog.demo.stage import Stage
-from watchdog.sim.company import Company
 
 pytestmark = pytest.mark.slow
 

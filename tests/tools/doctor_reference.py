@@ -8,8 +8,8 @@ from typing import Final
 
 import pynvml
 
-from watchdog.doctor.checks import TOPICS
-from watchdog.doctor.finding import Purpose, State, Topic
+from watchdog.cli.doctor.finding import Purpose, State, Topic
+from watchdog.cli.doctor.report import TOPICS
 from watchdog.node.nvml_calls import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]

@@ -7,17 +7,16 @@ from typing import Any
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
+from watchdog.cli.top.grid import Scene
+from watchdog.cli.top.picture import picture
+from watchdog.cli.top.reading import read_view
+from watchdog.cli.top.state import State
+from watchdog.cli.top.values import BLOCKS, Account, Amount, Next, View
 from watchdog.core.plan import CycleReport
 from watchdog.export.board import Board
 from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.export.status import status_document
-from watchdog.top.amounts import BLOCKS
-from watchdog.top.picture import picture
-from watchdog.top.reading import read_view
-from watchdog.top.scene import Scene
-from watchdog.top.state import State
-from watchdog.top.values import Account, Amount, Next, View
 
 __all__ = [
     "account",

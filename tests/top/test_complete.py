@@ -14,7 +14,7 @@ from tests.rig.command import COMMAND
 from tests.top.build import serving
 from tests.top.session import session
 from tests.worlds import Gi, process, snapshot, use
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import JournalLimits
 from watchdog.export.journal import Journal

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.top.build import account
-from watchdog.top.keys import keys_of
-from watchdog.top.order import Choice
-from watchdog.top.state import SORTS, State, pressed
+from watchdog.cli.top.state import SORTS, Choice, State, pressed
+from watchdog.cli.top.terminal import keys_of
 
 ROWS = tuple(account(name) for name in "abcdef")
 

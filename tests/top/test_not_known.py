@@ -8,17 +8,15 @@ from tests.export.build import Story
 from tests.top.build import climbing, document, scene, view
 from tests.top.session import session
 from tests.worlds import Gi, at, gpu, process, snapshot, use
+from watchdog.cli.top.plain import once
+from watchdog.cli.top.reading import read_view
+from watchdog.cli.top.state import Choice, chosen
+from watchdog.cli.top.values import BLOCKS, View, left_s, long, short
 from watchdog.export.board import Board
 from watchdog.export.health import Health, health_row
 from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.export.phrases import rfc3339
-from watchdog.top.amounts import BLOCKS
-from watchdog.top.order import Choice, chosen
-from watchdog.top.plain import once
-from watchdog.top.reading import read_view
-from watchdog.top.steps import left_s, long, short
-from watchdog.top.values import View
 
 HANGS = health_row(Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(28).wall_s))
 

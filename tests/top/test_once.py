@@ -14,10 +14,10 @@ from tests.rig.command import COMMAND
 from tests.sim.showing import open_terminal
 from tests.top.build import account, climbing, hostile_pod, quiet, serving, view
 from tests.worlds import Gi, process, snapshot, use
-from watchdog.cli.group import main
-from watchdog.top.amounts import ASCII, BLOCKS
-from watchdog.top.order import Choice
-from watchdog.top.plain import once
+from watchdog.cli.main import main
+from watchdog.cli.top.plain import once
+from watchdog.cli.top.state import Choice
+from watchdog.cli.top.values import ASCII, BLOCKS
 
 
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -170,9 +170,9 @@ def test_a_terminal_that_cannot_be_drawn_on() -> None:
 def test_the_daemon_does_not_load_it() -> None:
     """The library for terminals is loaded for the live table alone: the daemon's memory is the node's."""
     code = (
-        "import sys, watchdog.cli.group, watchdog.explain, watchdog.demo; "
-        "import watchdog.commands.run, watchdog.commands.scan, watchdog.commands.history; "
-        "import watchdog.top.plain; "
+        "import sys, watchdog.cli.main, watchdog.cli.explain, watchdog.cli.demo; "
+        "import watchdog.cli.run, watchdog.cli.scan, watchdog.cli.history; "
+        "import watchdog.cli.top.plain; "
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('rich', 'pygments', 'markdown_it')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

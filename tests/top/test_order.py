@@ -6,8 +6,8 @@ import pytest
 
 from tests.top.build import account, view
 from tests.worlds import Gi
-from watchdog.top.order import KEYS, Choice, chosen
-from watchdog.top.values import Account, Next, View
+from watchdog.cli.top.state import KEYS, Choice, chosen
+from watchdog.cli.top.values import Account, Next, View
 
 
 def node() -> View:
@@ -83,6 +83,6 @@ def test_filter(choice: Choice, expected: list[str]) -> None:
 
 def test_the_command_offers_every_order() -> None:
     """What the option offers is what there is."""
-    from watchdog.cli.group import SORTS
+    from watchdog.cli.main import SORTS
 
     assert sorted(SORTS) == sorted(KEYS)

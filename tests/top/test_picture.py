@@ -8,10 +8,9 @@ import pytest
 from tests.export.build import Story, trainer_node
 from tests.top.build import account, climbing, crowded, drawn, scene, text, view
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.top.amounts import ASCII
-from watchdog.top.picture import picture
-from watchdog.top.state import State
-from watchdog.top.values import Amount, View
+from watchdog.cli.top.picture import picture
+from watchdog.cli.top.state import State
+from watchdog.cli.top.values import ASCII, Amount, View
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]
 
@@ -124,8 +123,8 @@ def test_unknown_is_never_zero() -> None:
 )
 def test_percent(used: Amount, allowed: int, percent: str) -> None:
     """The share of what is allowed: a hair above it is not 100%."""
-    from watchdog.top.amounts import BLOCKS
-    from watchdog.top.amounts import percent as told
+    from watchdog.cli.top.values import BLOCKS
+    from watchdog.cli.top.values import percent as told
 
     assert told(account(used=used.known, least=used.least, allowed=allowed), BLOCKS) == percent
 

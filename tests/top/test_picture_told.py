@@ -9,11 +9,9 @@ from rich.console import Console
 from tests.export.build import Story
 from tests.top.build import account, crowded, drawn, hostile_pod, quiet, scene, text, view
 from tests.worlds import Gi, process, snapshot, use
-from watchdog.top.head import HELP
-from watchdog.top.order import Choice
-from watchdog.top.picture import picture
-from watchdog.top.state import SORTS, State
-from watchdog.top.values import Next
+from watchdog.cli.top.picture import HELP, picture
+from watchdog.cli.top.state import SORTS, Choice, State
+from watchdog.cli.top.values import Next
 
 
 def test_the_selected_pod() -> None:

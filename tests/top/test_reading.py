@@ -8,11 +8,11 @@ import pytest
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.top.build import climbing, document, hostile_pod, quiet, view
 from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
+from watchdog.cli.top.reading import read_view
+from watchdog.cli.top.values import NO_POD
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Conditions
 from watchdog.export.status_read import StatusError
-from watchdog.top.reading import read_view
-from watchdog.top.values import NO_POD
 
 
 def test_an_account_over_its_limit() -> None:

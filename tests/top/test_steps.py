@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.top.build import account
-from watchdog.top.steps import left_s, long, short
-from watchdog.top.values import Next
+from watchdog.cli.top.values import Next, left_s, long, short
 
 KILL = Next(do="kill", scope="container", above="110%", due_s=12.0)
 HELD = replace(KILL, due_s=0.0, held="owner", because="it was the third of its Job", lets_go_s=250.0)

@@ -14,10 +14,10 @@ from tests.pictures.top import svg
 from tests.rig.command import COMMAND
 from tests.top.build import serving
 from tests.worlds import at
+from watchdog.cli.top.picture import HELP
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.export.journal import Journal
-from watchdog.top.head import HELP
 
 PAGE: Final = (ROOT / "docs" / "terminal.md").read_text(encoding="utf-8")
 LINES: Final = re.findall(r"^    (gpu-watchdog (?:top|history) .*\|.*)$", PAGE, re.MULTILINE)

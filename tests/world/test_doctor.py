@@ -222,7 +222,7 @@ def test_a_driver_that_hangs_does_not_hang_doctor(world_v1: Node) -> None:
     code = f"""
 import os
 from pathlib import Path
-from watchdog.doctor import run_doctor
+from watchdog.cli.doctor import run_doctor
 from watchdog.options import Options
 root = Path({str(world_v1.root)!r})
 options = Options(node="n1", policy=root / "policy.toml", journal=root / "state" / "journal.db", listen="127.0.0.1:0")

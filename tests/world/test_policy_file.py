@@ -124,7 +124,7 @@ def _due(running: Daemon, namespace: str) -> bool:
 _RUN: Final = """
 import sys
 from pathlib import Path
-from watchdog.commands.run import run_daemon
+from watchdog.cli.run import run_daemon
 from watchdog.config.watch import PolicyFile
 from watchdog.options import Options
 policy, pods, journal = map(Path, sys.argv[1:4])

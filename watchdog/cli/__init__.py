@@ -1,5 +1,1 @@
-"""The command line: options, exit codes, and what a shell completes."""
-
-from watchdog.cli.group import main
-
-__all__ = ["main"]
+"""The command line: options, exit codes, what a shell completes, and each command."""

@@ -7,11 +7,10 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Declaration, Policy, Rule
 from watchdog.export.declaring import declaration_of, needed
-from watchdog.past.judge import Judge
-from watchdog.past.look import Kind, Look
+from watchdog.past.read import Kind, Look, Scene
+from watchdog.past.recommendation import Usage, Workload, with_headroom
 from watchdog.past.recorder import longest_step_s
-from watchdog.past.scene import Scene
-from watchdog.past.usage import Usage, Workload, with_headroom
+from watchdog.past.replay import Judge
 
 _BY_CONTAINER = Rule(name="each container", account="container")
 _BY_POD = Rule(name="each pod")

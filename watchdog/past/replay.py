@@ -1,21 +1,173 @@
-"""The replay: the node's past, pass by pass, through the code that decides in production."""
+"""The past under another policy: what would have been done, incident by incident."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import hidden_pods
+from watchdog.core.assess import Darkness, Setting, Terms, assess_pod, hidden_pods, short_for
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Now
+from watchdog.core.model import Gpu, Now, Pod, Snapshot
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.rules import MOST_TERMINATING_S
-from watchdog.past.incidents import Found, Incidents
-from watchdog.past.judge import Judge
-from watchdog.past.look import Kind, Look
-from watchdog.past.scene import Scene
+from watchdog.core.rules import MOST_TERMINATING_S, hours_at
+from watchdog.past.read import Kind, Look, Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withholding:
+    """A deed held back from a moment on: the entry says by which brake, and when that was to let go."""
+
+    entry: PlanEntry
+    at: Now
+
+    @property
+    def lets_go_s(self) -> float | None:
+        """The Unix time at which the brake was to let go; None: that was not a matter of time."""
+        wait_s = self.entry.lets_go_in_s
+        return None if wait_s is None else self.at.wall_s + wait_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The first deed of an incident, or a warning in it: the entry as it stood when it was due.
+
+    `due` is when it first was due, `at` when nothing held it back any more; None: something did until the incident
+    ended, or until the end of the past where it `goes_on`.
+    """
+
+    entry: PlanEntry
+    due: Now
+    at: Now | None = None
+    withheld: tuple[Withholding, ...] = ()
+    goes_on: bool = False
+
+    @property
+    def is_let_through(self) -> bool:
+        """Whether nothing held it back in the end."""
+        return self.at is not None
+
+
+class Incidents:
+    """Collects what plans come to; an incident of an account lasts until a sure reading below all of its marks."""
+
+    def __init__(self) -> None:
+        self._open: dict[AccountKey, Found] = {}
+        self._warned: set[AccountKey] = set()
+        self._closed: list[Found] = []
+
+    def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
+        """Take in the plan of one pass."""
+        above = {entry.account for entry in plan.entries}
+        if not stale and (self._open or self._warned) and not (self._open.keys() | self._warned) <= above:
+            self._close(above, {each.account: each for each in assessments})
+        for entry in plan.entries:
+            if entry.do.is_force:
+                self._take_force(entry, at)
+            elif entry.taken and entry.account not in self._warned:
+                self._warned.add(entry.account)
+                self._closed.append(Found(entry=entry, due=at, at=at))
+
+    def all(self) -> tuple[Found, ...]:
+        """Everything that was found, in the order in which it was due."""
+        found = (*self._closed, *(replace(each, goes_on=True) for each in self._open.values()))
+        return tuple(sorted(found, key=lambda each: (each.due.wall_s, each.entry.account.sort_key, each.entry.step)))
+
+    def _take_force(self, entry: PlanEntry, at: Now) -> None:
+        account = entry.account
+        known = self._open.get(account)
+        if entry.taken:
+            if known is not None and known.at is not None:
+                # The ladder has begun anew: another declaration, say, or the account was not there for a while.
+                self._closed.append(known)
+                known = None
+            self._open[account] = replace(known or Found(entry=entry, due=at), entry=entry, at=at)
+        elif entry.news and (known is None or known.at is None):
+            known = known or Found(entry=entry, due=at)
+            self._open[account] = replace(known, withheld=(*known.withheld, Withholding(entry=entry, at=at)))
+
+    def _close(self, above: set[AccountKey], seen: dict[AccountKey, Assessment]) -> None:
+        for account in (self._open.keys() | self._warned) - above:
+            standing = seen.get(account)
+            if standing is not None and standing.used is None:
+                continue  # nothing says that it has come down
+            self._warned.discard(account)
+            if account in self._open:
+                self._closed.append(self._open.pop(account))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What the assessment of every pod depends on."""
+
+    cards: object
+    dark: object
+    labels: object
+    hours: tuple[bool, ...]
+    short: frozenset[str]
+
+
+class Judge:
+    """Gives what `attribute` and `assess` gave, or would have given, of the node as it was."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._ground: _Ground | None = None
+        self._gpus: tuple[Gpu, ...] = ()
+        self._cards: object = ()
+        self._terms: dict[str, tuple[Pod, Terms]] = {}
+        self._found: dict[str, tuple[Assessment, ...]] = {}
+
+    def forget(self, changed: frozenset[str] | None) -> None:
+        """These pods are not as they were; None: all."""
+        if changed is None:
+            self._ground = None
+            return
+        for uid in changed:
+            self._found.pop(uid, None)
+
+    def assess(self, scene: Scene, at: Now) -> tuple[Assessment, ...]:
+        """Every account of the scene at a moment; the very same objects where nothing about a pod has changed."""
+        self.renew(scene, at)
+        return tuple(each for uid in scene.pods for each in self._found[uid])
+
+    def renew(self, scene: Scene, at: Now) -> frozenset[str]:
+        """Work out what has changed; the UIDs of the pods that were assessed anew."""
+        snapshot = scene.snapshot(at)
+        ground = self._ground_of(scene, snapshot)
+        if ground != self._ground:
+            self._ground = ground
+            self._terms.clear()
+            self._found.clear()
+        setting = Setting(policy=self._policy, node=scene.node, namespaces=scene.namespaces)
+        dark = Darkness.of(snapshot, setting.node)
+        missing = [pod for uid, pod in scene.pods.items() if uid not in self._found or pod.deletion_deadline_s]
+        for pod in missing:
+            known, terms = self._terms.get(pod.uid, (None, None))
+            if terms is None or known is not pod:
+                terms = Terms.of(pod, dark.cards, setting, scene.dark.mps)
+                self._terms[pod.uid] = (pod, terms)
+            self._found[pod.uid] = assess_pod(pod, scene.uses_of(pod.uid), terms, snapshot, dark, setting)
+        return frozenset(pod.uid for pod in missing)
+
+    def of(self, uid: str) -> tuple[Assessment, ...]:
+        """The accounts of one pod."""
+        return self._found.get(uid, ())
+
+    def _ground_of(self, scene: Scene, snapshot: Snapshot) -> _Ground:
+        if scene.gpus is not self._gpus:
+            self._gpus = scene.gpus
+            self._cards = tuple(replace(gpu, used=None) for gpu in scene.gpus)
+        return _Ground(
+            cards=self._cards,
+            dark=scene.dark,
+            labels=(scene.node, scene.namespaces),
+            hours=hours_at(self._policy, snapshot.at),
+            short=short_for(self._policy, scene.gpus),
+        )
+
 
 _LEAST_S = 0.001  # moments are kept to the millisecond
 

@@ -14,7 +14,7 @@ from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selecto
 from tests.monitoring.rules.promtool import ROOT, promtool
 from tests.monitoring.rules.test_rule_files import BY_ALERT, PAGES
 from tests.tools.runbooks import names, written
-from watchdog.cli.group import main
+from watchdog.cli.main import main
 
 TEXTS: Final = {page.stem: page.read_text(encoding="utf-8") for page in sorted(PAGES.iterdir())}
 ALL: Final = {**TEXTS, "alerts": (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")}

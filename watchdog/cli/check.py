@@ -1,0 +1,92 @@
+"""`check`: a policy validated and shown; and the policy that a command is told to read."""
+
+import json
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+
+from watchdog.config.document import policy_document
+from watchdog.config.load import load_policy, read_policy
+from watchdog.config.mistakes import PolicyError, Problem
+from watchdog.config.render import render_policy
+from watchdog.core.policy import Policy
+from watchdog.options import DEFAULT_POLICY
+
+STDIN: Final = Path("-")
+_SOURCE: Final = "standard input"
+
+
+def load_candidate(path: Path) -> Policy:
+    """Read the policy of a command; PolicyError with all of its mistakes, or why it can't be read."""
+    if path != STDIN:
+        return load_policy(path)
+    if sys.stdin is None:  # as Python has it where it was closed: `<&-`
+        raise PolicyError([Problem(source=_SOURCE, what="it is closed; name a file, or give the policy with `< FILE`")])
+    if sys.stdin.isatty():
+        click.echo("Reading the policy from this terminal; Ctrl-D ends it.", err=True)
+    return read_policy(sys.stdin.buffer, _SOURCE)
+
+
+def source_name(path: Path) -> str:
+    """What a policy is called in sentences."""
+    return _SOURCE if path == STDIN else str(path)
+
+
+def refusal(error: PolicyError, path: Path) -> str:
+    """What is wrong with a policy, for a command with `--policy`; where none was named, that one can be."""
+    named = "" if path != DEFAULT_POLICY or path.exists() else "\n--policy FILE names another place"
+    return f"{error}{named}"
+
+
+_LEAST: Final = 40  # characters to a line, however narrow the terminal says it is
+
+
+def print_check(file: Path, *, as_json: bool) -> int:
+    """Print what a policy file holds; the exit code, 1 where it can't be used."""
+    policy: Policy | None = None
+    problems: tuple[Problem, ...] = ()
+    try:
+        policy = load_candidate(file)
+    except PolicyError as error:
+        problems = error.problems
+    if as_json:
+        click.echo(json.dumps(_document(policy, problems), indent=1))
+        if problems:
+            click.echo(f"{source_name(file)}: it can't be used; see `mistakes`", err=True)
+    elif policy is None:
+        for problem in problems:
+            click.echo(fitted(str(problem), sys.stderr), err=True)
+    else:
+        click.echo(fitted(render_policy(policy), sys.stdout))
+        for warning in policy.warnings:
+            click.echo(fitted(f"{source_name(file)}: warning: {warning}", sys.stderr), err=True)
+    return 0 if policy is not None else 1
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Lines as wide as the terminal that a stream is, what follows indented; elsewhere one line a mistake, as it is."""
+    if not stream.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, _LEAST)
+    return "\n".join(_wrapped(line, width) for line in text.splitlines())
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _document(policy: Policy | None, problems: tuple[Problem, ...]) -> dict[str, object]:
+    mistakes = [
+        {"source": each.source, "path": each.path or None, "line": each.line, "what": each.what} for each in problems
+    ]
+    return {
+        "valid": policy is not None,
+        "mistakes": mistakes,
+        "warnings": [] if policy is None else list(policy.warnings),
+        "policy": None if policy is None else policy_document(policy),
+    }

@@ -1,0 +1,196 @@
+"""Querying a daemon for its status, and what to say where none answers."""
+
+import http.client
+import json
+import math
+import shlex
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from watchdog.core.errors import WatchdogError
+from watchdog.export.health import NO_PASS
+from watchdog.export.journal_errors import JournalError, NoJournalError
+from watchdog.export.listen import parse_listen
+from watchdog.export.phrases import inert
+
+
+def called() -> str:
+    """`gpu-watchdog` where the shell finds it by that name, or else the path by which it was started."""
+    started = sys.argv[0] if sys.argv else ""
+    name = Path(started).name
+    if name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m watchdog"
+    if not name.startswith("gpu-watchdog"):
+        return "gpu-watchdog"  # within another program, like a test's
+    found = shutil.which(name)
+    return name if found is not None and _is_same(found, started) else shlex.quote(started)
+
+
+def _is_same(found: str, started: str) -> bool:
+    try:
+        return Path(found).samefile(started)
+    except OSError:
+        return False
+
+
+STATUS_PATH: Final = "/api/status"
+_PATIENCE_S: Final = 5.0
+_MOST_DIGITS: Final = 400
+_LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes gives less than one MiB
+
+
+class AskError(WatchdogError):
+    """The daemon did not answer, or not as one; the text names the address, and what it answered instead."""
+
+
+class NoPassError(AskError):
+    """The daemon answers, and knows nothing yet: it has begun just now, or its first call into the driver hangs."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: the answer must come from the address that was given."""
+
+    def redirect_request(self, *_arguments: Any, **_more: Any) -> None:
+        """Take a redirection for the answer that it is."""
+
+
+def status_url(url: str) -> str:
+    """The address of the status for what a user gave: of the daemon as a whole, or of the status itself.
+
+    ValueError on what is no address of HTTP.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - a port that is none is found here
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not an address: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or not _is_plain(url):
+        raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, like http://127.0.0.1:9837")
+    path = parts.path.rstrip("/")
+    return parts._replace(path=path if path.endswith(STATUS_PATH) else path + STATUS_PATH, fragment="").geturl()
+
+
+def _is_plain(url: str) -> bool:
+    return url.isascii() and url.isprintable() and " " not in url
+
+
+def listen_url(listen: str) -> str:
+    """The address at which a daemon that listens so can be asked from its own machine; ListenError."""
+    host, port = parse_listen(listen)
+    # "All interfaces" is no address that one can connect to everywhere.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def ask_status(url: str, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+    """What the daemon at this address says of its node now, as `scan --json` prints it; AskError, ValueError.
+
+    It may let us wait for `patience_s` at a time, and twice as long altogether.
+    """
+    address = status_url(url)
+    body = _get(address, patience_s)
+    try:
+        found = json.loads(body, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no JSON") from error
+    if not isinstance(found, dict) or not {"node", "at", "accounts", "plan"} <= found.keys():
+        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no status of one")
+    return found
+
+
+def _whole(digits: str) -> int | float:
+    """A number of any length: Python takes a few thousand digits, and no reader of the status takes so many."""
+    return int(digits) if len(digits) < _MOST_DIGITS else math.inf
+
+
+def _get(address: str, patience_s: float) -> bytes:
+    request = urllib.request.Request(address, headers={"Accept": "application/json"})
+    deadline_s = time.monotonic() + 2 * patience_s
+    where = f"the daemon does not answer at {inert(address)}"
+    try:
+        # Without a proxy: `http_proxy` of the environment must not carry away what is meant for this node.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+        with opener.open(request, timeout=patience_s) as answer:
+            body = bytearray()
+            while chunk := answer.read1(1 << 20):
+                body += chunk
+                if len(body) > _LARGEST or time.monotonic() > deadline_s:
+                    raise AskError(f"{where}: its answer is too long or takes too long")
+            if answer.length:
+                raise AskError(f"{where}: its answer breaks off")
+            return bytes(body)
+    except urllib.error.HTTPError as error:
+        said = inert(error.read(300).decode("utf-8", errors="replace").strip(), 300)
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.startswith(NO_PASS):
+            raise NoPassError(f"the daemon at {inert(address)} knows nothing yet: {said}") from error
+        raise AskError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
+    except urllib.error.URLError as error:
+        raise AskError(f"{where}: {_cause(error.reason, patience_s)}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise AskError(f"{where}: {_cause(error, patience_s)}") from error
+
+
+def _cause(error: object, patience_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {patience_s:g}s"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return inert(str(error) or type(error).__name__, 300)
+
+
+_NAMESPACE: Final = "kubectl -n gpu-memory-watchdog"
+# Where it is installed can't be asked for here: a pod knows its own namespace alone, and a host none.
+_OWN: Final = "`-n`: the namespace that it was installed in"
+# From here on `/healthz` says that the loop hangs; the liveness probe ends the daemon some time later.
+_HANGS: Final = (
+    "so nothing is known yet of any pod there, and nobody is killed or evicted: it has begun just now, so ask again in "
+    "some seconds; after more than 10s its first call into the driver hangs: look with `nvidia-smi` on the node, and "
+    "for NVRM and Xid in its kernel log"
+)
+_ELSEWHERE: Final = (
+    "this does not tell whether a watchdog runs on the node: one of a DaemonSet is reached in its pod alone. "
+    f"Find that pod, and ask there ({_OWN}):"
+)
+_KEPT: Final = (
+    "this does not tell whether a watchdog runs on the node: one of a DaemonSet may keep it where only its pod has it. "
+    f"Find that pod, and ask there ({_OWN}):"
+)
+_OTHERWISE: Final = (
+    f"or bring its port here: `{_NAMESPACE} port-forward POD 9837`. Outside of Kubernetes `gpu-watchdog run` starts "
+    "one; --url and --listen name another address"
+)
+
+
+def inside(*arguments: str, terminal: bool = False) -> str:
+    """The command line that runs a command of gpu-watchdog in the watchdog's pod of a node."""
+    how = "exec -it" if terminal else "exec"
+    return f"{_NAMESPACE} {how} POD -- gpu-watchdog {shlex.join(inert(each) for each in arguments)}"
+
+
+def to_run_inside(*arguments: str) -> str:
+    """The same command line within a sentence, with what stands for the reader's own in it."""
+    return f"`{inside(*arguments)}` ({_OWN})"
+
+
+def help_lines(error: AskError, *arguments: str, terminal: bool = False) -> tuple[str, ...]:
+    """What to do about a daemon that could not be asked for a command with these arguments, in lines."""
+    if isinstance(error, NoPassError):
+        return (_HANGS,)
+    return (_ELSEWHERE, *_commands(*arguments, terminal=terminal), _OTHERWISE)
+
+
+def without_journal(error: JournalError, *arguments: str) -> str:
+    """Why a journal can't be read, and where one may be that is not there, for a command with these arguments."""
+    lines = (_KEPT, *_commands(*arguments)) if isinstance(error, NoJournalError) else ()
+    return "\n  ".join([str(error), *lines])
+
+
+def _commands(*arguments: str, terminal: bool = False) -> tuple[str, ...]:
+    return (f"  {_NAMESPACE} get pods -o wide", f"  {inside(*arguments, terminal=terminal)}")

@@ -1,0 +1,168 @@
+"""What the user has chosen, what each key does to it, and which accounts are shown in which order."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from watchdog.cli.top.values import Account, View, left_s
+
+DEFAULT: Final = "percent"
+VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")
+Key = Callable[[Account], tuple[float, ...] | None]
+
+
+def _verdict(account: Account) -> tuple[float, ...]:
+    place = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
+    return (float(place), -_ratio(account))
+
+
+def _ratio(account: Account) -> float:
+    """What it uses of what it is allowed; where nothing is allowed anything is endlessly much."""
+    if account.allowed == 0 and account.used.floor:
+        return float("inf")
+    return account.share or 0.0
+
+
+def _percent(account: Account) -> tuple[float, ...] | None:
+    return None if account.allowed is None else (-_ratio(account), float(-account.used.floor))
+
+
+def _time(account: Account) -> tuple[float, ...] | None:
+    left = left_s(account, 0.0)
+    return None if left is None else (left, -_ratio(account))
+
+
+def _declared(account: Account) -> tuple[float, ...] | None:
+    return None if account.declared is None else (-float(account.declared),)
+
+
+# None: not known, or it does not apply; such accounts come last, in either direction.
+KEYS: Final[dict[str, Key]] = {
+    "used": lambda each: (-float(each.used.floor),),
+    "percent": _percent,
+    "name": lambda _: (0.0,),
+    "time": _time,
+    "declared": _declared,
+    "verdict": _verdict,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is to be shown: `text` stands in the pod's `namespace/name`, the rule or the verdict, in any case."""
+
+    sort: str = DEFAULT
+    backwards: bool = False
+    text: str = ""
+    over: bool = False
+
+    def takes(self, account: Account) -> bool:
+        """Whether an account is shown."""
+        if self.over and account.verdict != "over":
+            return False
+        words = self.text.casefold().split()
+        told = f"{account.title} {account.rule} {account.verdict}".casefold()
+        return all(word in told for word in words)
+
+
+def chosen(view: View, choice: Choice) -> tuple[Account, ...]:
+    """The accounts to show in their order, ties by name; the processes of no pod are the last row."""
+    rows = sorted(filter(choice.takes, view.accounts), key=lambda each: (each.title, each.key))
+    keyed = [(KEYS[choice.sort](each), each) for each in rows]
+    known = sorted(((key, each) for key, each in keyed if key is not None), key=lambda pair: pair[0])
+    ordered = [each for _, each in known]
+    missing = [each for key, each in keyed if key is None]
+    missing.sort(key=lambda each: -each.used.floor)
+    last: Iterable[Account] = (view.no_pod,) if view.no_pod is not None and choice.takes(view.no_pod) else ()
+    return (*(reversed(ordered) if choice.backwards else ordered), *missing, *last)
+
+
+SORTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"u": "used", "p": "percent", "n": "name", "t": "time", "d": "declared", "v": "verdict"}
+)
+_LONGEST: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What is chosen. `key` is the account that is selected, `place` its row; `typed` is the filter being written."""
+
+    choice: Choice = field(default_factory=Choice)
+    key: tuple[str, str, str] | None = None
+    place: int = 0
+    page: int = 10
+    typed: str | None = None
+    paused: bool = False
+    help: bool = False
+    ended: bool = False
+
+    def at(self, rows: tuple[Account, ...]) -> "State":
+        """The selection found again among rows that may have moved: it stays with its account, or with its place."""
+        keys = [row.key for row in rows]
+        if self.key is not None and self.key in keys:
+            return replace(self, place=keys.index(self.key))
+        place = min(self.place, max(len(rows) - 1, 0))
+        # What has never been moved stays at the top, whoever comes to stand there.
+        return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
+
+
+def pressed(state: State, key: str, rows: tuple[Account, ...]) -> State:
+    """What a key makes of it; a key that means nothing changes nothing."""
+    if state.typed is not None:
+        return _typing(state, key)
+    if state.help:
+        return replace(state, help=False, ended=key in ("q", "ctrl-c"))
+    if key in SORTS:
+        is_same = state.choice.sort == SORTS[key]
+        backwards = is_same and not state.choice.backwards
+        choice = replace(state.choice, sort=SORTS[key], backwards=backwards)
+        return replace(state, choice=choice, key=None, place=0)
+    if key in _MOVES:
+        place = max(min(_MOVES[key](state, len(rows)), len(rows) - 1), 0)
+        return replace(state, place=place, key=rows[place].key if rows else None)
+    act = _ACTS.get(key)
+    return act(state) if act is not None else state
+
+
+def _typing(state: State, key: str) -> State:
+    typed = state.typed or ""
+    if key == "enter":
+        return replace(state, typed=None, choice=replace(state.choice, text=typed.strip()), key=None, place=0)
+    if key in ("escape", "ctrl-c"):
+        return replace(state, typed=None)
+    if key == "backspace":
+        return replace(state, typed=typed[:-1])
+    if key == "ctrl-u":
+        return replace(state, typed="")
+    return replace(state, typed=(typed + key)[:_LONGEST]) if len(key) == 1 and key.isprintable() else state
+
+
+def _escape(state: State) -> State:
+    """Back to everything, from the top."""
+    return replace(state, choice=replace(state.choice, text="", over=False), key=None, place=0)
+
+
+_MOVES: Final[Mapping[str, Callable[[State, int], int]]] = {
+    "down": lambda state, _: state.place + 1,
+    "j": lambda state, _: state.place + 1,
+    "up": lambda state, _: state.place - 1,
+    "k": lambda state, _: state.place - 1,
+    "pagedown": lambda state, _: state.place + state.page,
+    "pageup": lambda state, _: state.place - state.page,
+    "home": lambda _, __: 0,
+    "g": lambda _, __: 0,
+    "end": lambda _, count: count - 1,
+    "G": lambda _, count: count - 1,
+}
+_ACTS: Final[Mapping[str, Callable[[State], State]]] = {
+    "q": lambda state: replace(state, ended=True),
+    "ctrl-c": lambda state: replace(state, ended=True),
+    "f": lambda state: replace(state, typed=state.choice.text),
+    "/": lambda state: replace(state, typed=state.choice.text),
+    "o": lambda state: replace(state, choice=replace(state.choice, over=not state.choice.over), key=None, place=0),
+    " ": lambda state: replace(state, paused=not state.paused),
+    "?": lambda state: replace(state, help=True),
+    "h": lambda state: replace(state, help=True),
+    "escape": _escape,
+}

@@ -1,1 +1,0 @@
-"""The subcommands that need no folder of their own."""
