@@ -12,7 +12,7 @@ from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.kill import at_once
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 from watchdog.node.pidfd import Handle
 from watchdog.node.processes import hold
 from watchdog.node.procfs import Procfs

@@ -15,8 +15,8 @@ from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
 from watchdog.daemon.kills import Deeds
-from watchdog.export.clauses import sent_signals
 from watchdog.node.pidfd import Handle
+from watchdog.report.actions import sent_signals
 
 ALL_FREE = lambda _key: False  # noqa: E731
 STILL_LISTED = lambda _key: True  # noqa: E731

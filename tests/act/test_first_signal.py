@@ -11,7 +11,7 @@ from tests.worlds import Gi, container, pod, policy, process, rule, step
 from watchdog.core.model import Pod
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import JournalLimits, Match
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 HOG = pod("a", container(declared="1Gi"))
 

@@ -11,9 +11,9 @@ from tests.browser.test_page import check_fits
 from tests.export.page_reader import deed
 from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.board import Board
-from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.recent import RecentDeed
+from watchdog.export.web import HttpServer
+from watchdog.report.recent import RecentDeed
 
 pytestmark = [pytest.mark.slow]
 _BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyle(e).unicodeBidi)"""

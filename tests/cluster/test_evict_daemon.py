@@ -9,7 +9,7 @@ from tests.cluster import workloads
 from tests.cluster.api import Object
 from tests.cluster.life import Life, life
 from tests.cluster.node import Cluster
-from watchdog.export.journal_read import history
+from watchdog.journal.read import history
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

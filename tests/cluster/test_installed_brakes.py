@@ -17,7 +17,7 @@ from tests.cluster.real_pods import MEMORY, RealContainer, container, is_running
 from tests.cluster.test_installed_life import image_of, is_daemon
 from tests.cluster.workloads import DECLARED
 from tests.stub import GIB
-from watchdog.export.journal_schema import MIGRATIONS
+from watchdog.journal.schema import MIGRATIONS
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

@@ -20,8 +20,8 @@ from watchdog import clock
 from watchdog.cli.history import timeline
 from watchdog.cli.main import main
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
-from watchdog.export.journal_read import HistoryRow, history
+from watchdog.journal.journal import Journal
+from watchdog.journal.read import HistoryRow, history
 
 LONG = "Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed (1Gi declared by veriff.com/gpu-memory)."
 WIDE = """\

@@ -22,9 +22,9 @@ from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.daemon.enforcement import REMEDIES
 from watchdog.export.board import Board
-from watchdog.export.http import HttpServer
-from watchdog.export.lock import NodeLock
 from watchdog.export.metrics import Metrics
+from watchdog.export.web import HttpServer
+from watchdog.journal.lock import NodeLock
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY
 
 ROOT: Final = Path(__file__).parents[2]

@@ -9,7 +9,6 @@ import pytest
 
 from tests.export.occurrences import misdeclaring, occurrences, told
 from watchdog.core.tiding import SERIES_GAP_S
-from watchdog.export import tiding_form
 from watchdog.kube.events import (
     KEPT_S,
     MOST_FAILURES,
@@ -19,6 +18,7 @@ from watchdog.kube.events import (
     REQUEST_BURST,
     REQUEST_PER_S,
 )
+from watchdog.report import events as tiding_form
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 REASONS: Final = frozenset(tiding_form.ACTIONS)

@@ -11,8 +11,7 @@ import yaml
 from tests.monitoring.programs import find
 from tests.monitoring.questions import questions
 from tests.tools.metrics_reference import REFERENCE, ROOT, metrics_reference
-from watchdog.export.catalogue import FAMILIES
-from watchdog.export.series import PREFIX, Kind
+from watchdog.export.catalogue import FAMILIES, PREFIX, Kind
 
 _NAMED = re.compile(rf"\b{PREFIX}([a-z_]+)")
 # What the daemon exports besides, and what others do.

@@ -12,9 +12,9 @@ from tests.export.test_status import EXPECTED
 from tests.worlds import at
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import JournalLimits
-from watchdog.export.health import Health, health_row
-from watchdog.export.journal import Journal
-from watchdog.export.recent import recent_rows
+from watchdog.journal.journal import Journal
+from watchdog.report.recent import recent_rows
+from watchdog.report.status import Health, health_row
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
 STATUS: Final[dict[str, Any]] = json.loads(EXPECTED)

@@ -13,7 +13,7 @@ from tests.export.notes import FRACTION, by
 from tests.export.occurrences import occurrences, told
 from watchdog.core.model import Owner
 from watchdog.core.policy import Allowance
-from watchdog.export import tiding_form
+from watchdog.report import events as tiding_form
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 TEXT: Final = (DOCS / "tenants.md").read_text(encoding="utf-8")

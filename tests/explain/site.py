@@ -10,7 +10,7 @@ from watchdog.core.model import ProcessKey
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.export.board import Board
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 NOW_S = at(40).wall_s
 KEYS = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))

@@ -12,8 +12,8 @@ from tests.worlds import at, gpu, snapshot
 from watchdog.cli.explain import UnexplainedError, explain_pod, unseen
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.export.status import status_document
-from watchdog.export.status_read import Part
+from watchdog.report.status import status_document
+from watchdog.report.status_read import Part
 
 NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"
 LOST = "nvmlDeviceGetHandleByUUID: GPU is lost (code 15); it fell off the bus: drain and reboot the node"

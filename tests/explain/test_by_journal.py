@@ -10,7 +10,7 @@ from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.explain import explain_pod
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 
 def test_by_the_journal_where_no_daemon_answers(site: Site) -> None:

@@ -17,8 +17,8 @@ from watchdog.core.model import PodList
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.daemon.kill import ENOUGH
-from watchdog.export.recent import Signal
-from watchdog.export.status import status_document
+from watchdog.report.recent import Signal
+from watchdog.report.status import status_document
 
 
 def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:

@@ -8,7 +8,7 @@ from tests.ports import free_port
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.explain import UnexplainedError, near_misses
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 from watchdog.past.recorder import Recorder
 
 

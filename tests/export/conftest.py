@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.journal_rig import LIMITS
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 
 @pytest.fixture

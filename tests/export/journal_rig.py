@@ -7,9 +7,9 @@ from tests.export.build import entry
 from tests.worlds import at
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
-from watchdog.export.journal_read import history
-from watchdog.export.journal_rows import INSERT, base_row, bound
+from watchdog.journal.journal import Journal
+from watchdog.journal.read import history
+from watchdog.journal.rows import INSERT, base_row, bound
 
 KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
 LIMITS = JournalLimits()

@@ -9,7 +9,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.tiding import Tiding
-from watchdog.export.tidings import Tidings
+from watchdog.report.events import Tidings
 
 EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
 # The API server's own words for it, in its own grammar, and the remedy.

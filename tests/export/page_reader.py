@@ -9,9 +9,9 @@ from typing import Final
 from tests.export.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
-from watchdog.export.health import Health
 from watchdog.export.page import Sight, page
-from watchdog.export.recent import RecentDeed
+from watchdog.report.recent import RecentDeed
+from watchdog.report.status import Health
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
 _BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})

@@ -12,7 +12,7 @@ from tests.worlds import Gi, Mi, assessed, container, gpu, pod, process, rule, s
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
-from watchdog.export.advice import advice
+from watchdog.report.advice import advice
 
 PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
 FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu")

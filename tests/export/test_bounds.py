@@ -10,7 +10,7 @@ from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import Pod, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.export.bounds import Bounds
+from watchdog.report.figures import Bounds
 
 TWO: tuple[Pod, ...] = (trainer(uid="u1"), trainer(uid="u2", name="other", containers=(container("main", of="u2"),)))
 

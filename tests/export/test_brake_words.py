@@ -14,12 +14,11 @@ from watchdog.core.model import ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.daemon.enforcement import REMEDIES
-from watchdog.export import idle_words
-from watchdog.export.clauses import mark
-from watchdog.export.explanation import explanation
-from watchdog.export.news_deeds import outcome_news
-from watchdog.export.outcome_words import outcome_note
-from watchdog.export.words import forecast, note
+from watchdog.report import actions as idle_words
+from watchdog.report.actions import mark, outcome_note
+from watchdog.report.explanation import explanation
+from watchdog.report.news import outcome_news
+from watchdog.report.next import forecast, note
 
 BOUND = policy(
     brakes=Brakes(

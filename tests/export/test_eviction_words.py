@@ -10,25 +10,22 @@ from tests.act.eviction_rig import EVICT_AT_ONCE, World
 from tests.act.rig import Direct
 from tests.export.build import quiet
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
+from watchdog.cli.explain_past import deed_sentences, told
 from watchdog.core.eviction import FORBIDDEN, Answer
 from watchdog.core.ledger import Trying
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.brake_words import withheld_because
-from watchdog.export.eviction_words import trying_because
-from watchdog.export.explanation import explanation
-from watchdog.export.journal import Journal
-from watchdog.export.journal_read import HistoryRow, history
-from watchdog.export.news import News
-from watchdog.export.news_item import Event
-from watchdog.export.phrases import said
-from watchdog.export.status import status_document
-from watchdog.export.status_read import Part
-from watchdog.export.tally import Tally
-from watchdog.export.tiding_notes import blocked_note
-from watchdog.export.why import account_paragraphs
-from watchdog.export.why_deed import deed_sentences
-from watchdog.export.why_past import told
+from watchdog.export.metrics import Tally
+from watchdog.journal.journal import Journal
+from watchdog.journal.read import HistoryRow, history
+from watchdog.report.brakes import trying_because, withheld_because
+from watchdog.report.events import blocked_note
+from watchdog.report.explanation import explanation
+from watchdog.report.news import Event, News
+from watchdog.report.status import status_document
+from watchdog.report.status_read import Part
+from watchdog.report.text import said
+from watchdog.report.why import account_paragraphs
 
 BUDGET = "the disruption budget web needs 2 healthy pods and has 2 currently"
 REFUSED = "https://10.0.0.1: nothing listens there: is the API server up?"

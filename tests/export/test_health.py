@@ -11,9 +11,9 @@ from tests.export.test_http import Clock
 from tests.worlds import BOOT, at
 from watchdog.core.model import Gap, GapReason, Now, PodList
 from watchdog.export.board import Board
-from watchdog.export.health import Durations, Health, api_state, health_row
 from watchdog.export.metrics import Metrics
-from watchdog.export.phrases import rfc3339
+from watchdog.report.status import Durations, Health, api_state, health_row
+from watchdog.report.text import rfc3339
 
 
 @pytest.fixture

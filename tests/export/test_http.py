@@ -25,9 +25,9 @@ from tests.node.support import ENDS_WITH_US, wait_until
 from tests.worlds import BOOT, gpu, snapshot
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.export.board import Board
-from watchdog.export.http import HttpServer
-from watchdog.export.listen import ListenError, parse_listen
 from watchdog.export.metrics import Metrics
+from watchdog.export.web import HttpServer
+from watchdog.options import ListenError, parse_listen
 
 
 class Clock:

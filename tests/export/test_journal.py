@@ -16,8 +16,8 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_read import history
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.read import history
 
 
 def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) -> None:

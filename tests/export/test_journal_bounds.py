@@ -6,8 +6,8 @@ from tests.export.journal_rig import begin, events, sound, write_many
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
-from watchdog.export.journal_read import history
+from watchdog.journal.journal import Journal
+from watchdog.journal.read import history
 
 
 def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:

@@ -14,8 +14,8 @@ from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_read import history
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.read import history
 
 LIMITS = JournalLimits(max_age_s=60.0, max_size=2**20)
 KEYS = (ProcessKey(pid=101, start_ticks=1010),)

@@ -14,7 +14,7 @@ from tests.export.build import entry
 from tests.export.journal_rig import KEYS, LIMITS, begin, events, sound
 from tests.worlds import at
 from watchdog.core.plan import Result
-from watchdog.export.journal import Journal, JournalError
+from watchdog.journal.journal import Journal, JournalError
 
 
 def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.export.build import entry
 from tests.export.journal_rig import KEYS, LIMITS, begin, write_many
 from tests.worlds import at
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_read import history
-from watchdog.export.journal_schema import MIGRATIONS
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.read import history
+from watchdog.journal.schema import MIGRATIONS
 
 
 def test_a_damaged_file_is_moved_aside_and_never_deleted(path: Path) -> None:

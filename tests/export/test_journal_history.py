@@ -9,8 +9,8 @@ import pytest
 
 from tests.export.journal_rig import LIMITS, begin, events
 from tests.worlds import at
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_read import history
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.read import history
 
 
 def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None:
@@ -36,7 +36,7 @@ def test_history_without_a_journal(tmp_path: Path) -> None:
 def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
     """What a killed daemon had committed is read although nobody has folded its WAL in."""
     code = "import os, sys; from pathlib import Path; from tests.export.journal_rig import LIMITS, begin; "
-    code += "from watchdog.export.journal import Journal; "
+    code += "from watchdog.journal.journal import Journal; "
     code += "begin(Journal.open(Path(sys.argv[1]), LIMITS, 'n1')); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
     assert path.with_name("journal.db-wal").stat().st_size > 0

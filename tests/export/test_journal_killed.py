@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.journal_rig import LIMITS, sound
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 KILLED_CHILD = """
 import sys
@@ -20,7 +20,7 @@ from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.core.model import ProcessKey
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 limits = JournalLimits(max_size=300_000)
 made = entry()
 journal = Journal.open(Path(sys.argv[1]), limits, "n1")

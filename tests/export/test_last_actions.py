@@ -7,8 +7,8 @@ from tests.export.samples import read, value
 from tests.worlds import at
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.last_actions import LastAction, last_action, merge
 from watchdog.export.metrics import Metrics
+from watchdog.report.recent import LastAction, last_action, merge
 
 _DAY_S = 86400.0
 _KILLED = {"namespace": "a", "pod": "trainer", "container": "main", "action": "kill", "rule": "notebooks"}

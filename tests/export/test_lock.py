@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.export.lock import NodeLock
+from watchdog.journal.lock import NodeLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from watchdog.export.lock import NodeLock
+from watchdog.journal.lock import NodeLock
 lock = NodeLock(Path(sys.argv[1]))
 print("held" if lock.acquire() else lock.problem, flush=True)
 sys.stdin.read()

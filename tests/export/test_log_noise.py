@@ -15,11 +15,8 @@ from tests.worlds import at, rule, step
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
-from watchdog.export.gap_news import GapNews
-from watchdog.export.log_form import configure
-from watchdog.export.logs import Log
-from watchdog.export.news_item import Event
-from watchdog.export.repeats import EVERY_S, Repeats
+from watchdog.export.log import EVERY_S, Log, Repeats, configure
+from watchdog.report.news import Event, GapNews
 
 LASTS_S = 3600
 SETTLED_S = 600  # by then everything that there is to say at the beginning has been said

@@ -19,10 +19,8 @@ from watchdog.core.brakes import Begun, Brake
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.log_form import configure
-from watchdog.export.logs import Log
-from watchdog.export.news import News
-from watchdog.export.news_item import Event
+from watchdog.export.log import Log, configure
+from watchdog.report.news import Event, News
 
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="the card fell off the bus")
 

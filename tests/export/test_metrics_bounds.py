@@ -24,10 +24,9 @@ from watchdog.config.load import load_policy
 from watchdog.core.brakes import Brake
 from watchdog.core.model import MigParent, Pod, Use
 from watchdog.core.plan import CycleReport, Result
-from watchdog.export.catalogue import FAMILIES
-from watchdog.export.last_actions import MOST
+from watchdog.export.catalogue import FAMILIES, Kind, Per
 from watchdog.export.metrics import Metrics
-from watchdog.export.series import Kind, Per
+from watchdog.report.recent import MOST
 
 PODS, CARDS = 200, 16
 

@@ -9,9 +9,9 @@ from tests.worlds import at, rule, snapshot
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
-from watchdog.export.last_actions import LastAction
 from watchdog.export.metrics import Metrics
+from watchdog.journal.journal import Journal
+from watchdog.report.recent import LastAction
 
 _LIMITS = JournalLimits(max_age_s=86400.0, max_size=2**28)
 _KILLED = {"namespace": "a", "pod": "trainer", "container": "main", "action": "kill", "rule": "notebooks"}

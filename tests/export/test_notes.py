@@ -13,7 +13,7 @@ from tests.export.notes import kill_of, on_cards, table
 from tests.worlds import rule, step
 from watchdog.core.policy import Policy
 from watchdog.core.tiding import Tiding
-from watchdog.export.clauses import shown_as
+from watchdog.report.actions import shown_as
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 # What only somebody knows who has read the code or the status.

@@ -12,10 +12,10 @@ from watchdog.core.brakes import Begun
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.health import Health
 from watchdog.export.page.headline import Headline, headline
 from watchdog.export.page.standing import standings
 from watchdog.export.page.steps import Level
+from watchdog.report.status import Health
 
 HANGS = replace(WELL, hangs_since_s=at(9).wall_s, last_pass_ago_s=45.0)
 LOST = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="Unknown Error (code 999); create the pod anew")

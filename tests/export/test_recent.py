@@ -12,8 +12,8 @@ from tests.worlds import at
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
-from watchdog.export.recent import MOST_DEEDS, Recent, RecentDeed, recent_rows
+from watchdog.journal.journal import Journal
+from watchdog.report.recent import MOST_DEEDS, Recent, RecentDeed, recent_rows
 
 KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
 

@@ -14,9 +14,8 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
-from watchdog.export.health import Health
-from watchdog.export.status import status_document
-from watchdog.export.sums import residual_by_gpu, unattributed_by_gpu
+from watchdog.report.figures import residual_by_gpu, unattributed_by_gpu
+from watchdog.report.status import Health, status_document
 
 EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from watchdog.export.status_read import Part, StatusError, doubts_of
+from watchdog.report.status_read import Part, StatusError, doubts_of
 
 PART = Part(
     {

@@ -11,9 +11,9 @@ from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trai
 from tests.worlds import Gi, container, gpu, process, snapshot, use
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import Conditions, CycleReport
-from watchdog.export.phrases import byte_cell
 from watchdog.export.table import Cell, Column, bar, has_colour, table
 from watchdog.export.text import scan_text
+from watchdog.report.text import byte_cell
 
 PAGE = """\
 Node n1 at 2027-01-15T08:00:09.000Z, policy /etc/gpu-watchdog/policy.toml: enforce.

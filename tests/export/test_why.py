@@ -15,9 +15,9 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.export.status import status_document
-from watchdog.export.status_read import Part
-from watchdog.export.why import account_paragraphs
+from watchdog.report.status import status_document
+from watchdog.report.status_read import Part
+from watchdog.report.why import account_paragraphs
 
 RULES = (NOTEBOOKS,)
 NOTHING = trainer(containers=(container("main", None, of="u1"),))

@@ -26,10 +26,10 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.daemon.kill import ENOUGH
-from watchdog.export.explanation import explanation
-from watchdog.export.outcome_words import outcome_note, release_note
-from watchdog.export.phrases import clip, elapsed_s, inert, rfc3339, span
-from watchdog.export.words import forecast, misdeclared_note, note
+from watchdog.report.actions import outcome_note, release_note
+from watchdog.report.explanation import explanation
+from watchdog.report.next import forecast, misdeclared_note, note
+from watchdog.report.text import clip, elapsed_s, inert, rfc3339, span
 
 KILLING = (
     "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from watchdog.export.lock import NodeLock
-from watchdog.export.phrases import rfc3339
+from watchdog.journal.lock import NodeLock
+from watchdog.report.text import rfc3339
 
 ENFORCING = {"mode": "enforce", "enforcing": True, "suspended": []}
 STOPPED = {"mode": "enforce", "enforcing": False, "suspended": ["stop_file"]}

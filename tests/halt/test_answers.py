@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from tests.halt.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
 from tests.ports import free_port
 from watchdog.cli.main import main
-from watchdog.export.phrases import rfc3339
+from watchdog.report.text import rfc3339
 
 
 def call(name: str, url: str, journal: Path, *more: str) -> Result:

@@ -12,7 +12,7 @@ from tests.laws.nodes import GeneratedNode, nodes
 from watchdog.core.assessment import Assessment, Reason
 from watchdog.core.model import Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.export.bounds import Bounds
+from watchdog.report.figures import Bounds
 
 
 def meant(assessment: Assessment, report: CycleReport) -> int | None:

@@ -13,8 +13,8 @@ from watchdog.cli.explain import by_daemon
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.units import format_bytes
-from watchdog.export.status import status_document
-from watchdog.export.status_read import Part
+from watchdog.report.status import status_document
+from watchdog.report.status_read import Part
 
 
 @given(nodes(), st.integers(0, 2**32), st.booleans())

@@ -17,8 +17,8 @@ from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window
 from watchdog.daemon.sinks import Ears, Keeper
-from watchdog.export.journal_read import history
-from watchdog.export.lock import lock_path
+from watchdog.journal.lock import lock_path
+from watchdog.journal.read import history
 
 
 @pytest.fixture

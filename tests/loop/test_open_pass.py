@@ -7,7 +7,7 @@ from tests.act.rig import MemoryRecord
 from tests.worlds import Gi, at
 from watchdog.daemon.main import FRESH_S, Next, OpenPass
 from watchdog.daemon.sampler import Look
-from watchdog.export.journal_writer import COMMIT_WITHIN_S
+from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
 
 RESET_S = 10.0  # after so long without a reading no stretch lasts

@@ -10,8 +10,8 @@ import structlog
 from tests.worlds import at, policy
 from watchdog.config.mistakes import PolicyError, Problem
 from watchdog.daemon.sinks import Reporter
-from watchdog.export.journal_read import history
-from watchdog.export.log_form import configure
+from watchdog.export.log import configure
+from watchdog.journal.read import history
 from watchdog.options import Options
 
 MISTAKES = PolicyError(

@@ -17,8 +17,8 @@ from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
 from watchdog.core.rules import protection
 from watchdog.daemon.sources import Surroundings, missing_sources, namespace_source, node_source, uses_api, with_gaps
-from watchdog.export.phrases import rfc3339
 from watchdog.options import Options
+from watchdog.report.text import rfc3339
 
 FILE = Path("/nowhere/objects.json")
 BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))

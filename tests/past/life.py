@@ -13,7 +13,7 @@ from watchdog.core.plan import Conditions, CycleReport, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.steady import Assessor
 from watchdog.daemon.sources import is_stale
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 from watchdog.past.read import spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.replay import Replay, Replayed

@@ -14,8 +14,8 @@ from tests.worlds import VERIFF, Gi, Mi, at, container, owner, pod, policy
 from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
-from watchdog.export.declaring import needed
 from watchdog.past.recommendation import Advice, Stand, Usage, Workload
+from watchdog.report.advice import needed
 
 PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
 PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")

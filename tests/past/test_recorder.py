@@ -16,10 +16,9 @@ from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
 from watchdog.core.model import Node, Now
 from watchdog.core.policy import JournalLimits, Policy
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_past import Statement, body_statement, past_size, span_statement
-from watchdog.export.journal_read import history as occurrences
-from watchdog.export.journal_schema import MIGRATIONS
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.read import history as occurrences
+from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, past_size, span_statement
 from watchdog.past.read import Body, Kind, Look, looks, spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.recording import MOVED, Frame, pack, reduced, unpack

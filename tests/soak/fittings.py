@@ -16,8 +16,8 @@ from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, Proce
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.rules import Terminating
 from watchdog.daemon.sources import NoNamespaces, Surroundings
-from watchdog.export.journal import Journal
-from watchdog.export.journal_writer import COMMIT_WITHIN_S
+from watchdog.journal.journal import Journal
+from watchdog.journal.writer import COMMIT_WITHIN_S
 
 NODE: Final = Node(name="n1")
 OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)

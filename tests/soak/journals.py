@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.soak.around import BOTH
 from tests.soak.world import World
-from watchdog.export.journal_schema import APPLICATION_ID, MIGRATIONS
-from watchdog.export.lock import lock_path
+from watchdog.journal.lock import lock_path
+from watchdog.journal.schema import APPLICATION_ID, MIGRATIONS
 
 
 def lose_under_the_daemon(world: World) -> None:

@@ -17,7 +17,7 @@ from watchdog.core.policy import Mode
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Deeds
-from watchdog.export.journal_writer import JournalWriter
+from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 

@@ -30,9 +30,9 @@ from watchdog.daemon.main import FRESH_S, Next, OpenPass
 from watchdog.daemon.sampler import Look
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import inherit
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.journal_kept import Kept
-from watchdog.export.lock import NodeLock
+from watchdog.journal.actions import Kept
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
 
 _FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)

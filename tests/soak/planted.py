@@ -9,7 +9,7 @@ FAULTS: Final = (
     Fault(
         "a brake that forgets on restart",
         BRAKES,
-        (Edit("export/journal.py", "return self._kept.memory(now)", "return BrakeMemory()"),),
+        (Edit("journal/journal.py", "return self._kept.memory(now)", "return BrakeMemory()"),),
     ),
     Fault(
         "a ladder that counts gaps",
@@ -133,7 +133,7 @@ FAULTS: Final = (
     Fault(
         "a journal that is lost under the daemon and gets nothing back",
         BRAKES,
-        (Edit("export/journal_kept.py", "lacked = self.give_back(connection)", "lacked = 0"),),
+        (Edit("journal/actions.py", "lacked = self.give_back(connection)", "lacked = 0"),),
     ),
     Fault(
         "a journal lost between two daemons that counts as a new node's",
@@ -312,7 +312,7 @@ FAULTS: Final = (
         "point 31",
         (
             Edit(
-                "export/journal.py",
+                "journal/journal.py",
                 "self._file.transaction(write)\n        self._kept.add",
                 'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self._kept.add',
             ),

@@ -12,9 +12,8 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Do, Policy
-from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS
-from watchdog.export.last_actions import MOST
-from watchdog.export.series import Family, Kind, Per
+from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS, Family, Kind, Per
+from watchdog.report.recent import MOST
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "metrics.md"

@@ -14,9 +14,9 @@ from watchdog.cli.top.state import State
 from watchdog.cli.top.values import BLOCKS, Account, Amount, Next, View
 from watchdog.core.plan import CycleReport
 from watchdog.export.board import Board
-from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.status import status_document
+from watchdog.export.web import HttpServer
+from watchdog.report.status import status_document
 
 __all__ = [
     "account",

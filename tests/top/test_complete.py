@@ -17,7 +17,7 @@ from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 _BASH = """
 eval "$(_GPU_WATCHDOG_COMPLETE=bash_source gpu-watchdog)"

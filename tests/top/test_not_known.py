@@ -13,10 +13,10 @@ from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.state import Choice, chosen
 from watchdog.cli.top.values import BLOCKS, View, left_s, long, short
 from watchdog.export.board import Board
-from watchdog.export.health import Health, health_row
-from watchdog.export.http import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.phrases import rfc3339
+from watchdog.export.web import HttpServer
+from watchdog.report.status import Health, health_row
+from watchdog.report.text import rfc3339
 
 HANGS = health_row(Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(28).wall_s))
 

@@ -12,7 +12,7 @@ from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.values import NO_POD
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Conditions
-from watchdog.export.status_read import StatusError
+from watchdog.report.status_read import StatusError
 
 
 def test_an_account_over_its_limit() -> None:

@@ -17,7 +17,7 @@ from tests.worlds import at
 from watchdog.cli.top.picture import HELP
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.journal import Journal
+from watchdog.journal.journal import Journal
 
 PAGE: Final = (ROOT / "docs" / "terminal.md").read_text(encoding="utf-8")
 LINES: Final = re.findall(r"^    (gpu-watchdog (?:top|history) .*\|.*)$", PAGE, re.MULTILINE)

@@ -20,7 +20,7 @@ from tests.rig.replicas import Replicas, deployed_by
 from tests.stub import GIB, MIB
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
-from watchdog.export.journal_schema import APPLICATION_ID, MIGRATIONS
+from watchdog.journal.schema import APPLICATION_ID, MIGRATIONS
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

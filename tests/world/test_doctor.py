@@ -23,7 +23,7 @@ from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProcess, StubReturn, Variant, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
-from watchdog.export.lock import NodeLock
+from watchdog.journal.lock import NodeLock
 from watchdog.node.nvml_calls import SONAME, find_library
 
 pytestmark = pytest.mark.node

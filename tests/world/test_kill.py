@@ -18,7 +18,7 @@ from tests.rig.node import GPU
 from tests.rig.traced import traced
 from tests.stub import GIB, MIB, StubProcess
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
-from watchdog.export.journal_read import history
+from watchdog.journal.read import history
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

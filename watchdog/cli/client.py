@@ -15,10 +15,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from watchdog.core.errors import WatchdogError
-from watchdog.export.health import NO_PASS
-from watchdog.export.journal_errors import JournalError, NoJournalError
-from watchdog.export.listen import parse_listen
-from watchdog.export.phrases import inert
+from watchdog.journal.errors import JournalError, NoJournalError
+from watchdog.options import parse_listen
+from watchdog.report.status import NO_PASS
+from watchdog.report.text import inert
 
 
 def called() -> str:

@@ -14,18 +14,24 @@ import click
 
 from watchdog import clock
 from watchdog.cli.client import AskError, ask_status, help_lines, to_run_inside
+from watchdog.cli.explain_past import (
+    deed_sentences,
+    earlier_sentences,
+    last_accounts,
+    lead_sentences,
+    past_sentences,
+    told,
+)
 from watchdog.core.errors import WatchdogError
 from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.export.brake_words import NO_TIME_COUNTS, OUT_OF_DATE
-from watchdog.export.journal_errors import JournalError
-from watchdog.export.journal_read import HistoryRow, history, pods_in, reading
-from watchdog.export.phrases import clock_time, count, date_time, inert, rfc3339
-from watchdog.export.status_read import Part, StatusError, doubts_of, hangs_since
-from watchdog.export.why import account_paragraphs
-from watchdog.export.why_deed import deed_sentences, earlier_sentences, lead_sentences
-from watchdog.export.why_past import last_accounts, past_sentences, told
+from watchdog.journal.errors import JournalError
+from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.past.read import Scene, spans
+from watchdog.report.brakes import NO_TIME_COUNTS, OUT_OF_DATE
+from watchdog.report.status_read import Part, StatusError, doubts_of, hangs_since
+from watchdog.report.text import clock_time, count, date_time, inert, rfc3339
+from watchdog.report.why import account_paragraphs
 
 _LONGEST: Final = 600
 _MOST_CARDS: Final = 3

@@ -159,7 +159,7 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
 def _stop(path: Path | None, journal: Path) -> "Stop":
     from watchdog.cli.stop import Stop
     from watchdog.daemon.enforcement import stop_file
-    from watchdog.export.lock import lock_path
+    from watchdog.journal.lock import lock_path
 
     found = (path or stop_file(journal)).absolute()
     kept = found.with_name(journal.name)  # the journal of whoever looks for this very file

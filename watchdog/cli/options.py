@@ -71,7 +71,7 @@ def node_options(command: Command) -> Command:
 
 
 def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    from watchdog.export.listen import ListenError, parse_listen
+    from watchdog.options import ListenError, parse_listen
 
     try:
         parse_listen(value)
@@ -162,7 +162,7 @@ def pod_of_journal(context: click.Context, _parameter: click.Parameter, incomple
 def _by_daemon(context: click.Context) -> Iterable[str]:
     from watchdog.cli.client import ask_status, listen_url
     from watchdog.core.errors import WatchdogError
-    from watchdog.export.status_read import Part
+    from watchdog.report.status_read import Part
 
     # A command that reads a journal has no such options; the environment may have them all the same.
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
@@ -175,8 +175,8 @@ def _by_daemon(context: click.Context) -> Iterable[str]:
 
 
 def _by_journal(context: click.Context) -> Iterable[str]:
-    from watchdog.export.journal_errors import JournalError
-    from watchdog.export.journal_read import pods_in
+    from watchdog.journal.errors import JournalError
+    from watchdog.journal.read import pods_in
 
     try:
         return pods_in(Path(context.params.get("journal") or DEFAULT_JOURNAL))

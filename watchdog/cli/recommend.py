@@ -13,8 +13,8 @@ from watchdog.cli.client import without_journal
 from watchdog.config.load import built_in_policy
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
-from watchdog.export.journal_errors import JournalError
 from watchdog.export.table import has_colour
+from watchdog.journal.errors import JournalError
 from watchdog.past.meter import Meter
 from watchdog.past.read import NothingRecordedError, spans
 from watchdog.past.recommendation import Known, advised, recommendation_document, recommendation_text, told

@@ -13,13 +13,13 @@ from watchdog.cli.check import load_candidate, refusal
 from watchdog.cli.client import without_journal
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
-from watchdog.export.journal_errors import JournalError
-from watchdog.export.journal_read import history
-from watchdog.export.news_item import Event
 from watchdog.export.table import has_colour
+from watchdog.journal.errors import JournalError
+from watchdog.journal.read import history
 from watchdog.past.read import spans
 from watchdog.past.replay import Replay, Replayed
 from watchdog.past.story import UNCUT, Record, Story, story_document, story_text
+from watchdog.report.news import Event
 
 _FORCE = ("kill", "evict")
 

@@ -8,9 +8,8 @@ from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.start import open_processes
-from watchdog.export.listen import ListenError
 from watchdog.node.nvml import NvmlDriver
-from watchdog.options import Options
+from watchdog.options import ListenError, Options
 
 
 def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:

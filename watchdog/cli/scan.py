@@ -22,13 +22,13 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Surroundings, missing_sources, open_cluster, uses_api, with_gaps
 from watchdog.daemon.start import open_processes
-from watchdog.export.phrases import inert
-from watchdog.export.status import status_document
 from watchdog.export.table import has_colour
 from watchdog.export.text import scan_text
 from watchdog.node.driver import let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
+from watchdog.report.status import status_document
+from watchdog.report.text import inert
 
 _PATIENCE_S = 30.0
 

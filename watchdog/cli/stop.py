@@ -17,9 +17,9 @@ from watchdog import clock
 from watchdog.cli.client import AskError, NoPassError, ask_status, called, to_run_inside
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.export.lock import look_at_lock
-from watchdog.export.phrases import clock_time, date_time, inert
-from watchdog.export.status_read import Part, StatusError, hangs_since
+from watchdog.journal.lock import look_at_lock
+from watchdog.report.status_read import Part, StatusError, hangs_since
+from watchdog.report.text import clock_time, date_time, inert
 
 _LONGEST: Final = 1000  # characters of a reason
 _MOST_READ: Final = 4096  # bytes

@@ -9,7 +9,6 @@ from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
 from watchdog.core.plan import CycleReport, Outcome
 from watchdog.core.policy import Policy
-from watchdog.export.tidings import Tidings
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.credentials import ClockNotes
@@ -18,6 +17,7 @@ from watchdog.kube.evict import ApiEvictor
 from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
 from watchdog.kube.notices import Note
 from watchdog.options import Options
+from watchdog.report.events import Tidings
 
 
 class Announcer:

@@ -13,7 +13,7 @@ from watchdog.core.plan import Outcome, Pass, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Deeds
-from watchdog.export.journal_deeds import UnfinishedDeed
+from watchdog.journal.actions import UnfinishedDeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

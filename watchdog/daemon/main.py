@@ -23,7 +23,7 @@ from watchdog.daemon.sampler import Look, Looker, begin_anew, has_begun_anew
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import Reporter, report_of
 from watchdog.daemon.sources import Surroundings, open_cluster
-from watchdog.export.journal_writer import COMMIT_WITHIN_S
+from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import Driver
 from watchdog.node.scan import Scanner
 from watchdog.options import Options

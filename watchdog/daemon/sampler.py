@@ -14,10 +14,10 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
 from watchdog.core.rules import Switches
-from watchdog.export.phrases import span
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, let_go
 from watchdog.node.driver_thread import DriverThread
+from watchdog.report.text import span
 
 # A look lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that
 # lie close together share one.

@@ -17,21 +17,19 @@ from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
 from watchdog.export.board import Board
-from watchdog.export.brake_words import presumed_note
-from watchdog.export.http import HttpServer
-from watchdog.export.journal import Journal, UnfinishedDeed
-from watchdog.export.journal_errors import JournalError
-from watchdog.export.journal_kept import Kept
-from watchdog.export.journal_writer import JournalWriter
-from watchdog.export.last_actions import LastAction
-from watchdog.export.lock import NodeLock
-from watchdog.export.log_form import configure
-from watchdog.export.logs import Log
+from watchdog.export.log import Log, Repeats, configure
 from watchdog.export.metrics import Metrics
-from watchdog.export.news_item import Event
-from watchdog.export.repeats import Repeats
+from watchdog.export.web import HttpServer
+from watchdog.journal.actions import Kept
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal, UnfinishedDeed
+from watchdog.journal.lock import NodeLock
+from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
+from watchdog.report.brakes import presumed_note
+from watchdog.report.news import Event
+from watchdog.report.recent import LastAction
 
 if TYPE_CHECKING:
     from watchdog.daemon.cluster import Announcer

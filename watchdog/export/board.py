@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.health import NO_PASS, OK, Durations, Health, api_state
-from watchdog.export.kept import Kept
 from watchdog.export.metrics import Metrics, late_after_s
-from watchdog.export.page.kept import PackedPage, Pages
+from watchdog.export.page.kept import Kept, PackedPage, Pages
 from watchdog.export.page.sight import Sight
-from watchdog.export.phrases import elapsed_s, inert, span
-from watchdog.export.recent import KEPT_S, RecentDeed
-from watchdog.export.status import status_document
-from watchdog.export.sums import all_gaps
+from watchdog.report.figures import all_gaps
+from watchdog.report.recent import KEPT_S, RecentDeed
+from watchdog.report.status import NO_PASS, OK, Durations, Health, api_state, status_document
+from watchdog.report.text import elapsed_s, inert, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

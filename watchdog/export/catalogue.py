@@ -1,17 +1,160 @@
-"""Every metric family that the daemon exports, and the one place where it is said what it means.
+"""The catalogue of metrics: each family with its labels and its help, and how series of it are written."""
 
-The help texts are those of /metrics, and docs/metrics.md is made of them.
-"""
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final, assert_never
 
-from dataclasses import replace
-from typing import Final
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
-from watchdog.export.histogram import DURATION_S, REACTION_S, RELEASE_S, series_of
-from watchdog.export.series import Family, Kind, Per
+from watchdog.report.text import inert
+
+# From a fast signal to a slow disk; the release of a large card takes seconds.
+REACTION_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
+RELEASE_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+DURATION_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of observations up to each bound in seconds, the last one for what is above all, and their sum."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...] = ()
+    total: float = 0.0
+
+    def observe(self, seconds: float) -> "Histogram":
+        """The histogram with one more observation."""
+        place = bisect_left(self.bounds, seconds)
+        counts = self.counts or (0,) * (len(self.bounds) + 1)
+        counts = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
+        return replace(self, counts=counts, total=self.total + seconds)
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts, with each bound as Prometheus writes it."""
+        counts = self.counts or (0,) * (len(self.bounds) + 1)
+        names = (*(repr(bound) for bound in self.bounds), "+Inf")
+        return list(zip(names, map(float, accumulate(counts)), strict=True))
+
+
+def series_of(bounds: tuple[float, ...]) -> int:
+    """How many series a histogram with these bounds is: its buckets, `+Inf` among them, the sum and the count."""
+    return len(bounds) + 3
+
+
+Labels = tuple[str, ...]
+PREFIX: Final = "gpu_watchdog_"
+
+
+class Kind(StrEnum):
+    """The type of a family."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    INFO = "info"  # a gauge that is always 1, to those who know no other
+
+
+class Per(StrEnum):
+    """What a family has one series of, for each set of the labels' values that are said elsewhere."""
+
+    NODE = "node"
+    CARD = "card"  # a GPU row, or a card in MIG mode, which is none
+    GPU = "GPU"
+    PLACE = "container and GPU"
+    POD = "pod"
+    ACCOUNT = "account"
+    UNJUDGED = "account not judged"
+    HELD = "account held back"
+    ACTION = "action"
+    WAY = "rule and action"
+    DEED = "pod acted on"
+    REASON = "reason"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A metric family: its name as queries have it, without the prefix, and what it means.
+
+    `times` is how many series it has for each `per`.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: Kind = Kind.GAUGE
+    per: Per = Per.NODE
+    times: int = 1
+
+
+def gauge(family: Family, series: Iterable[tuple[Labels, float | None]]) -> Metric:
+    """A gauge; a series without a value is left out."""
+    made = GaugeMetricFamily(PREFIX + family.name, family.help, labels=family.labels)
+    for values, value in series:
+        if value is not None:
+            made.add_metric(_inert(values), value)
+    return made
+
+
+def single(family: Family, value: float | None) -> Metric:
+    """A gauge without labels."""
+    return gauge(family, [((), value)])
+
+
+def info(family: Family, series: Iterable[Labels]) -> Metric:
+    """Series whose value is always 1."""
+    made = InfoMetricFamily(_bare(family), family.help, labels=family.labels)
+    for values in series:
+        made.add_metric(_inert(values), {})
+    return made
+
+
+def counter(family: Family, series: Mapping[Labels, int]) -> Metric:
+    """A counter."""
+    made = CounterMetricFamily(_bare(family), family.help, labels=family.labels)
+    for values, value in series.items():
+        made.add_metric(_inert(values), value)
+    return made
+
+
+def histogram(family: Family, series: Mapping[Labels, Histogram]) -> Metric:
+    """A histogram of seconds."""
+    made = HistogramMetricFamily(PREFIX + family.name, family.help, labels=family.labels)
+    for values, value in series.items():
+        made.add_metric(_inert(values), value.buckets, value.total)
+    return made
+
+
+def _bare(family: Family) -> str:
+    """The name that the library wants, which puts the suffix of the type behind it."""
+    match family.kind:
+        case Kind.COUNTER:
+            return PREFIX + family.name.removesuffix("_total")
+        case Kind.INFO:
+            return PREFIX + family.name.removesuffix("_info")
+        case Kind.GAUGE | Kind.HISTOGRAM:
+            return PREFIX + family.name
+        case _:
+            assert_never(family.kind)
+
+
+def _inert(values: Labels) -> list[str]:
+    # A lone surrogate would make the whole page fail to be encoded.
+    return [value if value.isprintable() else inert(value) for value in values]
+
 
 RESULTS: Final = tuple(result for result in Result if result is not Result.OBSERVED)
 

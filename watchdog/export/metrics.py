@@ -1,26 +1,306 @@
-"""The metrics: a collector on a registry of its own, fed with one report a pass."""
+"""The metrics: gauges from the last cycle, counters kept up from cycle to cycle."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from watchdog import __version__
-from watchdog.core.assessment import Attribution, Verdict
-from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport
+from watchdog.core.assessment import Assessment, Attribution, Verdict
+from watchdog.core.brakes import Brake
+from watchdog.core.model import GapReason, Now, Pod
+from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.export import catalogue as of
-from watchdog.export.families import account_families, gpu_families, pod_families, state_families
-from watchdog.export.families_counted import Reload, event_families, reload_families, tally_families
-from watchdog.export.last_actions import LastAction
-from watchdog.export.news import News
-from watchdog.export.series import info
-from watchdog.export.tally import Tally
+from watchdog.export.catalogue import (
+    DURATION_S,
+    REACTION_S,
+    RELEASE_S,
+    RESULTS,
+    Histogram,
+    Labels,
+    counter,
+    gauge,
+    histogram,
+    info,
+    single,
+)
+from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.news import Event, News, NewsItem
+from watchdog.report.recent import LastAction, aged, last_action, merge
+
+Key = TypeVar("Key")
+_RELEASE: Final = Histogram(RELEASE_S)
+_DURATION: Final = Histogram(DURATION_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """A value: the collector swaps it whole, so that a scrape on another thread sees one pass and not parts of two."""
+
+    actions: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    would_act: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    withheld: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Brake), 0))
+    gaps: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in GapReason), 0))
+    reactions: Mapping[str, Histogram] = field(default_factory=dict)
+    release: Histogram = _RELEASE
+    scan: Histogram = _DURATION
+    cycle: Histogram = _DURATION
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    last_actions: tuple[LastAction, ...] = ()
+    policy: str = ""
+
+    def after(self, report: CycleReport, news: Iterable[NewsItem]) -> "Tally":
+        """The tally after one more pass, of which this is new."""
+        before = self.under(report.policy)
+        outcomes = (*report.began, *report.outcomes)
+        ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
+        acted = [each for each in ended if each.result is not Result.WITHDRAWN]
+        observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
+        withheld = (item.detail for item in news if item.event is Event.WITHHELD)
+        return replace(
+            before,
+            actions=_add(before.actions, ((*_action(each), each.result.value) for each in ended)),
+            would_act=_add(before.would_act, (_action(each) for each in observed)),
+            withheld=_add(before.withheld, withheld),
+            gaps=_add(before.gaps, (gap.reason.value for gap in all_gaps(report))),
+            reactions=_react(before.reactions, outcomes),
+            release=_observe(before.release, (each.release_s for each in report.outcomes)),
+            scan=before.scan.observe(report.scan_s),
+            cycle=before.cycle.observe(report.duration_s),
+            peaks=_peaks(before.peaks, report),
+            last_actions=aged(merge(before.last_actions, map(last_action, acted)), report),
+        )
+
+    def under(self, policy: Policy) -> "Tally":
+        """The tally with a zero for whatever the rules of a policy can do, so that the first time is an increase.
+
+        Of a rule that is not there any more, what it has counted stays: a counter never falls.
+        """
+        if self.policy == policy.sha256:
+            return self
+        ways = sorted({(rule.name, step.do.value) for rule in policy.rules for step in rule.steps})
+        actions: dict[tuple[str, ...], int] = {(*way, each.value): 0 for way in ways for each in RESULTS}
+        return replace(
+            self,
+            policy=policy.sha256,
+            actions={**actions, **_counted(self.actions, actions)},
+            would_act={**dict.fromkeys(ways, 0), **_counted(self.would_act, ways)},
+            reactions={**{action: Histogram(REACTION_S) for _, action in ways}, **self.reactions},
+        )
+
+    def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Tally":
+        """The tally with what earlier daemons did; what was closed in their place, at a moment (Unix time), counts."""
+        found = tuple(earlier)
+        closed = [action for action in found if action.wall_s == closed_s]
+        counted = ((action.rule, action.action, action.result) for action in closed)
+        # What was recalled came before what this daemon did; what was closed only now came after it.
+        last = merge(merge(merge((), found), self.last_actions), closed)
+        return replace(self, actions=_add(self.actions, counted), last_actions=last)
+
+
+def _counted(counts: Mapping[Key, int], preset: Container[Key]) -> dict[Key, int]:
+    return {key: number for key, number in counts.items() if number or key in preset}
+
+
+def _action(outcome: Outcome) -> tuple[str, ...]:
+    return outcome.entry.rule.name, outcome.entry.do.value
+
+
+def _add(counts: Mapping[Key, int], keys: Iterable[Key]) -> Mapping[Key, int]:
+    more = Counter(keys)
+    return {**counts, **{key: counts.get(key, 0) + number for key, number in more.items()}} if more else counts
+
+
+def _observe(histogram: Histogram, seconds: Iterable[float | None]) -> Histogram:
+    for each in seconds:
+        histogram = histogram if each is None else histogram.observe(each)
+    return histogram
+
+
+def _react(reactions: Mapping[str, Histogram], outcomes: Iterable[Outcome]) -> Mapping[str, Histogram]:
+    found = dict(reactions)
+    for outcome in outcomes:
+        if outcome.reaction_s is not None:
+            action = outcome.entry.do.value
+            found[action] = found.get(action, Histogram(REACTION_S)).observe(outcome.reaction_s)
+    return found
+
+
+def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
+    """The most that each pod of the list has been seen to use, in bytes; unknown parts count as 0 in it."""
+    sums: dict[str, Sum] = {}
+    for assessment in report.assessments:
+        pod = sums.setdefault(assessment.account.uid, Sum())
+        pod.at_least += assessment.used_at_least
+        pod.known = pod.known and assessment.used is not None
+    listed = {pod.uid for pod in report.pods.pods} | sums.keys()
+    kept = {uid: peak for uid, peak in peaks.items() if uid in listed}
+    for uid, used in sums.items():
+        if used.known or used.at_least:
+            kept[uid] = max(kept.get(uid, 0), used.at_least)
+    return kept
+
+
+_OVER: Final = {Verdict.OVER: 1.0, Verdict.WITHIN: 0.0}
+
+
+def gpu_families(report: CycleReport) -> Iterator[Metric]:
+    """What is known of each GPU row."""
+    snapshot = report.snapshot
+    rows = [
+        (gpu.uuid, str(gpu.index), gpu.name, snapshot.driver or "", gpu.parent or "", gpu.profile or "")
+        for gpu in snapshot.gpus
+    ]
+    rows += [(each.uuid, str(each.index), each.name, snapshot.driver or "", "", "") for each in snapshot.parents]
+    yield info(of.GPU_INFO, rows)
+    gpus = [((gpu.uuid,), gpu) for gpu in snapshot.gpus]
+    yield gauge(of.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
+    yield gauge(of.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
+    yield gauge(of.GPU_USED, ((key, gpu.used) for key, gpu in gpus))
+    yield gauge(of.GPU_RESERVED, ((key, gpu.reserved) for key, gpu in gpus))
+    residual, unattributed = residual_by_gpu(report), unattributed_by_gpu(report)
+    yield gauge(of.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
+    yield gauge(of.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
+
+
+def pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
+    """What containers and pods use; `peaks` are the most that pods have used, in bytes, by UID.
+
+    Two pods of one name (a recreated one while the old one is still terminating) are one series: their sum, since both
+    are on the card, and the larger of their peaks.
+    """
+    pods = {assessment.account.uid: assessment.pod for assessment in report.assessments}
+    containers: dict[Labels, Sum] = {}
+    for use in report.attribution.attributed:
+        if use.uid in pods:
+            key = (*_title(pods[use.uid]), use.container, use.gpu)
+            containers.setdefault(key, Sum()).add(use.used)
+    used: dict[Labels, Sum] = {}
+    declared: dict[Labels, Sum] = {}
+    for assessment in report.assessments:
+        title = _title(assessment.pod)
+        used.setdefault(title, Sum()).add(assessment.used)
+        if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
+            declared.setdefault(title, Sum()).add(assessment.declared)
+    yield gauge(of.CONTAINER_USED, _totals(containers))
+    yield gauge(of.POD_USED, _totals(used))
+    yield gauge(of.POD_DECLARED, _totals(declared))
+    yield gauge(of.POD_PEAK, _peak_series((*report.pods.pods, *pods.values()), peaks).items())
+
+
+def account_families(report: CycleReport) -> Iterator[Metric]:
+    """How accounts stand. Of two with the same labels, the one of the pod that is not terminating is told of."""
+    chosen: dict[Labels, Assessment] = {}
+    for assessment in report.assessments:
+        key = _account_labels(assessment)
+        chosen[key] = max(chosen.get(key, assessment), assessment, key=_standing)
+    found = chosen.items()
+    yield gauge(of.ACCOUNT_USED, ((key, each.used) for key, each in found))
+    yield gauge(of.ACCOUNT_DECLARED, ((key, each.declared) for key, each in found))
+    yield gauge(of.ACCOUNT_ALLOWED, ((key, each.allowed) for key, each in found))
+    yield gauge(of.ACCOUNT_OVER, ((key, _OVER.get(each.verdict)) for key, each in found))
+    unjudged = ((key, _unjudged(each)) for key, each in found)
+    yield gauge(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
+    due = [entry for entry in report.plan.entries if entry.due_in_s <= 0 and entry.withheld_by is not None]
+    held = dict.fromkeys((*_account_labels(entry.assessment), f"{entry.withheld_by}") for entry in due)
+    yield gauge(of.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
+    verdicts = dict.fromkeys(Verdict, 0)
+    for assessment in report.assessments:
+        verdicts[assessment.verdict] += 1
+    yield gauge(of.ACCOUNTS, (((verdict.value,), float(number)) for verdict, number in verdicts.items()))
+
+
+def state_families(report: CycleReport) -> Iterator[Metric]:
+    """How the daemon itself stands."""
+    synced = report.pods.synced
+    yield single(of.LAST_CYCLE, report.at.wall_s)
+    yield single(of.PODS_SYNC, synced.wall_s if synced is not None else None)
+    yield single(of.ENFORCING, float(report.enforcing))
+    yield gauge(of.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
+    yield single(of.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
+    yield info(of.POLICY_INFO, [(report.policy.sha256, report.policy.mode)])
+
+
+def _peak_series(pods: tuple[Pod, ...], peaks: Mapping[str, int]) -> dict[Labels, int]:
+    found: dict[Labels, int] = {}
+    for pod in pods:
+        if pod.uid in peaks:
+            found[_title(pod)] = max(found.get(_title(pod), 0), peaks[pod.uid])
+    return found
+
+
+def _title(pod: Pod) -> Labels:
+    return pod.namespace, pod.name
+
+
+def _account_labels(assessment: Assessment) -> Labels:
+    account, rule = assessment.account, assessment.rule
+    return (*_title(assessment.pod), account.container or "", account.gpu or "", rule.name if rule is not None else "")
+
+
+def _unjudged(assessment: Assessment) -> Verdict | None:
+    """Why an account is neither within nor over; None where it is one of them, or there is nothing to judge."""
+    if assessment.verdict in _OVER:
+        return None
+    if assessment.account.container == "":
+        # What a container declares that the pod list does not have yet is not known: its pod must not be blamed.
+        return Verdict.UNKNOWN
+    if assessment.verdict is Verdict.UNDECLARED and assessment.used == 0:
+        return None
+    return assessment.verdict
+
+
+def _standing(assessment: Assessment) -> tuple[bool, int, str]:
+    over = assessment.used_at_least - (assessment.allowed or 0)
+    return assessment.pod.deletion_deadline_s is None, over, assessment.account.uid
+
+
+def _totals(sums: Mapping[Labels, Sum]) -> Iterator[tuple[Labels, float | None]]:
+    return ((key, each.total) for key, each in sums.items())
+
+
+def tally_families(tally: Tally) -> Iterator[Metric]:
+    """What has been counted since the daemon began, and what was last done to whom."""
+    yield counter(of.ACTIONS, tally.actions)
+    yield counter(of.WOULD_ACT, tally.would_act)
+    yield counter(of.WITHHELD, _keyed(tally.withheld))
+    yield gauge(of.LAST_ACTION, ((action.labels, action.wall_s) for action in tally.last_actions))
+    reactions: dict[Labels, Histogram] = {(action,): each for action, each in tally.reactions.items()}
+    yield histogram(of.REACTION, reactions)
+    yield histogram(of.RELEASE, {(): tally.release})
+    yield histogram(of.SCAN_DURATION, {(): tally.scan})
+    yield histogram(of.CYCLE_DURATION, {(): tally.cycle})
+    yield counter(of.GAPS, _keyed(tally.gaps))
+
+
+def event_families(counts: Mapping[str, int]) -> Metric:
+    """What became of the Events on pods; no series where none are written."""
+    return counter(of.EVENTS, _keyed(counts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """How the last loading of the policy went, and when the last good one was (Unix time)."""
+
+    ok: bool
+    success_s: float | None
+
+
+def reload_families(reload: Reload) -> Iterator[Metric]:
+    """How the last loading of the policy went."""
+    yield single(of.RELOAD_OK, float(reload.ok))
+    yield single(of.RELOAD_TIME, reload.success_s)
+
+
+def _keyed(counts: Mapping[str, int]) -> dict[Labels, int]:
+    return {(key,): number for key, number in counts.items()}
+
 
 _LEAST_S: Final = 10.0
 

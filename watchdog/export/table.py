@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from watchdog.export.phrases import inert, shorten
+from watchdog.report.text import inert, shorten
 
 WIDTH: Final = 100
 _GAP: Final = "  "

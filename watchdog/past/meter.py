@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Declaration, Policy, Rule
-from watchdog.export.declaring import declaration_of, needed
 from watchdog.past.read import Kind, Look, Scene
 from watchdog.past.recommendation import Usage, Workload, with_headroom
 from watchdog.past.recorder import longest_step_s
 from watchdog.past.replay import Judge
+from watchdog.report.advice import declaration_of, needed
 
 _BY_CONTAINER = Rule(name="each container", account="container")
 _BY_POD = Rule(name="each pod")

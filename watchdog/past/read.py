@@ -10,10 +10,10 @@ from typing import Final
 
 from watchdog.core.assessment import AttributedUse
 from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
-from watchdog.export.journal_errors import JournalError, explain
-from watchdog.export.journal_read import reading
-from watchdog.export.phrases import rfc3339
+from watchdog.journal.errors import JournalError, explain
+from watchdog.journal.read import reading
 from watchdog.past.recording import LIVE, NEVER, Dark, Frame, unpack
+from watchdog.report.text import rfc3339
 
 Uses = tuple[AttributedUse, ...]
 

@@ -8,10 +8,10 @@ from typing import Any
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import format_bytes, format_quantity
-from watchdog.export.declaring import number_of, plain_number, round_up
-from watchdog.export.phrases import byte_cell, count, inert, span
 from watchdog.export.table import Cell, Column, Row, table
 from watchdog.past.story import wrapped
+from watchdog.report.advice import number_of, plain_number, round_up
+from watchdog.report.text import byte_cell, count, inert, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.journal_past import Statement, body_statement, span_statement
+from watchdog.journal.schema import Statement, body_statement, span_statement
 from watchdog.past.recording import Differ, Frame, pack
 
 # Every commit is synced to the disk, which costs a write there. What is not written yet is lost with a kill -9, and

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from watchdog.core.policy import Do, Policy
-from watchdog.export.brake_words import withheld_because
-from watchdog.export.clauses import mark, victims
-from watchdog.export.phrases import byte_cell, count, inert, rfc3339, span
 from watchdog.export.table import Cell, Column, Row, fits, table
 from watchdog.past.replay import Found, Replayed
+from watchdog.report.actions import mark, victims
+from watchdog.report.brakes import withheld_because
+from watchdog.report.text import byte_cell, count, inert, rfc3339, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from watchdog.cli.client import called
 from watchdog.cli.demo.screen import Screen, screen_for
 from watchdog.cli.demo.stage import Ending, Stage, StoryClock
 from watchdog.cli.demo.tenants import Company
-from watchdog.export.explanation import explanation
+from watchdog.report.explanation import explanation
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (

@@ -12,9 +12,9 @@ from watchdog.core.plan import Outcome, Pass, PlanEntry, Result
 from watchdog.core.policy import Do, Step
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.daemon.kill import at_once
-from watchdog.export.clauses import mark, signals
-from watchdog.export.journal import Journal
-from watchdog.export.phrases import elapsed_s, span
+from watchdog.journal.journal import Journal
+from watchdog.report.actions import mark, signals
+from watchdog.report.text import elapsed_s, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

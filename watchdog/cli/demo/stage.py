@@ -26,8 +26,8 @@ from watchdog.daemon.main import FRESH_S
 from watchdog.daemon.sampler import Pace
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sources import is_stale
-from watchdog.export.journal import Journal, JournalError
-from watchdog.export.lock import NodeLock
+from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.lock import NodeLock
 from watchdog.kube.files import PodFile
 from watchdog.node.pidfd import pidfd_supported
 from watchdog.node.processes import ProcessTable

@@ -6,8 +6,8 @@ from typing import Final
 from watchdog.cli.doctor.facts import ApiFacts, ClusterFacts
 from watchdog.cli.doctor.finding import Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.model import Place
-from watchdog.export.phrases import date_time, span
 from watchdog.kube.credentials import Validity, differ
+from watchdog.report.text import date_time, span
 
 _SET_CLOCK: Final = "set this node's clock right (chronyd, systemd-timesyncd)"
 

@@ -11,7 +11,7 @@ from watchdog.core.assessment import Reason
 from watchdog.core.model import Gap, PodList
 from watchdog.core.policy import Declaration, Policy
 from watchdog.core.units import format_duration
-from watchdog.export.phrases import span
+from watchdog.report.text import span
 
 PODS: Final = Topic(
     name="pods",

@@ -14,7 +14,7 @@ from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
 from watchdog.daemon.enforcement import Footing
-from watchdog.export.lock import LockState
+from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
 from watchdog.kube.reviews import Account
 from watchdog.kube.rights import Right

@@ -37,13 +37,12 @@ from watchdog.core.rules import maintenance_of
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import namespace_source, node_source, pod_source
 from watchdog.daemon.start import open_processes
-from watchdog.export.listen import explain, parse_listen
 from watchdog.node.driver import DriverReading, let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_calls import Library, find_vgpus, has_capability_devices, look_at_library, windows_sign
 from watchdog.node.pidfd import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
-from watchdog.options import Options
+from watchdog.options import Options, explain, parse_listen
 
 _PATIENCE_S: Final = 3.0
 _LARGEST: Final = 2**26  # of a status: some hundred bytes a process

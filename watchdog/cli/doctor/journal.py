@@ -14,9 +14,9 @@ from watchdog.cli.doctor.facts import JournalFacts, JournalKind, ListenFacts, mo
 from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, warning
 from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import stop_file
-from watchdog.export.journal_errors import CorruptError, JournalError, explain
-from watchdog.export.journal_schema import APPLICATION_ID, check_version
-from watchdog.export.lock import NodeLock, look_at_lock
+from watchdog.journal.errors import CorruptError, JournalError, explain
+from watchdog.journal.lock import NodeLock, look_at_lock
+from watchdog.journal.schema import APPLICATION_ID, check_version
 
 FOLDER: Final = Topic(
     name="journal_folder",

@@ -9,10 +9,10 @@ from watchdog.cli.doctor.facts import ApiFacts, ClusterFacts
 from watchdog.cli.doctor.finding import ENFORCING, Case, Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.policy import Policy
 from watchdog.core.rules import MODE, switches
-from watchdog.export.phrases import inert
 from watchdog.kube.reviews import Account
 from watchdog.kube.rights import ALL_RIGHTS, NAMESPACE, SERVICE_ACCOUNT, Piece, Right
 from watchdog.options import DEFAULT_POLICY
+from watchdog.report.text import inert
 
 _APPLY: Final = "as an administrator: `{command} | kubectl apply -f -`{instead}"
 

@@ -7,7 +7,7 @@ from watchdog.cli.doctor.facts import ContainerFacts, PolicyFacts, ProcessFacts,
 from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, warning
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.policy import Safety
-from watchdog.export.phrases import rfc3339
+from watchdog.report.text import rfc3339
 
 PYTHON: Final = Topic(
     name="python",

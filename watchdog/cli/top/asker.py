@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from watchdog.cli.client import AskError, ask_status, help_lines
 from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.values import View
-from watchdog.export.status_read import StatusError
+from watchdog.report.status_read import StatusError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

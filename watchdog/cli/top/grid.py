@@ -10,7 +10,7 @@ from rich.text import Text
 
 from watchdog.cli.top.state import State, chosen
 from watchdog.cli.top.values import Account, Signs, View
-from watchdog.export.phrases import shorten
+from watchdog.report.text import shorten
 
 _GAP = 1
 

@@ -17,7 +17,7 @@ from watchdog.cli.top.terminal import Terminal, keys_of
 from watchdog.cli.top.values import Signs, View
 from watchdog.clock import Waiter
 from watchdog.core.units import format_duration
-from watchdog.export.phrases import span
+from watchdog.report.text import span
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)

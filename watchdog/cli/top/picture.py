@@ -29,7 +29,7 @@ from watchdog.cli.top.reading import total
 from watchdog.cli.top.state import VERDICTS
 from watchdog.cli.top.values import Account, Card, Deed, View, amount, card_bar, long, short
 from watchdog.core.units import format_bytes
-from watchdog.export.phrases import byte_cell, clock_time, count, span
+from watchdog.report.text import byte_cell, clock_time, count, span
 
 _MORE = "`gpu-watchdog top --once` tells all"
 _FORCE = Style(color="green", bold=True)

@@ -6,8 +6,8 @@ from typing import Final
 from watchdog.cli.top import values
 from watchdog.cli.top.state import Choice, chosen
 from watchdog.cli.top.values import Account, Card, Deed, Process, Signs, View, long
-from watchdog.export.phrases import byte_cell, clock_time, date_time
 from watchdog.export.table import Cell, Column, table
+from watchdog.report.text import byte_cell, clock_time, date_time
 
 # What may have spaces in it stands at the end of a line.
 _CARDS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "UUID", "NAME")

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from watchdog.cli.top.values import Account, Amount, Card, Deed, Process, View, coming
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.export.phrases import clock_time, inert, span
-from watchdog.export.status_read import Part, doubts_of, hangs_since
+from watchdog.report.status_read import Part, doubts_of, hangs_since
+from watchdog.report.text import clock_time, inert, span
 
 _ABOUT: Final = re.compile(r"^(?:Container \S+ of p|P)od [^\s/]+/[^\s:]+:? ")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from watchdog.export.phrases import byte_cell, inert, span
-from watchdog.export.status_read import Part, hangs_since, is_of
+from watchdog.report.status_read import Part, hangs_since, is_of
+from watchdog.report.text import byte_cell, inert, span
 
 NO_POD: Final = "unattributed processes"
 

@@ -7,8 +7,8 @@ from watchdog.export.page.bars import Segment, bar, swatch
 from watchdog.export.page.html import amount, at_least, items, name, section, tag, text
 from watchdog.export.page.shares import REST, Share, Shares, shares
 from watchdog.export.page.sight import gpu_label
-from watchdog.export.phrases import count
-from watchdog.export.sums import Sum
+from watchdog.report.figures import Sum
+from watchdog.report.text import count
 
 
 def cards(report: CycleReport, as_of: str = "") -> str:

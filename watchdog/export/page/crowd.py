@@ -8,7 +8,7 @@ from watchdog.core.plan import Result
 from watchdog.export.page.lately import became
 from watchdog.export.page.sight import Sight
 from watchdog.export.page.standing import Standing
-from watchdog.export.phrases import count, inert, span
+from watchdog.report.text import count, inert, span
 
 _LONGEST_NAME: Final = 63
 _FRESH_S: Final = 900.0  # so long a kill stands in the first sentence

@@ -10,7 +10,7 @@ from watchdog.export.page.html import sentence, text
 from watchdog.export.page.sight import Sight
 from watchdog.export.page.steps import Level
 from watchdog.export.page.style import STYLE
-from watchdog.export.phrases import clock_time, inert
+from watchdog.report.text import clock_time, inert
 
 _HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 # No script, no frame, nothing from elsewhere: the style by its hash, and the icon of the tab, which is in the page.

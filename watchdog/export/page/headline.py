@@ -7,14 +7,13 @@ from typing import Final
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
-from watchdog.export.breaker_words import breaker_times
-from watchdog.export.clauses import capital
-from watchdog.export.idle_words import suspended_because
 from watchdog.export.page.crowd import crowd, lately
 from watchdog.export.page.sight import Sight, gpu_label, named, not_known
 from watchdog.export.page.standing import Standing
 from watchdog.export.page.steps import Level
-from watchdog.export.phrases import clock_time, inert, span
+from watchdog.report.actions import capital, suspended_because
+from watchdog.report.brakes import breaker_times
+from watchdog.report.text import clock_time, inert, span
 
 _HANGS: Final = (
     "look at the driver on the node: `nvidia-smi`, and the kernel log for NVRM and Xid. If both are well, delete the "

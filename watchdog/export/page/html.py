@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 
 from watchdog.core.units import format_bytes
-from watchdog.export.phrases import LONGEST_NAME, inert
+from watchdog.report.text import LONGEST_NAME, inert
 
 
 def text(value: str, limit: int = LONGEST_NAME) -> str:

@@ -5,8 +5,8 @@ from typing import Final
 from watchdog.core.plan import Result
 from watchdog.export.page.html import items, name, section, sentence, tag, text
 from watchdog.export.page.sight import Sight
-from watchdog.export.phrases import clock_time, span
-from watchdog.export.recent import RecentDeed
+from watchdog.report.recent import RecentDeed
+from watchdog.report.text import clock_time, span
 
 _WHOLE: Final = 5  # with their sentences; the others in a line each
 _DONE: Final = {"warn": "warned", "kill": "killed", "evict": "evicted"}

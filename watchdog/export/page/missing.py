@@ -9,8 +9,8 @@ from watchdog.core.model import Gap
 from watchdog.core.plan import CycleReport
 from watchdog.export.page.html import amount, at_least, items, name, section, sentence, tag, text
 from watchdog.export.page.sight import Sight, not_known
-from watchdog.export.phrases import count
-from watchdog.export.sums import Sum, all_gaps
+from watchdog.report.figures import Sum, all_gaps
+from watchdog.report.text import count
 
 _NAMED: Final = 4
 _MOST_GAPS: Final = 8

@@ -8,7 +8,7 @@ from typing import Final
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport
-from watchdog.export.sums import Sum, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.figures import Sum, residual_by_gpu, unattributed_by_gpu
 
 _FILLINGS: Final = 4  # that can be told apart
 _MANY_CARDS: Final = 8

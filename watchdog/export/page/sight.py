@@ -10,12 +10,11 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.ledger import AccountState
 from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.export.bounds import Bounds
-from watchdog.export.health import Health
-from watchdog.export.outlook import what_follows
-from watchdog.export.phrases import clock_time
-from watchdog.export.recent import RecentDeed
-from watchdog.export.sums import pods_stale, unlisted
+from watchdog.report.figures import Bounds, pods_stale, unlisted
+from watchdog.report.next import what_follows
+from watchdog.report.recent import RecentDeed
+from watchdog.report.status import Health
+from watchdog.report.text import clock_time
 
 _MOST_NAMED: Final = 3
 

@@ -10,12 +10,11 @@ from watchdog.core.ledger import AccountState
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
-from watchdog.export.brake_words import letting_go, withheld_because
-from watchdog.export.clauses import because, capital, signals, victims
-from watchdog.export.idle_words import is_idle, observing_because
 from watchdog.export.page.sight import Sight
-from watchdog.export.phrases import clock_time, span
-from watchdog.export.status_account import sigkill_s
+from watchdog.report.actions import because, capital, is_idle, observing_because, signals, victims
+from watchdog.report.brakes import letting_go, withheld_because
+from watchdog.report.status import sigkill_s
+from watchdog.report.text import clock_time, span
 
 
 class Level(StrEnum):

@@ -8,7 +8,7 @@ from watchdog.export.page.html import amount, at_least, name, section, tag, text
 from watchdog.export.page.sight import Sight, account_place, not_known
 from watchdog.export.page.standing import Standing
 from watchdog.export.page.told import MARKS, account_bar
-from watchdog.export.phrases import count
+from watchdog.report.text import count
 
 _STATES: Final = {
     Verdict.OVER: "over",

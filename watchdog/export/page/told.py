@@ -5,14 +5,14 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.units import format_bytes
-from watchdog.export.advice import advice
-from watchdog.export.clauses import amount_used, capital, source
 from watchdog.export.page.bars import Mark, Segment, bar
 from watchdog.export.page.html import items, name, section, sentence, tag, text
 from watchdog.export.page.sight import Sight, account_place
 from watchdog.export.page.standing import Standing
 from watchdog.export.page.steps import Step
-from watchdog.export.phrases import count, elapsed_s, span
+from watchdog.report.actions import amount_used, capital, source
+from watchdog.report.advice import advice
+from watchdog.report.text import count, elapsed_s, span
 
 MARKS: Final = "In a bar the thick mark is what is allowed, the dashed one what is declared."
 _WHOLE: Final = 3  # with every sentence; the others with what is read first

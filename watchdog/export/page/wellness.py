@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from watchdog.core.units import format_duration
-from watchdog.export.health import OK, Health
 from watchdog.export.page.html import section, sentence
 from watchdog.export.page.sight import Sight
-from watchdog.export.phrases import clock_time, elapsed_s, span
+from watchdog.report.status import OK, Health
+from watchdog.report.text import clock_time, elapsed_s, span
 
 Row = tuple[str, str, bool]
 

@@ -1,0 +1,309 @@
+"""What the journal says of an action and of a pod, in sentences."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from watchdog.core.plan import Result
+from watchdog.core.policy import Do
+from watchdog.core.units import format_bytes
+from watchdog.journal.read import HistoryRow
+from watchdog.journal.schema import COLUMNS
+from watchdog.report.news import Event
+from watchdog.report.status_read import Part
+from watchdog.report.text import clock_time, inert, said
+
+# What the owner of a pod should read of it: not each signal, and no number of a process.
+_TOLD: Final = frozenset(
+    {
+        *(Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, Event.EXPLAINED, Event.RELEASED),
+        *(Event.KILL_ENDED, Event.EVICT_BLOCKED, Event.EVICT_DELAYED, Event.EVICT_ENDED),
+    }
+)
+# An explanation says in full what these say in short.
+_EXPLAINED: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.RELEASED})
+_DECIDED: Final = frozenset({Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, "intended"})
+
+
+def told(rows: Sequence[HistoryRow], most: int) -> tuple[HistoryRow, ...]:
+    """The last occurrences that the owner of a pod should read, oldest first."""
+    explained = {row.deed for row in rows if row.event == Event.EXPLAINED and row.deed is not None}
+    kept = [row for row in rows if row.event in _TOLD and not (row.event in _EXPLAINED and row.deed in explained)]
+    return tuple(kept[-most:])
+
+
+def last_accounts(rows: Iterable[HistoryRow]) -> tuple[dict[str, Any], ...]:
+    """How each account of a pod stood when something was last decided about it, in the order of the first mention."""
+    found: dict[tuple[str | None, str | None], dict[str, Any]] = {}
+    newest = ""
+    for row in rows:
+        # What is written later of a deed has the numbers of the moment at which it was decided.
+        if row.event not in _DECIDED or row.used_at_least is None or row.uid is None:
+            continue
+        if row.uid != newest:
+            # A pod that came back under its name is another one.
+            newest = row.uid
+            found.clear()
+        container = _container_of_account(row)
+        found[container, row.gpu] = _account(row, container)
+    return tuple(found.values())
+
+
+def _container_of_account(row: HistoryRow) -> str | None:
+    """The container whose account it is; a kill in the account of a whole pod names its victim in the same column."""
+    is_own = row.event == Event.MISDECLARED or row.sentence.startswith(("Container ", "An unknown container "))
+    return row.container if is_own else None
+
+
+def past_sentences(account: Mapping[str, Any], node: str, now_s: float) -> tuple[str, ...]:
+    """How an account stood then."""
+    name = f"pod {inert(account['namespace'] or '')}/{inert(account['pod'] or '')}"
+    if account["container"]:
+        name = f"container {inert(account['container'])} of {name}"
+    least = "at least " if account["used"] is None else ""
+    where = f" on {inert(account['gpu'])}" if account["gpu"] else ""
+    at = clock_time(datetime.fromisoformat(account["at"]).timestamp(), now_s)
+    used = f"{least}{format_bytes(account['used_at_least'])} of GPU memory{where}"
+    rule, mark = account["rule"], account["mark"]
+    ruled = f"The rule for it was {inert(rule)}" if rule else "No rule was for it"
+    return (
+        f"At {at}, when the journal of node {inert(node)} last mentioned it, {name} used {used}{_allowed(account)}.",
+        f"{ruled}{f', and this was about its mark {inert(mark)}' if rule and mark else ''}.",
+    )
+
+
+def _allowed(account: Mapping[str, Any]) -> str:
+    allowed, declared, by = account["allowed"], account["declared"], account["declared_by"]
+    if allowed is None or declared is None:
+        return " and declared none in any way that the policy knew"
+    origin = "by default of its rule" if by == "default" else f"declared by {inert(by or 'nothing')}"
+    top = (
+        f", and {format_bytes(allowed - declared)} on top for what the GPU's driver takes" if allowed > declared else ""
+    )
+    return f" and might use {format_bytes(allowed)}: {format_bytes(declared)} {origin}{top}"
+
+
+def _account(row: HistoryRow, container: str | None) -> dict[str, Any]:
+    return {
+        "namespace": row.namespace,
+        "pod": row.pod,
+        "uid": row.uid,
+        "container": container,
+        "gpu": row.gpu,
+        "used": row.used,
+        "used_at_least": row.used_at_least,
+        "declared": row.declared,
+        "declared_by": row.declared_by,
+        "allowed": row.allowed,
+        "rule": row.rule,
+        "mark": row.mark,
+        "at": row.at,
+    }
+
+
+_ENDS: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.EXPLAINED})
+_HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
+_NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})
+_LEADS_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deed:
+    """The rows of one kill or eviction: its beginning, its signals, its end and the release of its memory.
+
+    `blocked` is the row that tells that a disruption budget kept an eviction from coming about; `is_live`: it is known
+    from the daemon itself, so that what has no end is under way. `is_earlier`: it befell another pod of the same name.
+    """
+
+    begun: HistoryRow
+    signals: tuple[HistoryRow, ...]
+    blocked: HistoryRow | None
+    ended: HistoryRow | None
+    released: HistoryRow | None
+    is_live: bool = False
+    is_earlier: bool = False
+
+    @property
+    def is_eviction(self) -> bool:
+        """Whether it is no kill."""
+        return self.begun.do == Do.EVICT
+
+
+def deed_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...]:
+    """Tell the last deed on the pod that was last called so."""
+    deed = _last_deed(rows)
+    return () if deed is None else _sentences(deed, now_s)
+
+
+def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float) -> tuple[str, ...]:
+    """Tell the last kill or eviction of a pod by the status of its daemon, as long as it is what one would ask about.
+
+    That is for an hour, and for one that failed or was interrupted for as long as it is known. `rows` is what the
+    journal has of the pod. Where the daemon knows the pod, what befell an earlier pod of the same name is none of it.
+    """
+    uids = _uids(status, namespace, pod)
+    for each in _recent_force(status, namespace, pod):
+        if _is_of(each.text("uid"), uids):
+            return _leading(_deed_of(each), now_s)
+    deed = _last_deed([row for row in rows if _is_of(row.uid, uids)])
+    return () if deed is None else _leading(replace(deed, is_live=True), now_s)
+
+
+def earlier_sentences(
+    status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
+) -> tuple[str, ...]:
+    """Tell the last kill or eviction of an earlier pod of the same name as a pod that the daemon knows."""
+    uids = _uids(status, namespace, pod)
+    if not uids:
+        return ()
+    for each in _recent_force(status, namespace, pod):
+        if not _is_of(each.text("uid"), uids):
+            return _leading(replace(_deed_of(each), is_earlier=True), now_s)
+    deed = _last_deed([row for row in rows if not _is_of(row.uid, uids)])
+    return () if deed is None else _leading(replace(deed, is_live=True, is_earlier=True), now_s)
+
+
+def _uids(status: Part, namespace: str, pod: str) -> frozenset[str]:
+    named = [each for each in status.parts("accounts") if _is_named(each, namespace, pod)]
+    return frozenset(uid for each in named if (uid := each.text("uid")) is not None)
+
+
+def _recent_force(status: Part, namespace: str, pod: str) -> Iterator[Part]:
+    """Kills and evictions of pods of this name, newest first."""
+    for each in status.parts("recent"):
+        is_force = each.text("do") in (Do.KILL, Do.EVICT) and each.text("result") not in _NOTHING_DONE
+        if is_force and _is_named(each, namespace, pod):
+            yield each
+
+
+def _is_named(part: Part, namespace: str, pod: str) -> bool:
+    return (part.text("namespace"), part.text("pod")) == (namespace, pod)
+
+
+def _is_of(uid: str | None, uids: Collection[str]) -> bool:
+    """Whether it is about one of these pods; so it is where either is not told."""
+    return uid is None or not uids or uid in uids
+
+
+def _leading(deed: _Deed, now_s: float) -> tuple[str, ...]:
+    result = deed.ended.result if deed.ended is not None else None
+    is_half_done = result in _HALF_DONE
+    if result in _NOTHING_DONE:
+        return ()
+    return _sentences(deed, now_s) if is_half_done or now_s - deed.begun.wall_s <= _LEADS_S else ()
+
+
+def _deed_of(recent: Part) -> _Deed:
+    begun_s = recent.moment("at") or 0.0
+    columns: dict[str, Any] = dict.fromkeys(COLUMNS)
+    columns |= {name: recent.text(name) for name in ("namespace", "pod", "uid", "container", "do", "scope", "rule")}
+    columns |= {name: recent.whole(name) for name in ("used", "used_at_least", "declared", "allowed")}
+    columns |= {"mark": recent.text("mark"), "event": "intended", "node": "", "boot_id": "", "boottime_s": 0.0}
+    begun = HistoryRow(**{**columns, "wall_s": begun_s, "sentence": recent.text("why") or ""})
+    signals = tuple(
+        replace(begun, wall_s=each.moment("at") or begun_s, detail=each.text("signal"))
+        for each in recent.parts("signals")
+    )
+    result, reason = recent.text("result"), recent.text("reason")
+    ended_s, released_s = recent.moment("ended_at") or begun_s, recent.moment("released_at")
+    ended = None if result is None else replace(begun, wall_s=ended_s, result=result, reason=reason)
+    is_blocked = begun.do == Do.EVICT and result == Result.BLOCKED
+    return _Deed(
+        begun=begun,
+        signals=signals,
+        blocked=ended if is_blocked else None,
+        ended=ended,
+        released=replace(begun, wall_s=released_s, reason=recent.text("unreleased")) if released_s else None,
+        is_live=True,
+    )
+
+
+def _sentences(deed: _Deed, now_s: float) -> tuple[str, ...]:
+    told = (_what(deed, now_s), _hindrance(deed, now_s), _signals(deed, now_s), _release(deed, now_s))
+    return tuple(sentence for sentence in told if sentence)
+
+
+def _last_deed(rows: Sequence[HistoryRow]) -> _Deed | None:
+    uid = next((row.uid for row in reversed(rows) if row.uid is not None), None)
+    deeds = [row.deed for row in rows if row.deed is not None and row.uid == uid]
+    mine = [row for row in rows if deeds and row.deed == deeds[-1]]
+    if not mine:
+        return None
+    return _Deed(
+        begun=mine[0],
+        signals=tuple(row for row in mine if row.event == "signalled"),
+        blocked=next((row for row in mine if row.event == Event.EVICT_BLOCKED), None),
+        ended=next((row for row in mine if row.event in _ENDS), None),
+        released=next((row for row in mine if row.event == Event.RELEASED), None),
+    )
+
+
+def _what(deed: _Deed, now_s: float) -> str:
+    row, ended = deed.begun, deed.ended
+    done, noun, a_noun = ("evicted", "eviction", "An eviction") if deed.is_eviction else ("killed", "kill", "A kill")
+    begun = ended if deed.is_eviction and ended is not None and ended.result == Result.DONE else row
+    at = clock_time((deed.signals or (begun,))[0].wall_s, now_s)
+    whom = f" (container {inert(row.container)})" if row.container and not deed.is_eviction else ""
+    if ended is not None and ended.result == Result.DONE:
+        return f"{'An earlier pod of this name' if deed.is_earlier else 'It'} was {done} at {at}{whom}: {_why(row)}."
+    of = f"{a_noun} of {'an earlier pod of this name' if deed.is_earlier else 'it'}"
+    if ended is None and deed.is_live:
+        return f"{of} was begun at {at}{whom} and is under way: {_why(row)}."
+    end = "its end is not in the journal" if ended is None else _END.get(ended.result or "", "it has ended")
+    return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {noun}: {end}."
+
+
+def _hindrance(deed: _Deed, now_s: float) -> str:
+    """What kept an eviction from coming about, at first or for good, or made a kill needless."""
+    ended, told = deed.ended, (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if deed.is_eviction else (Result.GONE,)
+    if ended is not None and ended.result in told and ended.reason:
+        return f"The reason: {said(ended.reason, 600)}."
+    if deed.blocked is None or not deed.blocked.reason:
+        return ""
+    since = clock_time(deed.blocked.wall_s, now_s)
+    return f"It was blocked at {since}: {said(deed.blocked.reason, 600)}."
+
+
+_END: Final[dict[str, str]] = {
+    Result.INTERRUPTED: "it was interrupted",
+    Result.WITHDRAWN: "it was withdrawn before anything was done",
+    Result.FAILED: "it failed",
+    Result.GONE: "it was not needed any more",
+    Result.BLOCKED: "it was blocked",
+}
+
+
+def _why(row: HistoryRow) -> str:
+    least = "at least " if row.used is None else ""
+    used = f"it used {least}{format_bytes(row.used_at_least or 0)} of GPU memory"
+    allowed = f", {format_bytes(row.allowed)} were allowed" if row.allowed is not None else ""
+    does = "evicts" if row.do == Do.EVICT else "kills"
+    rule = f", and rule {inert(row.rule)} {does} {inert(row.mark)}" if row.rule and row.mark else ""
+    return f"{used}{allowed}{rule}"
+
+
+def _signals(deed: _Deed, now_s: float) -> str:
+    if not deed.signals:
+        return ""
+    sent = [(inert((row.detail or "a signal").split(" ")[0], 20), row.wall_s) for row in deed.signals]
+    first = dict(reversed(sent))
+    told = " and ".join(f"{name} at {clock_time(at_s, now_s)}" for name, at_s in sorted(first.items(), key=_moment))
+    reason = deed.ended.reason if deed.ended is not None and deed.ended.result in _HALF_DONE else None
+    because = f": {said(reason, 600)}" if reason else ""
+    if deed.ended is not None and deed.ended.result == Result.INTERRUPTED and "SIGKILL" not in first:
+        return f"Its processes got {told}, and no SIGKILL was sent{because}."
+    return f"Its processes got {told}{because}."
+
+
+def _moment(signal: tuple[str, float]) -> float:
+    return signal[1]
+
+
+def _release(deed: _Deed, now_s: float) -> str:
+    if deed.released is None or deed.ended is None or deed.ended.result != Result.DONE:
+        return ""
+    at, reason = clock_time(deed.released.wall_s, now_s), deed.released.reason
+    if reason is None:
+        return f"Its memory was seen free at {at}."
+    return f"Its memory had not been seen free at {at}: {said(reason, 600)}."

@@ -1,0 +1,244 @@
+"""The log: one line an event as JSON or text, repeats held back."""
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+from watchdog.core.assessment import Assessment
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.export.structured import structlog
+from watchdog.export.table import RED, YELLOW, has_colour, paint
+from watchdog.report.news import Event, News, NewsItem, outcome_news
+from watchdog.report.text import inert
+
+EVERY_S: Final = 60.0
+_MOST: Final = 50
+
+
+@dataclass(slots=True)
+class _Said:
+    at_s: float
+    left_out: int = 0
+
+
+class Repeats:
+    """Lets each thing be said once a minute. Moments are seconds of a clock that never jumps."""
+
+    def __init__(self) -> None:
+        self._said: OrderedDict[str, _Said] = OrderedDict()
+
+    def admit(self, what: str, now_s: float) -> int | None:
+        """How often it was left out since it was last said; None: it is left out this time too."""
+        said = self._said.get(what)
+        if said is not None and now_s - said.at_s < EVERY_S:
+            said.left_out += 1
+            return None
+        self._said[what] = _Said(at_s=now_s)
+        self._said.move_to_end(what)
+        if len(self._said) > _MOST:
+            self._said.popitem(last=False)
+        return said.left_out if said is not None else 0
+
+
+_DETAILS: Final[Mapping[Event, str]] = {
+    Event.WITHHELD: "brake",
+    Event.POLICY_LOADED: "sha256",
+    Event.POLICY_REFUSED: "sha256",
+}
+
+
+def fields_of(item: NewsItem) -> dict[str, Any]:
+    """What a line has besides its name: the sentence, and what it is about."""
+    fields: dict[str, Any] = {"message": item.sentence}
+    if item.entry is not None:
+        fields |= _account(item.entry.assessment) | _entry(item.entry)
+    elif item.assessment is not None:
+        fields |= _account(item.assessment)
+    if item.outcome is not None:
+        fields |= _outcome(item.outcome)
+        if item.event in (Event.KILL_BEGUN, Event.EVICT_BEGUN):
+            del fields["result"]  # it has only begun
+    if item.gpu:
+        fields["gpu"] = item.gpu
+    if item.detail:
+        fields[_DETAILS.get(item.event, "reason")] = item.detail
+    return fields
+
+
+def _account(assessment: Assessment) -> dict[str, Any]:
+    return {
+        "namespace": assessment.pod.namespace,
+        "pod": assessment.pod.name,
+        "uid": assessment.pod.uid,
+        "container": assessment.account.container or "",
+        "gpu": assessment.account.gpu or "",
+        "rule": assessment.rule.name if assessment.rule is not None else "",
+        "used": assessment.used,
+        "declared": assessment.declared,
+        "allowed": assessment.allowed,
+    }
+
+
+def _entry(entry: PlanEntry) -> dict[str, Any]:
+    container = entry.victim or entry.account.container or ""
+    return {"container": container, "action": entry.do.value, "step": entry.step}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    fields = {
+        "result": outcome.result.value,
+        "reason": outcome.reason or None,
+        "deed": outcome.deed,
+        "pids": [key.pid for key in outcome.signalled] or None,
+        "victims": [inert(victim, 300) for victim in outcome.victims] or None,
+        "reaction_s": _rounded(outcome.reaction_s),
+        "release_s": _rounded(outcome.release_s),
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+# What a line for eyes has beside its sentence; in JSON all of it stands.
+_BESIDE: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
+
+
+class _Stream:
+    """A text stream whose reader may go away, or whose disk may be full: neither ends the daemon."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        # ValueError: the stream was closed; a text that its encoding does not have is escaped by `inert` before.
+        with contextlib.suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+class _ForEyes:
+    """A line for a terminal: when, what kind of thing, the sentence, and what the sentence does not say already."""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        self._is_coloured = is_coloured
+
+    def __call__(self, _logger: Any, _method: str, line: structlog.typing.EventDict) -> str:
+        at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
+        colour = {"warning": YELLOW, "error": RED}.get(level, "")
+        name = f"{event:<14}" if event == level else f"{event:<14} {level}" if colour else f"{event:<14}"
+        shown = " ".join(f"{key}={_plain(line[key])}" for key in _BESIDE if key in line)
+        text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
+        trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
+        return f"{at}Z {paint(name, colour, is_on=self._is_coloured and bool(colour))} {text}{trace}"
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def configure(stream: TextIO | None = None) -> None:
+    """Set the log up, once: where it goes (default: stderr) and in which form."""
+    target = stream if stream is not None else sys.stderr
+    renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
+    if target.isatty():
+        renderer = _ForEyes(is_coloured=has_colour(target))
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _make_inert,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(_Stream(target)),  # type: ignore[arg-type]
+        cache_logger_on_first_use=False,
+    )
+
+
+def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    # A traceback is made of lines; JSON escapes them, and on a terminal they are what one wants to see.
+    return {k: inert(v, 4096) if isinstance(v, str) and k != "traceback" else v for k, v in line.items()}
+
+
+_LEVELS: Final[Mapping[Event, int]] = {
+    Event.WARNED: logging.WARNING,
+    Event.KILL_BEGUN: logging.WARNING,
+    Event.EVICT_BEGUN: logging.WARNING,
+    Event.EVICT_BLOCKED: logging.WARNING,
+    Event.EVICT_DELAYED: logging.WARNING,
+    Event.WITHHELD: logging.WARNING,
+    Event.BREAKER_OPENED: logging.WARNING,
+    Event.MISDECLARED: logging.WARNING,
+    Event.GAP_BEGAN: logging.WARNING,
+    Event.PODS_STALE: logging.WARNING,
+    Event.SUSPENDED: logging.WARNING,
+    Event.POLICY_REFUSED: logging.ERROR,
+}
+
+
+class Log:
+    """Tells each decision once. `remedies` as `News` takes them."""
+
+    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
+        self._news = News(remedies)
+        self._crashes = Repeats()
+        self._logger = structlog.get_logger()
+
+    def log_report(self, report: CycleReport) -> None:
+        """A line for each thing that is new in a report; none at rest."""
+        self._tell(self._news.since(report))
+
+    def log_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """A line for each deed that ended after the last pass."""
+        self._tell(item for outcome in outcomes for item in outcome_news(outcome))
+
+    def _tell(self, items: Iterable[NewsItem]) -> None:
+        for item in items:
+            if item.event is Event.EXPLAINED:
+                continue  # for the journal: it says in full what the lines beside it say in short
+            failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
+            level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
+            self._logger.log(level, item.event.value, **fields_of(item))
+
+    def say(self, event: Event, message: str, **fields: Any) -> None:
+        """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
+        self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
+
+    def inform(self, message: str) -> None:
+        """A line about something that has been done, and that nobody has to look at."""
+        self._logger.info("info", message=message)
+
+    def warn(self, message: str) -> None:
+        """A line about something that an operator should look at."""
+        self._logger.warning("warning", message=message)
+
+    def crash(self, error: Exception, now_s: float) -> None:
+        """An error that nobody foresaw, with its traceback in one field; at most once a minute from the same place."""
+        again = self._crashes.admit(_place(error), now_s)
+        if again is None:
+            return
+        trace = "".join(traceback.format_exception(error))
+        message = f"a pass failed for a reason that was not foreseen, and is tried again; please report this: {error!r}"
+        often = f" ({again + 1} times since this was last said)" if again else ""
+        self._logger.error("error", message=f"{message}{often}", traceback=trace)
+
+    def loud(self, message: str, **fields: Any) -> None:
+        """An error that an operator must see."""
+        self._logger.error("error", message=message, **fields)
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised, and of which kind it is: its text may be another one each time."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else type(error).__name__

@@ -1,0 +1,277 @@
+"""The journal's file: opened, found damaged or full, and written to in the order in which rows were queued."""
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from watchdog import clock
+from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
+from watchdog.journal.rows import INSERT, base_row, bound
+from watchdog.journal.schema import migrate, see_tables, set_up, write_nothing
+from watchdog.report.text import rfc3339
+
+_MAGIC: Final = b"SQLite format 3\x00"
+_LEAST_SQLITE: Final = (3, 37, 0)  # STRICT tables
+_BUSY_S: Final = 1.0
+_CHECK_STEPS: Final = 2_000_000  # of SQLite's virtual machine: a check that would take long is left half done
+
+
+def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open the journal for writing, new or old; JournalError otherwise.
+
+    A damaged file is moved aside, never deleted, and a new one begun; the second value says so.
+    """
+    if sqlite3.sqlite_version_info < _LEAST_SQLITE:
+        raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old for the journal; it takes 3.37 or newer")
+    try:
+        _prepare(path)
+        try:
+            return _connect(path), ()
+        except CorruptError as error:
+            aside = set_aside(path)
+            return _connect(path), (f"{error}; it was moved to {aside} and a new one begun: what it held is there",)
+    except OSError as error:
+        raise explain_os(error, path) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a journal with what belongs to it, so that it can still be opened under its new name."""
+    stamp = rfc3339(clock.now().wall_s).replace(":", "").replace(".", "")
+    for attempt in range(1000):
+        aside = path.with_name(f"{path.name}.corrupt-{stamp}" + (f"-{attempt}" if attempt else ""))
+        if not aside.exists():
+            break
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    _prepare(path)
+    return aside
+
+
+def _prepare(path: Path) -> None:
+    """Make the file, readable for its owner alone; SQLite gives its WAL the same rights."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    _look_at_head(path)
+    try:
+        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    try:
+        _check(connection, path)
+        set_up(connection, path)
+        migrate(connection, path)
+        see_tables(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise explain(error, path) from error
+    except JournalError:
+        connection.close()
+        raise
+    return connection
+
+
+def _look_at_head(path: Path) -> None:
+    """Refuse a file that never was a database: it is somebody else's, and must not be moved."""
+    with path.open("rb") as file:
+        head = file.read(512)
+    if head and not head.startswith(_MAGIC):
+        if head.strip(b"\x00"):
+            raise JournalError(f"{path} is not a journal but something else: name another file with `--journal`")
+        raise CorruptError(f"journal {path} is damaged (it begins with zeros)")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    calls = iter(range(_CHECK_STEPS // 10_000))
+    connection.set_progress_handler(lambda: int(next(calls, None) is None), 10_000)
+    try:
+        said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return
+    finally:
+        connection.set_progress_handler(None, 0)
+    if said != "ok":
+        raise CorruptError(f"journal {path} is damaged ({said})")
+
+
+T = TypeVar("T")
+LOST: Final = "lost, replaced or damaged"
+CHANGED: Final = "changed by another program"
+_BUSY_MS: Final = 1000
+_PROBE_BUSY_MS: Final = 50
+
+
+class JournalFile:
+    """An open journal. `problem` says why the last write failed; empty where it succeeded.
+
+    `notices` are sentences to be said loudly: that a damaged file was moved aside.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or begin it; JournalError otherwise."""
+        self.path = path
+        self.problem = ""
+        self._connection, self.notices = open_file(path)
+        self._files = _identities(path)
+        self._version = _data_version(self._connection)
+        self._lost = False
+
+    def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in a transaction and commit it to disk; JournalError where it did not get there for sure."""
+        try:
+            self._check_files()
+            self._connection.execute("BEGIN IMMEDIATE")
+            given = work(self._connection)
+            self._connection.execute("COMMIT")
+            # A file that was removed while this was written has it where nobody will find it.
+            self._check_files()
+        except (sqlite3.Error, JournalError) as error:
+            raise self._failed(error) from error
+        self.problem = ""
+        return given
+
+    def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work`, which makes its own transactions; JournalError."""
+        try:
+            self._check_files()
+            return work(self._connection)
+        except (sqlite3.Error, JournalError) as error:
+            raise self._failed(error) from error
+
+    def probe(self) -> str:
+        """See whether somebody else changed it, and try again where the last write failed; JournalError if it does.
+
+        Gives what was done to it; empty: nothing. One that was lost is begun again. Waits for no lock.
+        """
+        changed = ""
+        try:
+            if self._lost or _identities(self.path) != self._files:
+                before = self._files[0]
+                self._reopen()
+                changed = LOST if self._files[0] != before else CHANGED
+            version = _data_version(self._connection)
+            if version != self._version:
+                changed = changed or CHANGED
+            elif not self.problem:
+                return changed
+            self._connection.execute(f"PRAGMA busy_timeout = {_PROBE_BUSY_MS}")
+            write_nothing(self._connection)
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        except (sqlite3.Error, JournalError) as error:
+            raise self._failed(error) from error
+        self.problem, self._version = "", version
+        return changed
+
+    def close(self) -> None:
+        """Close it; what is committed stays."""
+        self._connection.close()
+
+    def _failed(self, error: sqlite3.Error | JournalError) -> JournalError:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._lost = True  # whatever state this connection is in, a new one has a better one
+        explained = explain(error, self.path) if isinstance(error, sqlite3.Error) else error
+        self._lost = self._lost or isinstance(explained, CorruptError)
+        self.problem = str(explained)
+        return explained
+
+    def _check_files(self) -> None:
+        if not self._lost and _identities(self.path) == self._files:
+            return
+        self._lost = True
+        raise JournalError(f"journal {self.path} was removed or replaced while it was open; it will be begun anew")
+
+    def _reopen(self) -> None:
+        # A new file must not inherit the WAL of the old one, which takes it along only where the file has not moved.
+        self._connection.close()
+        file, wal = _identities(self.path)
+        if file != self._files[0] and wal == self._files[1]:
+            for suffix in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self._connection, notices = open_file(self.path)
+        self.notices += notices
+        self._files, self._lost = _identities(self.path), False
+
+
+def _identities(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    # A file that was cut to nothing is no journal any more, though it is the same one.
+    return _identity(path, least=1), _identity(path.with_name(f"{path.name}-wal"), least=0)
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    """A number that another one's commit changes, and none of this connection (sqlite.org/pragma.html)."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _identity(path: Path, *, least: int) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found.st_size >= least else None
+
+
+_MOST_WAITING: Final = 1000  # statements kept in memory while the disk takes none
+Statement = tuple[str, Mapping[str, Any]]
+
+
+class Queue:
+    """Statements in their order, written together.
+
+    What is beyond the bound is dropped and counted: the oldest occurrence, or where there is none the oldest of all.
+    """
+
+    def __init__(self, file: JournalFile, node: str) -> None:
+        self._file = file
+        self._node = node
+        self._waiting: deque[Statement] = deque()
+        self._dropped = 0
+
+    def put(self, statements: Iterable[Statement]) -> None:
+        """Write these, now or once the disk takes them."""
+        self._waiting.extend(statements)
+        while len(self._waiting) > _MOST_WAITING:
+            # History goes first: what came of an action is what the brakes and the next daemon go by.
+            del self._waiting[next((place for place, (sql, _) in enumerate(self._waiting) if sql == INSERT), 0)]
+            self._dropped += 1
+        self.flush()
+
+    def later(self, statements: Iterable[Statement]) -> None:
+        """Keep these to be written together with whatever is written next."""
+        self._waiting.extend(statements)
+
+    def lose(self, number: int) -> None:
+        """Count so many statements as dropped."""
+        self._dropped += number
+
+    def flush(self) -> None:
+        """Write what waits, if the disk takes it."""
+        if self._waiting and not self._file.problem:
+            with suppress(JournalError):
+                self._file.transaction(self._write)
+                self._waiting.clear()
+                self._dropped = 0
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        for sql, values in self._waiting:
+            connection.execute(sql, values)
+        if self._dropped:
+            lost = f"{self._dropped} records before this one were lost while the journal could not be written."
+            connection.execute(INSERT, bound(base_row("records_lost", self._node, clock.now(), lost)))

@@ -1,0 +1,150 @@
+"""Reading the journal from another process, while the daemon writes it or long after."""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from watchdog.journal.errors import JournalError, NoJournalError, explain, explain_os
+from watchdog.journal.schema import APPLICATION_ID, COLUMNS, check_version
+from watchdog.report.text import rfc3339
+
+_BUSY_S: Final = 5.0
+_ORDERED: Final = f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE wall_s >= ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One occurrence as the journal has it; what does not apply to it is None. Bytes are integers."""
+
+    event: str
+    node: str
+    boot_id: str
+    boottime_s: float
+    wall_s: float
+    namespace: str | None
+    pod: str | None
+    uid: str | None
+    container: str | None
+    gpu: str | None
+    owner_kind: str | None
+    owner_name: str | None
+    rule: str | None
+    step: int | None
+    do: str | None
+    scope: str | None
+    mark: str | None
+    used: int | None
+    used_at_least: int | None
+    declared: int | None
+    declared_by: str | None
+    allowed: int | None
+    policy: str | None
+    deed: int | None
+    result: str | None
+    reason: str | None
+    detail: str | None
+    sentence: str
+
+    @property
+    def at(self) -> str:
+        """When it was, as RFC 3339 in UTC."""
+        return rfc3339(self.wall_s)
+
+
+def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:
+    """What the journal has since a moment (Unix time), oldest first, of one pod (`namespace/name`) or of all.
+
+    Nothing is written to the journal. JournalError names the file and the remedy.
+    """
+    sql, values = _ORDERED, [since_s]
+    if pod is not None:
+        sql += " AND namespace || '/' || pod = ?"
+    sql += " ORDER BY wall_s, id"
+    with reading(path) as connection:
+        found = connection.execute(sql, (*values, *([pod] if pod is not None else []))).fetchall()
+    return [HistoryRow(**dict(zip(COLUMNS, row, strict=True))) for row in found]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that reads a journal and writes nothing; JournalError names the file and the remedy."""
+    try:
+        with _opened(path) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    except OSError as error:
+        raise explain_os(error, path) from error
+
+
+def pods_in(path: Path) -> list[str]:
+    """Every pod that the journal names, as `namespace/name`; JournalError names the file and the remedy."""
+    sql = "SELECT DISTINCT namespace || '/' || pod FROM occurrence WHERE namespace IS NOT NULL AND pod IS NOT NULL"
+    try:
+        with _opened(path) as connection:
+            return [str(title) for (title,) in connection.execute(sql)]
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    except OSError as error:
+        raise explain_os(error, path) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    if not path.exists():
+        raise NoJournalError(f"there is no journal {path}: name its file with `--journal`")
+    with path.open("rb"):
+        pass  # says why it can't be read, where SQLite only says that it can't
+    try:
+        connection = _connect(path, "mode=ro")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        # A WAL needs a place for its shared memory, which a read-only mount has not.
+        with (
+            _readable_copy(path) as copy,
+            closing(_connect(copy, "immutable=1" if copy == path else "mode=rw")) as other,
+        ):
+            yield _checked(other, path)
+        return
+    with closing(connection):
+        yield _checked(connection, path)
+
+
+@contextmanager
+def _readable_copy(path: Path) -> Iterator[Path]:
+    """The file itself where all is in it, or a copy together with its WAL, so that what is in there is not missed."""
+    wal = path.with_name(path.name + "-wal")
+    if not wal.exists() or wal.stat().st_size == 0:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-") as folder:
+        copy = Path(folder) / "journal.db"
+        shutil.copyfile(path, copy)
+        shutil.copyfile(wal, copy.with_name("journal.db-wal"))
+        yield copy
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    # Path.absolute keeps a symbolic link as it is; `?` and `#` in a name must not end the URI's path.
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{options}", uri=True, timeout=_BUSY_S)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _checked(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise JournalError(f"{path} is not a journal but something else: name another file with `--journal`")
+    if check_version(connection, path) == 0:
+        raise JournalError(f"journal {path} is empty: no daemon has written to it yet")
+    return connection

@@ -1,0 +1,144 @@
+"""The rows of the journal: what is written of an occurrence."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from watchdog.core.assessment import Assessment
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.journal.schema import COLUMNS
+from watchdog.report.actions import mark
+from watchdog.report.news import NewsItem
+from watchdog.report.text import count, inert, said, span
+
+Value = str | int | float | None
+Row = dict[str, Value]
+_LARGEST: Final = 2**63 - 1  # of an SQLite integer; a quantity of a policy can be larger
+_LONGEST: Final = 4096
+
+_ENDS: Final = {
+    Result.FAILED: "failed",
+    Result.BLOCKED: "was blocked",
+    Result.GONE: "was not needed any more",
+    Result.INTERRUPTED: "was interrupted",
+    Result.WITHDRAWN: "was withdrawn before the first signal",
+    Result.OBSERVED: "was only observed",
+}
+
+INSERT: Final = (
+    f"INSERT INTO occurrence ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + column for column in COLUMNS)})"
+)
+
+
+def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
+    """What every row has."""
+    return {
+        "event": event,
+        "node": node,
+        "boot_id": now.boot_id,
+        "boottime_s": now.boottime_s,
+        "wall_s": now.wall_s,
+        "sentence": sentence,
+    }
+
+
+def row_of(item: NewsItem, node: str, report: CycleReport) -> Row:
+    """The row of a piece of news."""
+    row = base_row(item.event.value, node, item.at, item.sentence)
+    row |= {"policy": report.policy.sha256, "detail": item.detail or None}
+    if item.entry is not None:
+        row |= entry_columns(item.entry)
+    elif item.assessment is not None:
+        row |= account_columns(item.assessment)
+    if item.outcome is not None:
+        row |= {"deed": item.outcome.deed, "result": item.outcome.result.value, "reason": item.outcome.reason or None}
+    return row
+
+
+def entry_columns(entry: PlanEntry) -> Row:
+    """The columns that a plan entry fills."""
+    step = entry.definition
+    return account_columns(entry.assessment) | {
+        "container": entry.victim or entry.account.container,
+        "rule": entry.rule.name,
+        "step": entry.step,
+        "do": entry.do.value,
+        "scope": step.scope if entry.do.value == "kill" else None,
+        "mark": mark(entry),
+    }
+
+
+def account_columns(assessment: Assessment) -> Row:
+    """The columns that an assessment fills."""
+    pod = assessment.pod
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.uid,
+        "container": assessment.account.container,
+        "gpu": assessment.account.gpu,
+        "owner_kind": pod.owner.kind if pod.owner is not None else None,
+        "owner_name": pod.owner.name if pod.owner is not None else None,
+        "rule": assessment.rule.name if assessment.rule is not None else None,
+        "used": assessment.used,
+        "used_at_least": assessment.used_at_least,
+        "declared": assessment.declared,
+        "declared_by": assessment.declared_by,
+        "allowed": assessment.allowed,
+    }
+
+
+def bound(row: Mapping[str, Value]) -> Row:
+    """A row as SQLite takes it: every column there, texts without control characters, integers of 64 bits."""
+    return {column: storable(row.get(column)) for column in COLUMNS}
+
+
+def storable(value: Value) -> Value:
+    """A value as SQLite takes it; names that Kubernetes allows stay as they are."""
+    if isinstance(value, str):
+        return inert(value, _LONGEST)
+    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
+
+
+def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
+    """Say which signal went to which processes."""
+    pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
+    return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
+
+
+def is_eviction(context: Row) -> bool:
+    """Whether the deed of these columns is an eviction."""
+    return context.get("do") == Do.EVICT.value
+
+
+def ended_sentence(context: Row, result: Result, reason: str) -> str:
+    """Say what came of a kill or an eviction."""
+    doing, done = ("evicting", "evicted") if is_eviction(context) else ("killing", "killed")
+    why = f": {said(reason, 600)}" if reason else ""
+    rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
+    if result is Result.DONE:
+        return f"{_title(context)}: {_victim(context)} was {done}{rule}{why}."
+    return f"{_title(context)}: {doing} {_victim(context)}{rule} {_ENDS[result]}{why}."
+
+
+def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
+    """Say when the memory was seen free."""
+    if release_s is not None:
+        begun = "the eviction was accepted" if is_eviction(context) else "the first signal"
+        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
+    why = f": {said(reason, 600)}" if reason else ""
+    if is_eviction(context):
+        return f"{_title(context)}: its memory is not waited for any more{why}."
+    return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
+
+
+def _title(context: Row) -> str:
+    if not context.get("pod"):
+        return "A pod of an earlier journal"
+    return f"Pod {inert(str(context['namespace']))}/{inert(str(context['pod']))}"
+
+
+def _victim(context: Row) -> str:
+    named = context.get("container") if not is_eviction(context) else None
+    return f"container {inert(str(named))}" if named else "the pod"

@@ -1,0 +1,109 @@
+"""The explanation that the owner of a victim should read: what happened, why, and what to change."""
+
+from typing import Final
+
+from watchdog.core.assessment import Assessment
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.policy import Do, Policy
+from watchdog.core.units import format_bytes, format_duration
+from watchdog.report.actions import (
+    Terms,
+    amount_used,
+    holder,
+    mark,
+    observing_because,
+    sent_signals,
+    shown_as,
+    terms,
+    victims,
+)
+from watchdog.report.advice import advice
+from watchdog.report.text import elapsed_s, inert, said, span
+
+_LONGEST_REASON: Final = 600
+_ENDS: Final = {
+    Result.FAILED: "failed",
+    Result.BLOCKED: "was blocked",
+    Result.GONE: "was not needed any more",
+    Result.INTERRUPTED: "was interrupted",
+    Result.WITHDRAWN: "was withdrawn before the first signal",
+}
+
+
+def explanation(outcome: Outcome, policy: Policy) -> str:
+    """Tell an owner in three to six plain sentences what came of a step, by which rule, and what to change."""
+    entry = outcome.entry
+    sentences = (
+        _what(outcome),
+        _how_much(entry.assessment, terms(entry)),
+        _rule(entry, outcome, policy),
+        _how(outcome),
+        f"To prevent it, {advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)}.",
+        f"Questions: ask {inert(policy.contact)}." if policy.contact else "",
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _what(outcome: Outcome) -> str:
+    entry = outcome.entry
+    whole = holder(entry.assessment)
+    whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do is Do.KILL else whole
+    base, done = {Do.WARN: ("warn", "warned"), Do.KILL: ("kill", "killed"), Do.EVICT: ("evict", "evicted")}[entry.do]
+    too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
+    used = "used more GPU memory than it may" if too_much else "came close to what it may use"
+    over = f"because {_short(entry.assessment)} {used}"
+    if outcome.result is Result.DONE:
+        return f"The watchdog {done} {whom}, {over}."
+    if outcome.result is Result.OBSERVED:
+        why = observing_because(entry.assessment) if entry.assessment.observes else "it only observes here"
+        return f"The watchdog would {base} {whom}, {over}; {why}, so nothing was done."
+    reason = f": {said(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+    return f"The watchdog was to {base} {whom}, {over}; this {_ENDS[outcome.result]}{reason}."
+
+
+def _short(assessment: Assessment) -> str:
+    return "the pod" if assessment.account.container is None else "the container"
+
+
+def _how_much(assessment: Assessment, held_to: Terms) -> str:
+    allowed, declared = held_to.allowed, held_to.declared
+    if allowed is None or declared is None:
+        return f"It used {amount_used(assessment)}."
+    where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
+    if allowed == 0:
+        return f"It used {amount_used(assessment)}{where}, and none is allowed (0 {held_to.origin})."
+    allowance = f", plus {format_bytes(allowed - declared)} for what the driver takes" if allowed > declared else ""
+    origin = f"{format_bytes(declared)} {held_to.origin}{allowance}"
+    return f"It used {amount_used(assessment)}{where}; {format_bytes(allowed)} were allowed: {origin}."
+
+
+def _rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
+    does = {Do.WARN: "warns", Do.KILL: "kills", Do.EVICT: "evicts"}[entry.do]
+    # What came after the first signal is not what it was killed for.
+    above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
+    lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
+    height = format_bytes(entry.height)
+    return f"Rule {inert(entry.rule.name)} {does} {mark(entry, policy)}, which is {height} here{lasted}."
+
+
+def _how(outcome: Outcome) -> str:
+    entry = outcome.entry
+    if entry.do is Do.EVICT and outcome.result is Result.DONE:
+        return _how_evicted(outcome)
+    if entry.do is not Do.KILL or not outcome.signalled or outcome.result is Result.GONE:
+        return ""
+    if outcome.result is Result.INTERRUPTED and [each.signal for each in outcome.sent] == ["SIGTERM"]:
+        return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."
+    freed = f", and the memory was free {span(outcome.release_s)} after the first signal" if outcome.release_s else ""
+    shown = shown_as(entry, past=True).replace("Its container", "its container")
+    return f"The processes got {sent_signals(outcome.sent)}{freed}; {shown}"
+
+
+def _how_evicted(outcome: Outcome) -> str:
+    grace = format_duration(outcome.entry.definition.grace_s)
+    freed = f"; the memory was free {span(outcome.release_s)} after that" if outcome.release_s is not None else ""
+    owner = outcome.entry.assessment.pod.owner
+    after = "nothing owns the pod, so none takes its place"
+    if owner is not None:
+        after = f"it is for {inert(owner.kind)} {inert(owner.name)} to put another pod in its place"
+    return f"The Eviction API accepted that, and its containers had {grace} to end{freed}; {after}."

@@ -1,0 +1,322 @@
+"""What is new since the last cycle: gaps, staleness, the breaker, and actions that began or ended."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
+from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.policy import Do
+from watchdog.core.units import format_duration
+from watchdog.report.actions import delay_note, fit, outcome_note, release_note
+from watchdog.report.brakes import breaker_note
+from watchdog.report.explanation import explanation
+from watchdog.report.figures import all_gaps, pods_stale
+from watchdog.report.next import begun_writer, misdeclared_note, note
+from watchdog.report.text import count, elapsed_s, inert, span
+
+
+class Event(StrEnum):
+    """The name of an occurrence, in the log and in the journal."""
+
+    WARNED = "warned"
+    KILL_BEGUN = "kill_begun"
+    KILL_ENDED = "kill_ended"
+    EXPLAINED = "explained"
+    RELEASED = "released"
+    EVICT_BEGUN = "evict_begun"
+    EVICT_BLOCKED = "evict_blocked"
+    EVICT_DELAYED = "evict_delayed"
+    EVICT_ENDED = "evict_ended"
+    WOULD_ACT = "would_act"
+    WITHHELD = "withheld"
+    BREAKER_OPENED = "breaker_opened"
+    BREAKER_CLOSED = "breaker_closed"
+    JOURNAL_RESTORED = "journal_restored"
+    BRAKES_PRESUMED = "brakes_presumed"
+    MISDECLARED = "misdeclared"
+    GAP_BEGAN = "gap_began"
+    GAP_ENDED = "gap_ended"
+    PODS_STALE = "pods_stale"
+    PODS_FRESH = "pods_fresh"
+    POLICY_LOADED = "policy_loaded"
+    POLICY_REFUSED = "policy_refused"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    STARTED = "started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewsItem:
+    """One occurrence, with the sentence that tells it and whatever of the report it is about.
+
+    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
+    """
+
+    event: Event
+    at: Now
+    sentence: str
+    assessment: Assessment | None = None
+    entry: PlanEntry | None = None
+    outcome: Outcome | None = None
+    detail: str = ""
+    gpu: str = ""
+
+
+# A gap that comes and goes with every pass is one gap: its end is told once it has stayed away this long.
+_GONE_S: Final = 10.0
+# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every pass, and a driver may
+# have one each minute: of one reason so many beginnings are told at once, and then one in two minutes, so that with
+# their ends there is a line a minute. The counters have them all.
+_BURST: Final = 10.0
+_EVERY_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapChange:
+    """The beginning or the end of a gap, and the sentence that tells it."""
+
+    gap: Gap
+    began: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    gap: Gap
+    first: Now
+    last: Now
+
+
+class GapNews:
+    """Follows the gaps from report to report."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[GapReason, str], _Seen] = {}
+        self._left: dict[GapReason, tuple[float, Now]] = {}
+
+    def since(self, report: CycleReport) -> Iterator[GapChange]:
+        """What has changed with this report."""
+        for gap in all_gaps(report):
+            key = (gap.reason, gap.what)
+            seen = self._seen.get(key)
+            is_explained = seen is not None and _has_remedy(gap) and not _has_remedy(seen.gap)
+            if seen is None and not self._may_tell(gap.reason, report.at):
+                continue
+            if seen is None or is_explained:
+                yield GapChange(gap=gap, began=True, sentence=f"{inert(gap.what)}: {inert(gap.why, 600)}")
+            told = seen.gap if seen is not None and not is_explained else gap
+            self._seen[key] = _Seen(gap=told, first=seen.first if seen else report.at, last=report.at)
+        yield from self._ended(report.at)
+
+    def _ended(self, now: Now) -> Iterator[GapChange]:
+        for key, seen in list(self._seen.items()):
+            if elapsed_s(seen.last, now) >= _GONE_S:
+                del self._seen[key]
+                lasted = span(elapsed_s(seen.first, seen.last))
+                sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
+                yield GapChange(gap=seen.gap, began=False, sentence=sentence)
+
+    def _may_tell(self, reason: GapReason, now: Now) -> bool:
+        """Whether one more beginning of this reason may be told now, which then counts."""
+        left, at = self._left.get(reason, (_BURST, now))
+        left = min(left + elapsed_s(at, now) / _EVERY_S, _BURST)
+        may = left >= 1.0
+        self._left[reason] = (left - 1.0 if may else left, now)
+        return may
+
+
+def _has_remedy(gap: Gap) -> bool:
+    """Whether it is known what helps; a first answer can be long in coming, and then it is told once more."""
+    return "; " in gap.why
+
+
+class Staleness:
+    """Follows the age of the pod list from report to report; one that has never come has not grown old."""
+
+    def __init__(self) -> None:
+        self._since: Now | None = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the list was too old at the last report."""
+        return self._since is not None
+
+    def news(self, report: CycleReport) -> str:
+        """The sentence of a change, which `lasts` then says the direction of; empty where nothing has changed."""
+        stale, since = pods_stale(report), self._since
+        if stale == self.lasts or report.pods.synced is None:
+            return ""
+        self._since = report.at if stale else None
+        if since is not None:
+            lasted = span(elapsed_s(since, report.at))
+            return f"The pod list is fresh again: time counts again. It was too old for {lasted}."
+        age = format_duration(report.policy.stale_after_s)
+        until = "it is written again" if report.pods.by_file else "the API server is heard again"
+        return f"The pod list is older than {age}: no time counts and nobody is acted on until {until}."
+
+
+def withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
+    """A step that is held back."""
+    return NewsItem(
+        event=Event.WITHHELD,
+        at=report.at,
+        sentence=note(entry, report.at, policy=report.policy),
+        assessment=entry.assessment,
+        entry=entry,
+        detail=entry.withheld_by.value if entry.withheld_by is not None else "",
+    )
+
+
+def delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
+    """An eviction that has not come about yet."""
+    return NewsItem(
+        event=Event.EVICT_DELAYED, at=report.at, sentence=delay_note(entry), assessment=entry.assessment, entry=entry
+    )
+
+
+def begun(outcome: Outcome) -> NewsItem:
+    """An action that has begun."""
+    event = Event.EVICT_BEGUN if outcome.entry.do is Do.EVICT else Event.KILL_BEGUN
+    return _of(outcome, event, fit(begun_writer(outcome.entry, outcome.at, len(outcome.signalled))))
+
+
+def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
+    """What is new with the end of one action; the report, where there is one, says why nothing was done."""
+    policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
+    entry = outcome.entry
+    if outcome.result is Result.OBSERVED:
+        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended))
+    elif entry.do is Do.WARN:
+        yield _of(outcome, Event.WARNED, note(entry, outcome.at))
+    else:
+        event = Event.KILL_ENDED
+        if entry.do is Do.EVICT:
+            event = Event.EVICT_BLOCKED if outcome.result is Result.BLOCKED else Event.EVICT_ENDED
+        yield _of(outcome, event, outcome_note(outcome))
+        if outcome.release_s is not None:
+            yield _of(outcome, Event.RELEASED, release_note(outcome))
+
+
+def is_told_whole(outcome: Outcome) -> bool:
+    """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
+    if outcome.deed is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
+        return False
+    return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
+
+
+def explained(outcome: Outcome, report: CycleReport) -> NewsItem:
+    """What the owner of the victim should be told, whole."""
+    return _of(outcome, Event.EXPLAINED, explanation(outcome, report.policy))
+
+
+def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:
+    entry = outcome.entry
+    return NewsItem(
+        event=event, at=outcome.at, sentence=sentence, assessment=entry.assessment, entry=entry, outcome=outcome
+    )
+
+
+class News:
+    """Tells what each report has that the ones before it had not; at rest it tells nothing.
+
+    `remedies` gives the sentence for a reason of suspension.
+    """
+
+    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
+        self._remedies = remedies or {}
+        self._policy = ""
+        self._suspended: frozenset[str] = frozenset()
+        self._staleness = Staleness()
+        self._gaps = GapNews()
+        self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
+        self._breaker_open = False
+        self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
+
+    def since(self, report: CycleReport) -> tuple[NewsItem, ...]:
+        """What is new in this report; each report is to be handed in once, in the order of their passes."""
+        return (
+            *self._policy_news(report),
+            *self._suspension_news(report),
+            *self._gap_news(report),
+            *self._staleness_news(report),
+            *self._misdeclaration_news(report),
+            *self._breaker_news(report),
+            *self._delay_news(report),
+            *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
+            *(begun(outcome) for outcome in report.began),
+            *(item for outcome in report.outcomes for item in outcome_news(outcome, report)),
+            *(explained(each, report) for each in report.outcomes if is_told_whole(each)),
+        )
+
+    def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        policy = report.policy
+        if policy.sha256 == self._policy:
+            return
+        self._policy = policy.sha256
+        rules = count(len(policy.rules), "rule")
+        sentence = f"Policy {inert(policy.source)} is in force: mode {policy.mode}, {rules}."
+        yield NewsItem(event=Event.POLICY_LOADED, at=report.at, sentence=sentence, detail=policy.sha256)
+
+    def _suspension_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        before, self._suspended = self._suspended, frozenset(report.suspended)
+        for reason in sorted(self._suspended - before):
+            sentence = f"Told to enforce, but only observing: {self._remedies.get(reason, inert(reason))}."
+            yield NewsItem(event=Event.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
+        for reason in sorted(before - self._suspended):
+            rest = "Enforcing again" if report.enforcing else "Still not enforcing"
+            sentence = f"No longer a reason against enforcing: {inert(reason)}. {rest}."
+            yield NewsItem(event=Event.RESUMED, at=report.at, sentence=sentence, detail=reason)
+
+    def _gap_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        for change in self._gaps.since(report):
+            event = Event.GAP_BEGAN if change.began else Event.GAP_ENDED
+            gap = change.gap
+            yield NewsItem(
+                event=event, at=report.at, sentence=change.sentence, detail=gap.reason.value, gpu=gap.gpu or ""
+            )
+
+    def _staleness_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        if sentence := self._staleness.news(report):
+            event = Event.PODS_STALE if self._staleness.lasts else Event.PODS_FRESH
+            yield NewsItem(event=event, at=report.at, sentence=sentence)
+
+    def _breaker_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        is_open = report.plan.ledger.brakes.opened is not None
+        if is_open == self._breaker_open:
+            return
+        self._breaker_open = is_open
+        event = Event.BREAKER_OPENED if is_open else Event.BREAKER_CLOSED
+        yield NewsItem(event=event, at=report.at, sentence=breaker_note(report))
+
+    def _delay_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        """Evictions that something else than a disruption budget keeps from coming about, each once."""
+        before, self._delayed = self._delayed, frozenset()
+        for entry in report.plan.entries:
+            if entry.trying is None:
+                continue
+            key = (entry.account, entry.trying.until_s)
+            is_delayed = entry.trying.refused and not entry.trying.is_blocked
+            if is_delayed and key not in before:
+                yield delayed(entry, report)
+            if is_delayed or key in before:
+                self._delayed |= {key}
+
+    def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
+        if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
+            return
+        listed = {pod.uid for pod in report.pods.pods}
+        self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
+        for assessment in report.assessments:
+            told = self._misdeclared.get(assessment.account.uid, frozenset())
+            for skipped in assessment.misdeclarations:
+                if skipped not in told and len(told) < MOST_MISDECLARED:
+                    told |= {skipped}
+                    sentence = misdeclared_note(assessment, skipped)
+                    item = NewsItem(event=Event.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
+                    yield item
+            if told:
+                self._misdeclared[assessment.account.uid] = told

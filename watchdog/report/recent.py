@@ -1,0 +1,266 @@
+"""Recent actions: the last of each kind, and those that every surface shows."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from watchdog.core.model import Now
+from watchdog.core.plan import CycleReport, Outcome, Result
+from watchdog.core.policy import Do
+from watchdog.report.news import Event
+from watchdog.report.text import elapsed_s, rfc3339
+
+LAST_KEPT_S: Final = 900.0  # after the pod has gone
+# Each is a series. The brakes of a policy bound kills and evictions, and nothing bounds warnings: a pod that comes back
+# each second under another name, over its limit, would be 900 of them.
+MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastAction:
+    """What was last done to a pod in this way: labels namespace, pod, container, action, result, rule."""
+
+    labels: tuple[str, ...]
+    uid: str
+    wall_s: float
+    gone_since: Now | None = None
+
+    @property
+    def action(self) -> str:
+        """What the step did: warn, kill or evict."""
+        return self.labels[3]
+
+    @property
+    def result(self) -> str:
+        """What came of it."""
+        return self.labels[4]
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule."""
+        return self.labels[5]
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What is kept rather than another one: force before warnings, then what is newer."""
+        return self.action != Do.WARN, self.wall_s
+
+
+def last_action(outcome: Outcome) -> LastAction:
+    """What an outcome leaves behind."""
+    entry = outcome.entry
+    pod = entry.assessment.pod
+    container = entry.victim or entry.account.container or ""
+    labels = (pod.namespace, pod.name, container, entry.do.value, outcome.result.value, entry.rule.name)
+    return LastAction(labels=labels, uid=pod.uid, wall_s=outcome.at.wall_s)
+
+
+def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[LastAction, ...]:
+    """Both together: of the same labels the one that comes last, and in all no more than MOST.
+
+    Their stamps don't tell which one that is: between two of them the clock may have been set back.
+    """
+    added = tuple(more)
+    if not added:
+        return before
+    latest = {action.labels: action for action in (*before, *added)}
+    if len(latest) <= MOST:
+        return tuple(latest.values())
+    return tuple(sorted(latest.values(), key=lambda action: action.rank, reverse=True)[:MOST])
+
+
+def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastAction, ...]:
+    """Those that still count at a pass: their pods are listed, or have not been gone for long.
+
+    None is later than the end of the pass: a stamp that is was written by a clock that has been set back since. An
+    alert that asks how long ago it was would hold until the clock gets there.
+    """
+    if not actions:
+        return ()
+    listed, ends_s = {pod.uid for pod in report.pods.pods}, report.at.wall_s + report.duration_s
+    found = (_age(_clamped(action, ends_s), report.at, is_listed=action.uid in listed) for action in actions)
+    return tuple(action for action in found if action is not None)
+
+
+def _clamped(action: LastAction, most_s: float) -> LastAction:
+    return action if action.wall_s <= most_s else replace(action, wall_s=most_s)
+
+
+def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:
+    if is_listed:
+        return replace(action, gone_since=None) if action.gone_since is not None else action
+    gone_since = action.gone_since or now
+    return None if elapsed_s(gone_since, now) > LAST_KEPT_S else replace(action, gone_since=gone_since)
+
+
+MOST_DEEDS: Final = 20
+KEPT_S: Final = 86400.0
+# Whatever there are more of: neither do warnings drive out the kills, nor kills the warnings.
+_LEAST_OF_A_KIND: Final = MOST_DEEDS // 2
+_INTENDED: Final = "intended"
+_SIGNALLED: Final = "signalled"
+_ENDED: Final = frozenset({Event.KILL_ENDED.value, Event.EVICT_ENDED.value, Event.EVICT_BLOCKED.value})
+_RELEASED: Final = Event.RELEASED.value
+# Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
+_ALONE: Final = frozenset({Event.WARNED.value, Event.WOULD_ACT.value, Event.KILL_ENDED.value, Event.EVICT_ENDED.value})
+EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A signal that was sent: its name, when (Unix time), and to how many processes (None: not known)."""
+
+    name: str
+    wall_s: float
+    processes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentDeed:
+    """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
+
+    `result` is None while it is under way. `why` is the sentence that told of its beginning, `outcome` that of its
+    latest end. `deed` is the journal's number of it, None where it has none. `ended_s` and `released_s` are when it
+    ended and when its memory was free or was given up; `unreleased` is why it was given up.
+    """
+
+    wall_s: float
+    namespace: str | None
+    pod: str | None
+    uid: str | None
+    container: str | None
+    gpu: str | None
+    do: str
+    scope: str | None
+    rule: str | None
+    step: int | None
+    used: int | None
+    used_at_least: int | None
+    allowed: int | None
+    declared: int | None
+    why: str
+    result: str | None = None
+    reason: str | None = None
+    outcome: str | None = None
+    signals: tuple[Signal, ...] = ()
+    deed: int | None = None
+    mark: str | None = None
+    ended_s: float | None = None
+    released_s: float | None = None
+    unreleased: str | None = None
+
+    @property
+    def is_deed(self) -> bool:
+        """Whether somebody was to be hit, which is more than a warning or what would have been done."""
+        return self.do != "warn" and self.result != Result.OBSERVED.value
+
+
+class Recent:
+    """The last deeds, newest first.
+
+    Only the thread that owns the journal calls `take`; the tuple is replaced whole, so any thread may read.
+    """
+
+    def __init__(self) -> None:
+        self.deeds: tuple[RecentDeed, ...] = ()
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Take in a row of the journal; most tell nothing of a deed."""
+        event, number = row["event"], row.get("deed")
+        if event == _INTENDED or (number is None and event in _ALONE and row.get("do") is not None):
+            self.deeds = _kept((_begun(row), *self.deeds))
+        elif number is not None and event in EVENTS:
+            self.deeds = tuple(_told(each, row) if each.deed == number else each for each in self.deeds)
+
+
+def recent_rows(deeds: Iterable[RecentDeed]) -> list[dict[str, Any]]:
+    """The deeds as the status has them."""
+    return [_json(each) for each in deeds]
+
+
+def _begun(row: Mapping[str, Any]) -> RecentDeed:
+    is_whole = row["event"] != _INTENDED
+    return RecentDeed(
+        wall_s=row["wall_s"],
+        namespace=row.get("namespace"),
+        pod=row.get("pod"),
+        uid=row.get("uid"),
+        container=row.get("container"),
+        gpu=row.get("gpu"),
+        do=str(row.get("do") or ""),
+        scope=row.get("scope"),
+        rule=row.get("rule"),
+        step=row.get("step"),
+        used=row.get("used"),
+        used_at_least=row.get("used_at_least"),
+        allowed=row.get("allowed"),
+        declared=row.get("declared"),
+        why=row["sentence"],
+        result=row.get("result") if is_whole else None,
+        reason=row.get("reason") if is_whole else None,
+        deed=row.get("deed"),
+        mark=row.get("mark"),
+        ended_s=row["wall_s"] if is_whole else None,
+    )
+
+
+def _told(deed: RecentDeed, row: Mapping[str, Any]) -> RecentDeed:
+    event = row["event"]
+    if event == _SIGNALLED:
+        return replace(deed, signals=(*deed.signals, _signal(row))[-_LEAST_OF_A_KIND:])
+    if event in _ENDED:
+        ended = replace(deed, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
+        return replace(ended, ended_s=row["wall_s"])
+    if event != _RELEASED:
+        return deed
+    return replace(deed, outcome=row["sentence"], released_s=row["wall_s"], unreleased=row.get("reason"))
+
+
+def _signal(row: Mapping[str, Any]) -> Signal:
+    name, _, keys = str(row.get("detail") or "").partition(" ")
+    try:
+        processes = len(json.loads(keys))
+    except ValueError:  # a list that was too long to be kept whole
+        processes = None
+    return Signal(name=name, wall_s=row["wall_s"], processes=processes)
+
+
+def _kept(deeds: tuple[RecentDeed, ...]) -> tuple[RecentDeed, ...]:
+    """At most so many, the newest of each kind."""
+    newest = deeds[0].wall_s
+    deeds = tuple(each for each in deeds if each.wall_s > newest - KEPT_S)
+    if len(deeds) <= MOST_DEEDS:
+        return deeds
+    # There is one too many: of which kind there are more than half, its oldest goes.
+    is_hit = sum(each.is_deed for each in deeds) > _LEAST_OF_A_KIND
+    last = max(number for number, each in enumerate(deeds) if each.is_deed is is_hit)
+    return (*deeds[:last], *deeds[last + 1 :])
+
+
+def _json(deed: RecentDeed) -> dict[str, Any]:
+    return {
+        "at": rfc3339(deed.wall_s),
+        "namespace": deed.namespace,
+        "pod": deed.pod,
+        "uid": deed.uid,
+        "container": deed.container,
+        "gpu": deed.gpu,
+        "do": deed.do,
+        "scope": deed.scope,
+        "result": deed.result,
+        "reason": deed.reason,
+        "rule": deed.rule,
+        "step": deed.step,
+        "mark": deed.mark,
+        "used": deed.used,
+        "used_at_least": deed.used_at_least,
+        "allowed": deed.allowed,
+        "declared": deed.declared,
+        "why": deed.why,
+        "outcome": deed.outcome,
+        "ended_at": rfc3339(deed.ended_s) if deed.ended_s is not None else None,
+        "released_at": rfc3339(deed.released_s) if deed.released_s is not None else None,
+        "unreleased": deed.unreleased,
+        "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in deed.signals],
+    }
