@@ -14,7 +14,7 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions, Evictor
 from watchdog.daemon.kill import Record
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.second_look import LastLook
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -77,9 +77,9 @@ class World:
         self.began: list[Outcome] = []
         self.ended: list[Outcome] = []
         self.seen = Seen()
-        deeds = Deeds(self.group, record, lambda: at(self.second))
+        actions = Kills(self.group, record, lambda: at(self.second))
         self.evictions = Evictions(self.api, record, lambda: at(self.second))
-        self.cycle = Cycle(self.seen, deeds, self.evictions)
+        self.cycle = Cycle(self.seen, actions, self.evictions)
 
     @property
     def tries(self) -> list[Attempt]:

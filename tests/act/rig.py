@@ -44,7 +44,7 @@ class MemoryRecord:
             future.set_result(7)
         return future
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Remember that it came to nothing."""
         self.lines.append(("withdraw", reason))
 
@@ -52,15 +52,15 @@ class MemoryRecord:
         """Remember the same once it is written."""
         intended.add_done_callback(lambda done: self.withdraw(done.result(), reason, now))
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Remember a signal."""
         self.lines.append((signal, *(str(key.pid) for key in sorted(keys))))
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Remember an end."""
         self.lines.append(("end", result.value))
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Remember a release."""
         self.lines.append(("released", str(release_s)))
 

@@ -14,7 +14,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.node.pidfd import Handle
 from watchdog.report.actions import sent_signals
 
@@ -40,13 +40,13 @@ class Clock:
         return at(self.second)
 
 
-def deeds(group: Group, record: MemoryRecord | None = None) -> tuple[Deeds, Clock]:
-    """Deeds on a group."""
+def actions(group: Group, record: MemoryRecord | None = None) -> tuple[Kills, Clock]:
+    """Actions on a group."""
     clock = Clock()
-    return Deeds(group, record or MemoryRecord(), clock), clock
+    return Kills(group, record or MemoryRecord(), clock), clock
 
 
-def begun(made: Deeds, entry: PlanEntry) -> Outcome:
+def begun(made: Kills, entry: PlanEntry) -> Outcome:
     """Begin a kill that can begin."""
     intended = made.intend(entry)
     if isinstance(intended, Outcome):
@@ -54,7 +54,7 @@ def begun(made: Deeds, entry: PlanEntry) -> Outcome:
     return made.begin(entry, intended.result(), 30.0, lambda _: None)
 
 
-def advance(made: Deeds, clock: Clock, second: float) -> tuple[Outcome, ...]:
+def advance(made: Kills, clock: Clock, second: float) -> tuple[Outcome, ...]:
     """Go on at a second; signals need a moment of real time to arrive."""
     clock.second = second
     outcomes = made.advance(clock(), lambda _: None)
@@ -66,11 +66,11 @@ def test_term_grace_kill(group: Group) -> None:
     """Point 23: SIGTERM to all, grace, SIGKILL to what is left; the intention comes first."""
     polite, stubborn = group.start(POLITE), group.start(STUBBORN)
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     entry = due(step(grace_s=5.0), group.key(polite), group.key(stubborn))
     outcome = begun(made, entry)
     both = tuple(str(pid) for pid in sorted((polite.pid, stubborn.pid)))
-    assert (outcome.result, outcome.deed, len(outcome.signalled)) == (Result.DONE, 7, 2)
+    assert (outcome.result, outcome.number, len(outcome.signalled)) == (Result.DONE, 7, 2)
     assert polite.wait(5) == -signal.SIGTERM
     advance(made, clock, 4.9)
     assert stubborn.poll() is None
@@ -87,10 +87,10 @@ def test_term_grace_kill(group: Group) -> None:
 
 
 def test_the_memory_has_to_come_back(group: Group) -> None:
-    """Point 24: the deed is under way until the driver lists no victim any more, or release_timeout is over."""
+    """Point 24: the action is under way until the driver lists no victim any more, or release_timeout is over."""
     for free_at, expected in ((12.0, 12.0), (None, None)):
         record = MemoryRecord()
-        made, clock = deeds(group, record)
+        made, clock = actions(group, record)
         process = group.start(POLITE)
         begun(made, due(step(grace_s=5.0), group.key(process)))
         process.wait(5)
@@ -133,7 +133,7 @@ def test_signal_0_to_all_first(group: Group) -> None:
     try:
         one, other = mixed.start(POLITE), mixed.start(POLITE)
         record = MemoryRecord()
-        made, _ = deeds(mixed, record)
+        made, _ = actions(mixed, record)
         outcome = begun(made, due(step(), mixed.key(one), mixed.key(other)))
         time.sleep(0.1)
         assert (outcome.result, record.lines, len(made)) == (Result.FAILED, [], 0)
@@ -146,7 +146,7 @@ def test_signal_0_to_all_first(group: Group) -> None:
 def test_without_a_record_nobody_is_signalled(group: Group) -> None:
     """Point 31: where an intention can't be written down nothing has been signalled for it."""
     process = group.start(POLITE)
-    made, _ = deeds(group, MemoryRecord(broken=True))
+    made, _ = actions(group, MemoryRecord(broken=True))
     intended = made.intend(due(step(), group.key(process)))
     assert isinstance(intended, Future)
     assert isinstance(intended.exception(), RecordError)
@@ -158,11 +158,11 @@ def test_what_is_on_disk_waits_for_the_last_word(group: Group) -> None:
     """Point 22: nothing is signalled for what the last look, or that moment, speaks against: it is withdrawn."""
     process = group.start(POLITE)
     record = MemoryRecord()
-    made, _ = deeds(group, record)
+    made, _ = actions(group, record)
     entry = due(step(), group.key(process))
     made.intend(entry)
     outcome = made.begin(entry, 7, 30.0, lambda _: "the pod was protected by then")
-    assert (outcome.result, outcome.deed) == (Result.WITHDRAWN, 7)
+    assert (outcome.result, outcome.number) == (Result.WITHDRAWN, 7)
     assert record.lines[1:] == [("withdraw", "the pod was protected by then")]
     process.kill()
     process.wait()
@@ -174,7 +174,7 @@ def test_what_is_on_disk_waits_for_the_last_word(group: Group) -> None:
 def test_a_kill_that_found_nobody_to_signal_is_withdrawn(group: Group, grace_s: float) -> None:
     """Points 22 and 23: what ends between signal 0 and the first signal was not killed; what comes then is not hit."""
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     process = group.start(POLITE)
     entry = due(step(grace_s=grace_s), group.key(process))
     made.intend(entry)
@@ -185,7 +185,7 @@ def test_a_kill_that_found_nobody_to_signal_is_withdrawn(group: Group, grace_s: 
         group.start(POLITE)
 
     outcome = made.begin(entry, 7, 30.0, end)
-    assert (outcome.result, outcome.sent, outcome.deed, len(made)) == (Result.WITHDRAWN, (), 7, 0)
+    assert (outcome.result, outcome.sent, outcome.number, len(made)) == (Result.WITHDRAWN, (), 7, 0)
     assert record.lines[1:] == [("withdraw", "its processes had ended")]
     assert advance(made, clock, 9.0) == ()
     assert group.started[1].poll() is None
@@ -198,7 +198,7 @@ def test_who_has_ended_is_gone(group: Group) -> None:
     process.kill()
     process.wait()
     record = MemoryRecord()
-    made, _ = deeds(group, record)
+    made, _ = actions(group, record)
     assert begun(made, due(step(), key)).result is Result.GONE
     assert record.lines == []
 
@@ -206,7 +206,7 @@ def test_who_has_ended_is_gone(group: Group) -> None:
 def test_scope_process_touches_one(group: Group) -> None:
     """Point 21: the others of the container get nothing, not even at the search for forks."""
     victim, other = group.start(POLITE), group.start(POLITE)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     outcome = begun(made, due(step(scope="process"), group.key(victim)))
     assert outcome.signalled == (group.key(victim),) if victim.poll() is None else True
     victim.wait(5)
@@ -232,7 +232,7 @@ def test_the_scope_says_whose_processes_are_searched_for(scope: str, names: list
     both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
     under = policy(rule(step(scope=scope)))  # type: ignore[arg-type]
     (entry,) = planned(snapshot([use(5, 4 * Gi)], [process(5, "a/main")]), [both], under).actions
-    deeds(Asked())[0].intend(entry)
+    actions(Asked())[0].intend(entry)
     assert asked == [frozenset(container_id(f"a/{name}") for name in names)]
 
 
@@ -241,7 +241,7 @@ def test_a_process_id_alone_is_no_target(group: Group) -> None:
     process = group.start(POLITE)
     key = group.key(process)
     stranger = type(key)(pid=key.pid, start_ticks=key.start_ticks - 1)
-    made, _ = deeds(group)
+    made, _ = actions(group)
     assert begun(made, due(step(scope="process"), stranger)).result is Result.GONE
     time.sleep(0.1)
     assert process.poll() is None
@@ -250,7 +250,7 @@ def test_a_process_id_alone_is_no_target(group: Group) -> None:
 def test_a_fork_that_comes_in_the_grace_is_found(group: Group) -> None:
     """Point 23: SIGKILL goes to what is in the container by then, not to the list of the first moment."""
     first = group.start(STUBBORN)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(grace_s=2.0), group.key(first)))
     fork = group.start(STUBBORN)
     for second in (2.0, 2.1, 2.2, 2.4):
@@ -262,7 +262,7 @@ def test_what_is_started_on_sigterm_has_the_rest_of_the_grace_period(group: Grou
     """Point 23: a saver that outlives the main process gets SIGTERM, and SIGKILL only once the time is up."""
     main = group.start(SLOW)
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     begun(made, due(step(grace_s=5.0), group.key(main)))
     saver = group.start(STUBBORN)
     assert main.wait(5) == 0
@@ -284,7 +284,7 @@ def test_the_grace_period_ends_once_all_are_gone(group: Group) -> None:
     """Point 23: nobody waits for the rest of a grace period in which the last process, a joined one, has ended."""
     main = group.start(SLOW)
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     begun(made, due(step(grace_s=60.0), group.key(main)))
     saver = group.start(POLITE)
     assert main.wait(5) == 0
@@ -299,7 +299,7 @@ def test_the_grace_period_ends_once_all_are_gone(group: Group) -> None:
 def test_who_joins_is_searched_for_at_most_once_a_second(group: Group) -> None:
     """Point 23: a search reads the whole node, so one a second and one row of the record each is the most."""
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     begun(made, due(step(grace_s=60.0), group.key(group.start(STUBBORN))))
     before = group.searches
     for tenth in range(1, 50):
@@ -313,7 +313,7 @@ def test_who_joins_is_searched_for_at_most_once_a_second(group: Group) -> None:
 
 def test_a_short_grace_period_has_a_search_in_it(group: Group) -> None:
     """Point 23: who joins within a grace of one second gets SIGTERM in it, not only SIGKILL at its end."""
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(grace_s=1.0), group.key(group.start(STUBBORN))))
     joined = group.start(POLITE)
     advance(made, clock, 0.5)
@@ -323,7 +323,7 @@ def test_a_short_grace_period_has_a_search_in_it(group: Group) -> None:
 def test_a_fork_of_a_single_process_is_no_target(group: Group) -> None:
     """Point 23: with scope `process` what the target starts on SIGTERM is left alone, as all of the container is."""
     target = group.start(SLOW)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(scope="process", grace_s=9.0), group.key(target)))
     fork = group.start(POLITE)
     assert target.wait(5) == 0
@@ -372,7 +372,7 @@ def test_a_signal_that_is_denied_is_a_failure(denied: tuple[int, ...], at_s: flo
     try:
         process = confined.start(POLITE)
         record = MemoryRecord()
-        made, clock = deeds(confined, record)
+        made, clock = actions(confined, record)
         outcome = begun(made, due(step(grace_s=5.0), confined.key(process)))
         if at_s:
             assert outcome.result is Result.DONE
@@ -396,7 +396,7 @@ def test_one_that_a_signal_is_denied_to_saves_no_other(group: Group) -> None:
             denied = signal.SIGTERM, signal.SIGKILL
             return [Guarded(each, denied) if each.key.pid == first.pid else each for each in found], sees_all
 
-    made, clock = deeds(Partly(group.started))
+    made, clock = actions(Partly(group.started))
     assert begun(made, due(step(grace_s=5.0), group.key(first), group.key(second))).result is Result.DONE
     assert advance(made, clock, 5.0) == ()
     assert second.wait(5) == -signal.SIGKILL
@@ -408,7 +408,7 @@ def test_one_that_a_signal_is_denied_to_saves_no_other(group: Group) -> None:
 def test_memory_is_waited_for_from_the_end_of_a_grace_that_was_put_off(group: Group) -> None:
     """Points 20 and 24: while a policy file settled nothing was freed, and that time is none of release_timeout."""
     process = group.start(STUBBORN)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(grace_s=5.0), group.key(process)))
     made.advance(at(39.0), lambda _: None, is_held=True)
     advance(made, clock, 40.0)
@@ -422,7 +422,7 @@ def test_memory_is_waited_for_from_the_end_of_a_grace_that_was_put_off(group: Gr
 def test_a_stronger_step_ends_the_grace(group: Group) -> None:
     """Point 24: the grace of the weaker step is cut to the stronger one's."""
     process = group.start(STUBBORN)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     entry = due(step(grace_s=60.0), group.key(process))
     begun(made, entry)
     made.hasten(due(step(grace_s=0.0), group.key(process)), at(1.0))
@@ -433,7 +433,7 @@ def test_a_stronger_step_ends_the_grace(group: Group) -> None:
 def test_a_stronger_step_wakes_nobody_who_waits_for_memory_alone(group: Group) -> None:
     """Point 24: with the processes gone nothing is left to hasten; a wake-up in the past would let the loop spin."""
     process = group.start(POLITE)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     entry, stronger = (due(step(grace_s=grace_s), group.key(process)) for grace_s in (60.0, 0.0))
     begun(made, entry)
     process.wait(5)
@@ -446,7 +446,7 @@ def test_withdrawn_permission_stops_the_grace(group: Group) -> None:
     """Points 20 and 33: no SIGKILL once force is not permitted any more, `interrupted`."""
     process = group.start(STUBBORN)
     record = MemoryRecord()
-    made, _ = deeds(group, record)
+    made, _ = actions(group, record)
     begun(made, due(step(grace_s=2.0), group.key(process)))
     (outcome,) = made.advance(at(1.0), lambda _: "it was called off")
     assert (outcome.result, outcome.reason, record.lines[-2:]) == (
@@ -463,7 +463,7 @@ def test_withdrawn_permission_stops_the_grace(group: Group) -> None:
 def test_the_first_sigkill_after_the_grace_asks_too(group: Group, is_held: bool, got: str | None) -> None:
     """Points 22 and 33: what held SIGKILL up at the end of the grace makes it no less subject to the switches."""
     record = MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     first = group.start(POLITE)
     group.sees_all = False  # a process of the container can't be read: it is never sure that all have ended
     begun(made, due(step(grace_s=5.0), group.key(first)))
@@ -493,7 +493,7 @@ def test_without_a_grace_period_nothing_comes_between_the_last_check_and_sigkill
             record.lines.append(("search",))
             return super().members(pod, containers)
 
-    made, _ = deeds(Searched(group.started), record)
+    made, _ = actions(Searched(group.started), record)
     process = group.start(STUBBORN)
     entry = due(step(grace_s=0.0), group.key(process))
     made.intend(entry)
@@ -506,7 +506,7 @@ def test_without_a_grace_period_nothing_comes_between_the_last_check_and_sigkill
 def test_a_kill_begun_is_completed_after_the_grace(group: Group) -> None:
     """Point 22: once SIGKILL has gone out nothing of it is left half done."""
     process = group.start(STUBBORN)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(grace_s=0.0), group.key(process)))
     assert process.wait(5) == -signal.SIGKILL
     clock.second = 0.1
@@ -542,7 +542,7 @@ def test_a_victim_that_does_not_die_fails_in_time(group: Group) -> None:
     stuck = InTheDriver()
     try:
         process = stuck.start(POLITE)
-        made, clock = deeds(stuck)
+        made, clock = actions(stuck)
         begun(made, due(step(grace_s=0.0), stuck.key(process)))
         assert made.advance(at(1.0), lambda _: "it was called off") == ()  # it is past that
         assert advance(made, clock, 29.0) == ()
@@ -556,7 +556,7 @@ def test_a_victim_that_does_not_die_fails_in_time(group: Group) -> None:
 def test_a_kill_that_may_not_have_reached_all_is_not_done(group: Group) -> None:
     """Point 23: where a process of the container could not be held or read, the end is `failed`, not `done`."""
     process = group.start(POLITE)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     group.sees_all = False
     begun(made, due(step(grace_s=0.0), group.key(process)))
     process.wait(5)
@@ -567,9 +567,9 @@ def test_a_kill_that_may_not_have_reached_all_is_not_done(group: Group) -> None:
 
 
 def test_interrupting_ends_all(group: Group) -> None:
-    """Point 26: when the daemon stops, deeds in their grace are `interrupted`; the next one waits for their memory."""
+    """Point 26: when the daemon stops, actions in their grace are `interrupted`; the next waits for their memory."""
     process, record = group.start(STUBBORN), MemoryRecord()
-    made, _ = deeds(group, record)
+    made, _ = actions(group, record)
     begun(made, due(step(grace_s=9.0), group.key(process)))
     (outcome,) = made.interrupt("stopped", at(1.0))
     assert (outcome.result, len(made), process.poll()) == (Result.INTERRUPTED, 0, None)
@@ -593,7 +593,7 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
 ) -> None:
     """Point 22: only scope `process` stops there, and only a use that is known as a whole says so."""
     process, record = group.start(STUBBORN), MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     entry = due(step(scope=scope, grace_s=5.0), group.key(process))  # type: ignore[arg-type]
     begun(made, entry)
     found = replace(entry.assessment, used=used, used_at_least=used or 0)
@@ -610,7 +610,7 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
 def test_a_single_process_that_gives_its_memory_back_and_then_ends_was_killed(group: Group) -> None:
     """Points 22 and 23: what ends gives its GPU memory back first; that it still ran then is not told as sparing it."""
     process, record = group.start(SLOW), MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     entry = due(step(scope="process", grace_s=5.0), group.key(process))
     begun(made, entry)
     assert made.see(ALL_FREE, [replace(entry.assessment, used=0, used_at_least=0)], at(0.1)) == ()
@@ -623,7 +623,7 @@ def test_a_single_process_that_gives_its_memory_back_and_then_ends_was_killed(gr
 def test_a_single_process_that_ended_on_sigterm_was_killed(group: Group) -> None:
     """Points 22 and 23: the use is at the mark since the process has ended, so its kill is done, not called off."""
     process, record = group.start(SLOW), MemoryRecord()
-    made, clock = deeds(group, record)
+    made, clock = actions(group, record)
     entry = due(step(scope="process", grace_s=5.0), group.key(process))
     begun(made, entry)
     process.wait(5)
@@ -638,7 +638,7 @@ def test_a_single_process_that_ended_on_sigterm_was_killed(group: Group) -> None
 def test_who_joined_too_late_for_sigterm_is_told_apart(group: Group) -> None:
     """Point 23: what is reported is what was sent: here SIGTERM and SIGKILL went to two processes."""
     asked = group.start(SLOW)
-    made, clock = deeds(group)
+    made, clock = actions(group)
     begun(made, due(step(grace_s=5.0), group.key(asked)))
     asked.wait(5)
     late = group.start(POLITE)
@@ -680,7 +680,7 @@ def test_so_many_rounds_of_forks_are_followed(forks: int, end: str) -> None:
             return [Fork(4_000_000 + number) for number in range(found + 1)], True
 
     record = MemoryRecord()
-    made, _ = deeds(Bomb(), record)
+    made, _ = actions(Bomb(), record)
     entry = due(step(grace_s=0.0), Fork(4_000_000).key)
     begun(made, entry)
     for second in range(1, MAX_ROUNDS + 2):

@@ -93,7 +93,7 @@ def test_accepted_then_released() -> None:
     assert world.state.under_way.until_s == at(2 + 10 + 30).boottime_s
     world.look(3)
     (outcome,) = world.began
-    assert (outcome.result, outcome.deed, outcome.release_s) == (Result.DONE, 7, None)
+    assert (outcome.result, outcome.number, outcome.release_s) == (Result.DONE, 7, None)
     assert world.ended == []
     world.used = {}
     world.look(8.5)
@@ -134,7 +134,7 @@ def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
 
 
 def test_memory_that_does_not_come_back_is_given_up() -> None:
-    """After the grace and release_timeout the next deed need not wait longer, and that is said."""
+    """After the grace and release_timeout the next action need not wait longer, and that is said."""
     world = begun(World())
     world.answer(Answer.ACCEPTED)
     world.look(39.9)

@@ -17,9 +17,9 @@ LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
 
 
 def test_blocked_is_told_once_and_tried_again_by_passes() -> None:
-    """Blocked once reported, however often it stays so; each further try is the same deed, with a look before it."""
+    """Blocked once reported, however often it stays so; each further try is the same action, with a look before it."""
     world = blocked(World())
-    assert (world.results(), world.ended[0].deed) == (["blocked"], 7)
+    assert (world.results(), world.ended[0].number) == (["blocked"], 7)
     assert ("end", "blocked") not in world.record.lines
     world.look(4)
     assert len(world.tries) == 1
@@ -102,7 +102,7 @@ def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
 
 
 def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone() -> None:
-    """The answer comes too late to be stopped: both are told, and the kill stays the deed that is waited for."""
+    """The answer comes too late to be stopped: both are told, and the kill stays the action that is waited for."""
     group = Group()
     try:
         running = group.start()

@@ -72,12 +72,12 @@ def test_a_defect_in_one_late_intention_loses_no_other(group: Group) -> None:
     with pytest.raises(ZeroDivisionError):
         made.wake(4.0)
     made.wake(5.0)
-    assert [(each.result, each.deed) for each in made.ended] == [(Result.WITHDRAWN, 1), (Result.WITHDRAWN, 3)]
+    assert [(each.result, each.number) for each in made.ended] == [(Result.WITHDRAWN, 1), (Result.WITHDRAWN, 3)]
     assert [line[0] for line in made.record.lines].count("withdraw") == 2
 
 
 def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
-    """Point 29: what holds a deed back at the last moment is told once an incident, like any brake."""
+    """Point 29: what holds an action back at the last moment is told once an incident, like any brake."""
     made = world(group, MemoryRecord(stalled=True))
     entries = [planned(made.close(made.open(second)), "kill") for second in (0, 1)]
     assert [(entry.withheld_by, entry.news) for entry in entries] == [(Brake.JOURNAL, True), (Brake.JOURNAL, False)]

@@ -115,7 +115,7 @@ KEY: Final = ProcessKey(pid=5, start_ticks=50)
     ids=["listed", "start unknown", "recycled", "recycled, and hidden", "unread", "gone", "hidden", "blind"],
 )
 def test_memory_counts_as_listed_until_it_is_seen_free(now: Snapshot, *, may_be: bool, is_listed: bool) -> None:
-    """Point 24: what can't be told from a victim's memory keeps the account's next deed waiting; a recycled PID can."""
+    """Point 24: memory that may be a victim's keeps the account's next action waiting; a recycled PID's does not."""
 
     class Scan(Seen):
         """A scanner by which a process may be listed although it is not seen."""

@@ -93,7 +93,7 @@ def killed(root: Path) -> Iterator[Daemon]:
     """A notebook has used more than twice what it may, and has been killed."""
     with town(root) as (made, running):
         made.world.use(made.notebook, 22 * GIB)
-        running.wait(lambda d: any(deed["result"] == "done" for deed in d.status()["recent"]), _LONGEST_S)
+        running.wait(lambda d: any(action["result"] == "done" for action in d.status()["recent"]), _LONGEST_S)
         running.wait(lambda d: "free" in str(d.status()["recent"][0]["outcome"]), _LONGEST_S)
         running.wait(lambda d: not d.status()["plan"], _LONGEST_S)
         yield running

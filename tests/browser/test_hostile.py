@@ -8,12 +8,12 @@ from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, WALL, visit
 from tests.browser.test_page import check_fits
-from tests.export.page_reader import deed
+from tests.export.page_reader import action
 from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import HttpServer
-from watchdog.report.recent import RecentDeed
+from watchdog.report.recent import RecentAction
 
 pytestmark = [pytest.mark.slow]
 _BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyle(e).unicodeBidi)"""
@@ -29,9 +29,11 @@ def board() -> Iterator[tuple[Board, str]]:
     server.close()
 
 
-def done(name: str) -> tuple[RecentDeed, ...]:
-    """A deed in which everything has this name."""
-    return (replace(deed(), wall_s=4e9, namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),)
+def done(name: str) -> tuple[RecentAction, ...]:
+    """An action in which everything has this name."""
+    return (
+        replace(action(), wall_s=4e9, namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))

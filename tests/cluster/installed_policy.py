@@ -1,4 +1,4 @@
-"""The policies that are installed: a rule for each deed, by the names of namespaces."""
+"""The policies that are installed: a rule for each action, by the names of namespaces."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,7 +26,7 @@ account = "container"
 above = "100%"
 for = "1s"
 grace = "1s"
-{deed}
+{action}
 """
 CAPACITY: Final = f"""
 [capacity]
@@ -36,7 +36,7 @@ KILL: Final = 'do = "kill"\nscope = "container"'
 EVICT: Final = 'do = "evict"'
 
 
-def policy_text(mode: str, deeds: Mapping[str, str], *, stale_after: str = "3m", more: str = CAPACITY) -> str:
+def policy_text(mode: str, actions: Mapping[str, str], *, stale_after: str = "3m", more: str = CAPACITY) -> str:
     """A policy that does this in namespaces of these names, with a dash and more behind."""
-    rules = "".join(_RULE.format(name=name, deed=deed) for name, deed in deeds.items())
+    rules = "".join(_RULE.format(name=name, action=action) for name, action in actions.items())
     return _HEAD.format(mode=mode, stale_after=stale_after) + rules + more

@@ -37,7 +37,7 @@ account = "pod"
 above = "100%"
 for = "0s"
 grace = "1s"
-{deed}
+{action}
 """
 _BEGUN: Final = ("kill_begun", "evict_begun")
 
@@ -47,7 +47,7 @@ class Room:
     """What the policy does in a namespace of the cluster."""
 
     namespace: str
-    deed: str
+    action: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Life:
         """What has been seen of a workload's pods."""
         return told(self.recorder, self.rooms[room].namespace, app)
 
-    def deeds(self, room: str, app: str) -> list[Object]:
+    def actions(self, room: str, app: str) -> list[Object]:
         """The kills and evictions of a workload's pods that have begun, as the daemon logged them."""
         return self._logged(room, app, *_BEGUN)
 
@@ -104,11 +104,11 @@ class Life:
 
 
 @contextlib.contextmanager
-def life(cluster: Cluster, folder: Path, deeds: Mapping[str, str], *, more: str = "") -> Iterator[Life]:
-    """Run the daemon with a rule for each deed, which is the end of a `[[rule.step]]`, in a namespace of its own."""
+def life(cluster: Cluster, folder: Path, actions: Mapping[str, str], *, more: str = "") -> Iterator[Life]:
+    """Run the daemon with a rule for each action, which is the end of a `[[rule.step]]`, in a namespace of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    rooms = {name: Room(namespace=cluster.new_namespace(name), deed=deed) for name, deed in deeds.items()}
-    rules = (_RULE.format(name=name, namespace=room.namespace, deed=room.deed) for name, room in rooms.items())
+    rooms = {name: Room(namespace=cluster.new_namespace(name), action=action) for name, action in actions.items()}
+    rules = (_RULE.format(name=name, namespace=room.namespace, action=room.action) for name, room in rooms.items())
     policy = folder / "policy.toml"
     policy.write_text(_HEAD + "".join(rules) + more, encoding="utf-8")
     plane = cluster.control_plane
@@ -133,8 +133,8 @@ def table(of: Life, apps: Mapping[str, tuple[str, ...]], seconds: float) -> str:
         for app in names:
             one, releases_s = of.told(room, app), of.releases_s(room, app)
             free_s = f"{statistics.median(releases_s):.1f}" if releases_s else "-"
-            deeds = f"deeds={len(of.deeds(room, app))} free_s={free_s}"
-            lines.append(f"{room:9} {app:12} {deeds} {json.dumps(_plain(one))}")
+            actions = f"deeds={len(of.actions(room, app))} free_s={free_s}"
+            lines.append(f"{room:9} {app:12} {actions} {json.dumps(_plain(one))}")
     return "\n".join(lines)
 
 

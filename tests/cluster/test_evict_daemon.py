@@ -26,7 +26,7 @@ def budget(least: int) -> Object:
 
 
 def has(of: Life, room: str, action: str, result: str) -> bool:
-    """Whether this has come of a deed there by now."""
+    """Whether this has come of an action there by now."""
     return bool(of.daemon.metric("actions_total", rule=room, action=action, result=result))
 
 

@@ -21,7 +21,7 @@ from watchdog.journal.schema import MIGRATIONS
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-# One deed is all that is allowed in an hour, by three brakes that each have somebody to hold back, and by a fourth.
+# One action is all that is allowed in an hour, by three brakes that each have somebody to hold back, and by a fourth.
 BRAKES: Final = """
 [brakes]
 namespace = "1 per 1h"

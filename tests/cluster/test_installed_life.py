@@ -28,7 +28,7 @@ HOG: Final = pod("hog", container("main", "term=ignore", f"gpu={2 * GIB}", memor
 
 @pytest.fixture(scope="module")
 def watchdog(cluster: Cluster, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Installed, enforcing, and two deeds on one owner are all that it may do in an hour."""
+    """Installed, enforcing, and two actions on one owner are all that it may do in an hour."""
     with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
         made.install(POLICY)
         made.wait_enforcing()

@@ -42,7 +42,7 @@ VERDICTS = (
 
 @pytest.fixture(scope="module")
 def lived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
-    """Every kind of workload under every kind of deed at once, without brakes, until all has shown itself."""
+    """Every kind of workload under every kind of action at once, without brakes, until all has shown itself."""
     began = time.monotonic()
     with life(cluster, tmp_path_factory.mktemp("life"), DEEDS) as made:
         made.apply("kill", *workloads.every_kind(), workloads.pair())
@@ -65,10 +65,10 @@ def unseen(of: Life) -> list[str]:
 
 def awaited(of: Life) -> dict[str, tuple[bool, object]]:
     """What the tests look at: whether it has come about, and what has been seen of it."""
-    deeds = {app: len(of.deeds("process", app)) for app in APPS["process"]}
+    actions = {app: len(of.actions("process", app)) for app in APPS["process"]}
     found: dict[str, tuple[bool, object]] = {
-        "process notebook: deeds, 8 or more,": (deeds["notebook"] >= 8, deeds),
-        "process models: deeds, 1 or more,": (deeds["models"] >= 1, deeds),
+        "process notebook: deeds, 8 or more,": (actions["notebook"] >= 8, actions),
+        "process models: deeds, 1 or more,": (actions["models"] >= 1, actions),
     }
     for room, app, name, least in RESTARTS:
         restarts = of.told(room, app).restarts
@@ -99,7 +99,7 @@ def test_a_kill_restarts_the_container_in_its_pod(lived: Life, app: str) -> None
     assert (seen.pods, seen.ends, seen.disruptions, seen.graces_s) == (1, {(137, "Error")}, set(), set())
     assert seen.restarts["main"] >= 2
     assert "CrashLoopBackOff" in seen.waiting
-    assert seen.restarts["main"] <= len(lived.deeds("kill", app)) <= seen.restarts["main"] + 1
+    assert seen.restarts["main"] <= len(lived.actions("kill", app)) <= seen.restarts["main"] + 1
 
 
 @pytest.mark.parametrize("name", ["job", "job-ignore"])
@@ -108,7 +108,7 @@ def test_a_kill_counts_against_a_job(lived: Life, name: str) -> None:
     assert lived.told("kill", name).pods == 2
     assert lived.job("kill", name)["failed"] == 2
     assert lived.verdicts("kill", name)["Failed"] == "BackoffLimitExceeded"
-    assert len(lived.deeds("kill", name)) == 2
+    assert len(lived.actions("kill", name)) == 2
 
 
 def test_a_kill_in_a_job_that_restarts_in_place_counts_too(lived: Life) -> None:
@@ -123,7 +123,7 @@ def test_a_killed_bare_pod_that_does_not_restart_has_failed(lived: Life) -> None
     """With restartPolicy Never it stays as it ended, with its exit code and its Events, and is hit no more."""
     seen = lived.told("kill", "bare-once")
     assert (seen.pods, seen.ends, seen.restarts) == (1, {(137, "Error")}, {"main": 0})
-    assert len(lived.deeds("kill", "bare-once")) == 1
+    assert len(lived.actions("kill", "bare-once")) == 1
     found = lived.cluster.pods.get("bare-once", lived.rooms["kill"].namespace)
     assert found is not None
     assert found["status"]["phase"] == "Failed"
@@ -155,7 +155,7 @@ def test_the_scope_container_takes_the_server_of_a_notebook_too(lived: Life) -> 
 
 def test_the_scope_process_ends_one_of_two_models(lived: Life) -> None:
     """Two processes that are too much together: one is ended, and the pod is within."""
-    assert len(lived.deeds("process", "models")) == 1
+    assert len(lived.actions("process", "models")) == 1
     log = lived.cluster.pods.log("models", lived.rooms["process"].namespace)
     assert len([line for line in log if "ended by signal" in line]) == 1
     assert lived.told("process", "models").restarts == {"main": 0}

@@ -21,10 +21,10 @@ owner_backoff = { first = "5s", factor = 2, max = "1m" }
 
 
 def test_the_brakes_of_the_owner_stop_the_loops(cluster: Cluster, tmp_path: Path) -> None:
-    """Two deeds in ten minutes and 5 s between them: then a Deployment's pods, a Job's and a kernel are let be."""
+    """Two actions in ten minutes and 5 s between them: then a Deployment's pods, a Job's and a kernel are let be."""
     loops = (("evict", "deployment"), ("evict", "job-ignore"), ("process", "notebook"))
-    deeds = {"evict": 'do = "evict"', "process": 'do = "kill"\nscope = "process"'}
-    with life(cluster, tmp_path / "life", deeds, more=BRAKES) as braked:
+    actions = {"evict": 'do = "evict"', "process": 'do = "kill"\nscope = "process"'}
+    with life(cluster, tmp_path / "life", actions, more=BRAKES) as braked:
         braked.apply("evict", workloads.deployment(), workloads.job("job-ignore", ignore_disruptions=True))
         braked.apply("process", workloads.notebook())
 
@@ -36,11 +36,11 @@ def test_the_brakes_of_the_owner_stop_the_loops(cluster: Cluster, tmp_path: Path
             lambda: braked.daemon.metric("withheld_total", brake="owner") == len(loops), "all are held back", 300
         )
         time.sleep(6)
-        assert held() == {(braked.rooms[room].namespace, "owner") for room in deeds}
+        assert held() == {(braked.rooms[room].namespace, "owner") for room in actions}
         # The Job controller's own back-off is longer: 10 s, then 20 s.
         assert braked.daemon.metric("withheld_total", brake="owner_backoff") == len(loops) - 1
         for room, app in loops:
-            first, second = braked.deeds(room, app)
+            first, second = braked.actions(room, app)
             # It runs from the intention; an eviction is logged up to a pass later, when the API server has taken it.
             assert moment(second) - moment(first) >= 4
         assert braked.told("evict", "deployment").pods == 3

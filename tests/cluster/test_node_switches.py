@@ -18,7 +18,7 @@ from tests.rig import Node, node
 from tests.rig.command import Daemon, daemon
 from tests.rig.devices import seconds_until, watched
 from tests.rig.node import Tenant
-from tests.rig.record import deeds
+from tests.rig.record import actions
 from tests.stub import GIB
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_maintenance import says, started
@@ -74,7 +74,7 @@ def over(world: Node, pods: Pods) -> tuple[Object, Tenant]:
 def test_the_annotation_ends_a_grace_within_two_seconds(
     control_plane: ControlPlane, world: Node, pods: Pods, run: Daemon
 ) -> None:
-    """Point 33: from the API server's answer to the end of the deed; once it is taken away all begins anew."""
+    """Point 33: from the API server's answer to the end of the action; once it is taken away all begins anew."""
     _, tenant = over(world, pods)
     run.wait(lambda _: tenant.terms)
     control_plane.kubectl("annotate", "node", "n1", f"{MODE}=observe")
@@ -87,7 +87,7 @@ def test_the_annotation_ends_a_grace_within_two_seconds(
     assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
     control_plane.kubectl("annotate", "node", "n1", f"{MODE}-")
     run.wait(lambda _: len(tenant.terms) == 2)
-    assert [each.result for each in deeds(world.journal)] == ["interrupted", None]
+    assert [each.result for each in actions(world.journal)] == ["interrupted", None]
 
 
 @pytest.mark.parametrize(

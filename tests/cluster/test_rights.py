@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from tests.cluster.accounts import Account, account, roles
+from tests.cluster.actions import RESOURCE, Kills
 from tests.cluster.api import Answer, Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.deeds import RESOURCE, Deeds
 from tests.cluster.pods import Pods, path_of
 from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
@@ -110,9 +110,9 @@ def test_all_that_the_daemon_does_works_with_these_rights(
     """The rights are enough: with them, and under the admission policies, each part of the daemon's work is done."""
     node = pods.node()
     with acting(control_plane, namespace, lambda identity: render(parse(WHOLE), identity), node) as made:
-        deeds = Deeds(control_plane, pods, made, node)
-        assert {name: deed() for name, deed in deeds.all.items()} == dict.fromkeys(deeds.all, "")
-        deeds.close()
+        actions = Kills(control_plane, pods, made, node)
+        assert {name: action() for name, action in actions.all.items()} == dict.fromkeys(actions.all, "")
+        actions.close()
 
 
 @pytest.mark.parametrize(("target", "verb"), USED_BY)
@@ -127,9 +127,9 @@ def test_each_right_is_needed(control_plane: ControlPlane, namespace: str, pods:
     node = pods.node()
     given = [right for right in lacking if right.verbs]
     with acting(control_plane, namespace, lambda identity: roles(given, identity), node) as made:
-        deeds = Deeds(control_plane, pods, made, node)
-        said = deeds.all[USED_BY[target, verb]]()
-        deeds.close()
+        actions = Kills(control_plane, pods, made, node)
+        said = actions.all[USED_BY[target, verb]]()
+        actions.close()
     assert "403" in said
     assert "gpu-watchdog rights" in said
 

@@ -1,4 +1,4 @@
-"""The brakes that count deeds: windows of owner, namespace and node, and the back-off of an owner."""
+"""The brakes that count actions: windows of owner, namespace and node, and the back-off of an owner."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ BACKOFF = Backoff(first_s=60, factor=2, max_s=200)
 
 
 def test_an_owners_window_holds_the_next_deed_until_the_oldest_is_old_enough() -> None:
-    """Point 29: at most `count` deeds in any `per`, over the pods of one owner, whatever their UIDs."""
+    """Point 29: at most `count` actions in any `per`, over the pods of one owner, whatever their UIDs."""
     town = Town(under(Brakes(owner=Window(count=2, per_s=100))))
     hits = [(second, *town.live(second, [resident(f"web-{second}", "web")])) for second in range(0, 260, 10)]
     assert [second for second, *hit in hits if hit] == [0, 10, 100, 110, 200, 210]
@@ -70,7 +70,7 @@ def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
 
 
 def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
-    """A window counts the deeds of its own owner or namespace; the same name elsewhere is somebody else."""
+    """A window counts the actions of its own owner or namespace; the same name elsewhere is somebody else."""
     town = Town(under(Brakes(owner=Window(count=1, per_s=100), namespace=Window(count=2, per_s=100))))
     assert town.live(0, [resident("a", "web"), resident("b", "web", "other"), resident("c", "db")]) == ["a", "b", "c"]
     assert held(town.see(1, [resident("d", "new"), resident("e", "new", "other")])) == {"d": ("namespace", 99.0)}
@@ -100,7 +100,7 @@ def test_a_deed_that_did_not_begin_counts_nothing() -> None:
 
 
 def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
-    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without a deed begin the row anew."""
+    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without an action begin the row anew."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     hits = [second for second in range(1000) if town.live(second, [resident(f"web-{second}", "web")])]
     assert hits == [0, 60, 180, 380, 580, 780, 980]
@@ -110,7 +110,7 @@ def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
 
 @pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])
 def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int) -> None:
-    """The row of an owner's deeds begins anew after a quiet time of more than twice `max`, not at it."""
+    """The row of an owner's actions begins anew after a quiet time of more than twice `max`, not at it."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     for second in (0, 60, 180, 380, 380 + quiet):
         assert town.live(second, [resident(f"web-{second}", "web")])
@@ -118,7 +118,7 @@ def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int
 
 
 def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
-    """A daemon that gets the lock, late or again, counts all that was really done, by whom ever, and no deed twice."""
+    """A daemon that gets the lock, late or again, counts all that was really done, by anyone, and no action twice."""
     done, planned = Begun(40.0), Begun(50.0, observed=True)
     mine = replace(BrakeMemory.of([(OWNER, done), (OWNER, planned)]), opened=Begun(55.0, observed=True))
     journal = replace(BrakeMemory.of([(OWNER, Begun(60.0)), (OWNER, Begun(40.001))]), opened=Begun(5.0))
@@ -171,7 +171,7 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
 
 
 def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
-    """Point 24 and 29: what ends a grace early is not held back by the brake that its own deed has filled."""
+    """Point 24 and 29: what ends a grace early is not held back by the brake that its own action has filled."""
     ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
     town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
     (kill,) = town.see(0, [resident("a", "web")]).actions
@@ -230,9 +230,9 @@ def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], 
     for number, (name, wait) in enumerate(steps):
         second += wait
         if name == "c":  # a restart: only what is on disk is left
-            deeds = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits if each >= lost]
+            actions = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits if each >= lost]
             lost_s = at(lost).boottime_s if lost >= 0 else None
-            town.ledger = Ledger(brakes=replace(BrakeMemory.of(reversed(deeds)), lost_s=lost_s))
+            town.ledger = Ledger(brakes=replace(BrakeMemory.of(reversed(actions)), lost_s=lost_s))
         if name == "d":  # a restart that finds the journal damaged, or missing
             lost = second
             town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(lost).boottime_s))

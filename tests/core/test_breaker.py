@@ -40,7 +40,7 @@ def test_owners_count_once_however_many_pods_they_have() -> None:
 
 
 def test_nobody_is_hit_while_it_is_open_and_then_one_a_hold() -> None:
-    """Point 30: after `hold` it is half open, one deed a `hold`, until the share has fallen."""
+    """Point 30: after `hold` it is half open, one action a `hold`, until the share has fallen."""
     place = town()
     pods = {f"p{number}": resident(f"p{number}", f"w{number}") for number in range(6)}
     hits = []
@@ -230,7 +230,7 @@ def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
 
 
 def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
-    """Owners of whom only would-be deeds are told neither open the breaker of those who are acted on, nor are in it."""
+    """Owners that are only observed neither open the breaker of those who are acted on, nor count in it."""
     trial = replace(rule(step()), name="trial", mode="observe", match=Match(namespaces=("trial",)))
     place = Town(under(ALL, trial, rule(step())))
     crowd = [replace(resident(f"p{number}", f"w{number}"), namespace="trial") for number in range(4)]

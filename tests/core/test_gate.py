@@ -222,7 +222,7 @@ def _under_way(above: str = "100%", victim: str = "main", *, whole_pod: bool = F
 
 
 def test_the_next_deed_waits_for_the_one_under_way() -> None:
-    """Point 24: until its memory is seen free the account's next deed is `pending`; others do not wait."""
+    """Point 24: until its memory is seen free the account's next action is `pending`; others do not wait."""
     pods = [pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b"))]
     seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(6, "b/main")])
     plan = planned(seen, pods, AT_ONCE, _under_way())
@@ -266,7 +266,7 @@ NEVER = pod("a", namespace="kube-system")
 def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     under_way: UnderWay | None, deadline: float, who: Pod, held: tuple[Brake, bool]
 ) -> None:
-    """Points 24 and 28: what our own eviction does to a pod is the deed under way, and no news; another's stays so."""
+    """Points 24 and 28: what our own eviction does to a pod is the action in progress; another's deletion is not."""
     dying = replace(who, containers=(container(declared="1Gi"),), deletion_deadline_s=at(deadline).wall_s)
     ledger = Ledger()
     if under_way is not None:
@@ -341,7 +341,7 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
 
 
 def test_pending_says_how_long_at_most() -> None:
-    """What waits for a deed under way waits until its `release_timeout` at most, also for one of this very pass."""
+    """What waits for an action under way waits until its `release_timeout` at most, also for one of this very pass."""
     seen = snapshot([use(5, 2 * Gi)])
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
@@ -350,8 +350,8 @@ def test_pending_says_how_long_at_most() -> None:
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, None)
     both = Ledger()
     for number, until_s in enumerate((1060.0, 1030.0)):
-        deed = UnderWay(step=None, victim="main", until_s=until_s)
-        both = both.note_under_way(AccountKey(uid="a", gpu=f"GPU-{number}"), deed)
+        action = UnderWay(step=None, victim="main", until_s=until_s)
+        both = both.note_under_way(AccountKey(uid="a", gpu=f"GPU-{number}"), action)
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, both).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 60.0)
 
@@ -374,7 +374,7 @@ def test_two_accounts_do_not_act_on_one_container_at_once() -> None:
 
 
 def test_a_whole_pod_under_way_holds_its_containers() -> None:
-    """Point 24: while a pod is being ended no container of it gets a deed of its own."""
+    """Point 24: while a pod is being ended no container of it gets an action of its own."""
     under = policy(rule(step(), account="container"))
     plan = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under, _under_way(whole_pod=True))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
@@ -397,7 +397,7 @@ def _two(step_: Step, ledger: Ledger | None = None) -> list[tuple[str, Brake | N
 
 
 def test_of_several_that_would_end_the_whole_pod_one_does() -> None:
-    """Point 24: with scope `pod` the second container's deed would hit who has got SIGTERM already."""
+    """Point 24: with scope `pod` the second container's action would hit who has got SIGTERM already."""
     assert _two(step(scope="pod")) == [("main", None), ("side", Brake.PENDING)]
     assert _two(step()) == [("main", None), ("side", None)]
 
@@ -444,8 +444,8 @@ def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     known = None
     if ledger is not None:
-        deed = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
-        known = Ledger().note_under_way(AccountKey(uid="a"), deed)
+        action = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
+        known = Ledger().note_under_way(AccountKey(uid="a"), action)
     old = planned(seen, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True))
     assert [(e.withheld_by, e.lets_go_in_s, e.news) for e in old.entries if not e.taken] == [(Brake.STALE, None, True)]
     assert not old.actions
@@ -506,7 +506,7 @@ def test_maintenance_is_named_before_what_may_let_go_sooner(
 
 
 def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
-    """Points 24 and 34: what would only hasten a deed is force too."""
+    """Points 24 and 34: what would only hasten an action is force too."""
     weak, strong = step("100%", 0, grace_s=60.0), step("150%", 0, grace_s=0.0)
     under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
     ledger = Ledger().note_under_way(AccountKey(uid="a"), under_way)
@@ -539,7 +539,7 @@ def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
 
 
 def test_what_protects_a_pod_shows_although_its_incident_was_observed() -> None:
-    """Point 35: that observe mode has planned the incident's one deed does not hide that nothing would be done now."""
+    """Point 35: an action that observe mode has planned in an incident does not hide that nothing would be done now."""
     declares = pod("a", container(declared="1Gi"))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], AT_ONCE)
     ledger = plan.ledger.note_observed(plan.actions[0].assessment, at(0))

@@ -586,7 +586,7 @@ def test_after_a_kill_the_steps_of_every_rule_start_over() -> None:
 
 
 def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() -> None:
-    """Points 15, 18 and 24: a deed that has not ended, and the rules it has run under, are known afterwards too."""
+    """Points 15, 18 and 24: an action that has not ended, and the rules it has run under, are known afterwards too."""
     story = Story(policy(rule(step("50%", 0, "warn"), step())))
     (kill,) = [entry for entry in story.see(0, 5 * Gi).actions if entry.do is Do.KILL]
     key, under_way = kill.account, UnderWay(step=step().signature, victim="main")

@@ -170,7 +170,7 @@ def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> No
 
 
 def test_a_lasting_shortage_is_one_incident() -> None:
-    """Point 37: observe mode plans one deed an incident, although no other step is above its mark."""
+    """Point 37: observe mode plans one action an incident, although no other step is above its mark."""
     place = town(step("400%"), pressed())
     pods = [resident("a", "a")]
     (planned_,) = place.see(0, pods).actions

@@ -28,12 +28,12 @@ def state(made: Story) -> AccountState:
 
 
 def under_way(of: object) -> UnderWay:
-    """A deed by a step."""
+    """An action by a step."""
     return UnderWay(step=of.signature, victim="main", until_s=at(100).boottime_s)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("result", "deed", "resets", "backs_off"),
+    ("result", "action", "resets", "backs_off"),
     [
         (Result.DONE, 1, True, False),
         (Result.FAILED, 1, False, True),
@@ -44,10 +44,10 @@ def under_way(of: object) -> UnderWay:
         (Result.GONE, None, False, False),
     ],
 )
-def test_what_an_eviction_leaves_behind(result: Result, deed: int | None, resets: bool, backs_off: bool) -> None:
+def test_what_an_eviction_leaves_behind(result: Result, action: int | None, resets: bool, backs_off: bool) -> None:
     """Only one that came about resets kill and evict steps; one that did not keeps the next eviction waiting."""
     made, entry = story()
-    after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), deed=deed))
+    after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), number=action))
     (known,) = after.accounts.values()
     assert (("all", KILL.signature) not in known.stretches) is resets
     assert (Do.EVICT in known.retries) is backs_off
@@ -57,7 +57,7 @@ def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
     """A kill that has begun meanwhile stays under way until its own end."""
     made, entry = story()
     made.ledger = made.ledger.note_under_way(entry.account, under_way(KILL))
-    after = settle(made.ledger, Outcome(entry=entry, result=Result.DONE, at=at(2), deed=1, release_s=1.0))
+    after = settle(made.ledger, Outcome(entry=entry, result=Result.DONE, at=at(2), number=1, release_s=1.0))
     assert after == made.ledger
     assert accept(made.ledger, entry, under_way(EVICT)) == made.ledger
 
@@ -75,7 +75,7 @@ def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
 
 
 def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
-    """All ladders begin anew, but an eviction whose answer is awaited is known, as a deed under way is."""
+    """All ladders begin anew, but an eviction whose answer is awaited is known, as an action under way is."""
     made, entry = story()
     trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
     begun = made.ledger.note_begun(entry.assessment, trying, at(0)).begun_anew()

@@ -106,7 +106,7 @@ def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, 
 
 
 def _ended(plan: Plan, node: GeneratedNode) -> Plan:
-    """The plan after its first deed has failed."""
+    """The plan after its first action has failed."""
     first = plan.actions[0]
     return replace(plan, ledger=plan.ledger.note_failed(first.account, first.do, node.seen.at))
 
@@ -180,7 +180,7 @@ def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: boo
 
 
 def test_what_is_noted_ends_the_calm() -> None:
-    """A deed that fails on an account that has fallen below its marks leaves no wait behind for the next incident."""
+    """An action that fails on an account that is below its thresholds leaves no wait for the next incident."""
     seen, pods, under = _calm_node()
     assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
     ledger = decide(assessments, under, Ledger(), at(0), Conditions()).ledger

@@ -54,13 +54,13 @@ class Town:
         return plan
 
     def strike(self, entry: PlanEntry, second: float) -> None:
-        """Begin a deed and end it at once."""
+        """Begin an action and end it at once."""
         under_way = UnderWay(step=entry.definition.signature, victim=entry.victim, cards=entry.cards)
         self.ledger = self.ledger.note_begun(entry.assessment, under_way, at(second))
         self.ledger = self.ledger.note_ended(entry.account)
 
     def live(self, second: float, pods: Iterable[Pod], used: Mapping[str, int] | None = None) -> list[str]:
-        """One pass whose deeds are done; the UIDs of the pods that were hit."""
+        """One pass whose actions are done; the UIDs of the pods that were hit."""
         plan = self.see(second, pods, used)
         for entry in plan.actions:
             self.strike(entry, second)

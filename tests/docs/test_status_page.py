@@ -42,11 +42,11 @@ def test_every_key_of_the_status_is_told(table: int, row: dict[str, Any]) -> Non
 
 
 def test_every_key_of_what_was_done_lately_is_told(tmp_path: Path) -> None:
-    """The same for a deed, as the journal of a daemon gives it."""
+    """The same for an action, as the journal of a daemon gives it."""
     journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
     key = ProcessKey(pid=101, start_ticks=1010)
     journal.signalled(journal.intend(entry(), (key,), at(31)), at(31), "SIGTERM", (key,))
-    (row,) = recent_rows(journal.recent.deeds)
+    (row,) = recent_rows(journal.recent.actions)
     journal.close()
     assert _tables()[5] == list(row)
     assert [f"`{name}`" in TEXT for name in row["signals"][0]] == [True] * 3

@@ -34,11 +34,11 @@ class Site:
         return " ".join(" ".join(self.explain(pod, url).lines(100)).split())
 
 
-def write(path: Path, *reports: CycleReport, node: str = "n1", deed: bool = False) -> None:
-    """A journal with what is new in these reports, and with one deed in the middle of them."""
+def write(path: Path, *reports: CycleReport, node: str = "n1", action: bool = False) -> None:
+    """A journal with what is new in these reports, and with one action in the middle of them."""
     journal = Journal.open(path, JournalLimits(), node)
-    number = journal.intend(entry(), KEYS, at(31)) if deed else 0
-    if deed:
+    number = journal.intend(entry(), KEYS, at(31)) if action else 0
+    if action:
         journal.signalled(number, at(31), "SIGTERM", KEYS)
         journal.end(number, Result.DONE, "", at(32))
         journal.released(number, at(32), 0.8, "")

@@ -15,7 +15,7 @@ from watchdog.journal.journal import Journal
 
 def test_by_the_journal_where_no_daemon_answers(site: Site) -> None:
     """A daemon that is down is said, and what is told is dated."""
-    write(site.journal, after_the_kill(), deed=True)
+    write(site.journal, after_the_kill(), action=True)
     text = site.text(url=f"http://127.0.0.1:{free_port()}")
     assert "The daemon does not answer at http://127.0.0.1:" in text
     assert "/api/status: Connection refused; this is from the journal, as of 08:00:32 UTC." in text
@@ -28,7 +28,7 @@ def test_by_the_journal_where_no_daemon_answers(site: Site) -> None:
 
 def test_what_happened_comes_first(site: Site) -> None:
     """Whoever asks about a pod that is gone reads that it was killed, when, what for and how, before all else."""
-    write(site.journal, after_the_kill(), deed=True)
+    write(site.journal, after_the_kill(), action=True)
     first, source, *_ = site.explain(url=None).paragraphs
     assert " ".join(first) == (
         "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory, 10.2Gi were allowed, and rule "
@@ -63,7 +63,7 @@ def test_a_pod_that_came_back_is_another_one(tmp_path: Path) -> None:
 
 def test_a_kills_victim_is_no_account_of_its_own(tmp_path: Path) -> None:
     """In the account of a whole pod the journal names the victim's container; what is explained is the pod."""
-    write(tmp_path / "j.db", deed=True)
+    write(tmp_path / "j.db", action=True)
     (account,) = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).accounts
     assert (account["container"], account["mark"], account["at"]) == (
         None,

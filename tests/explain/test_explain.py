@@ -8,7 +8,7 @@ import pytest
 
 from tests.explain.site import NOW_S, STOPPED, Site, after_the_kill, half_killed, write
 from tests.export.build import Story, climbing, policy, quiet, trainer
-from tests.export.page_reader import deed
+from tests.export.page_reader import action
 from tests.test_ask import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.explain import UnexplainedError, explain_pod
@@ -23,7 +23,7 @@ from watchdog.report.status import status_document
 
 def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
     """How the pod stands comes from the daemon, what was done to it from the journal, in words for its owner."""
-    write(site.journal, after_the_kill(), deed=True)
+    write(site.journal, after_the_kill(), action=True)
     site.board.publish(quiet())
     text = site.text()
     killed = "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory"
@@ -42,9 +42,9 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
 def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Site, is_from_status: bool) -> None:
     """A StatefulSet puts a new pod of the same name in the place of the one that was killed: its UID is another."""
     if is_from_status:
-        site.board.set_journal("", (deed(mark="above 110%"),))
+        site.board.set_journal("", (action(mark="above 110%"),))
     else:
-        write(site.journal, after_the_kill(), deed=True)
+        write(site.journal, after_the_kill(), action=True)
     successor = trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),))
     site.board.publish(Story(pods=(successor,)).see(snapshot([use(7, Gi)], [process(7, "u2/main")], second=40)))
     text = site.text()
@@ -56,7 +56,7 @@ def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Si
 
 def test_the_json_has_the_same(site: Site) -> None:
     """`--json` gives the accounts and the plan as the daemon has them, the sentences, and the journal's rows."""
-    write(site.journal, after_the_kill(), deed=True)
+    write(site.journal, after_the_kill(), action=True)
     site.board.publish(climbing(9))
     found = site.explain().document
     assert list(found) == ["namespace", "pod", "node", "source", "at", "accounts", "plan", "sentences", "history"]
@@ -93,7 +93,7 @@ def test_a_process_that_was_spared_sigkill_is_not_called_killed(site: Site) -> N
         "reason": ENOUGH,
         "signals": (Signal(name="SIGTERM", wall_s=at(31).wall_s, processes=1),),
     }
-    site.board.set_journal("", (deed(mark="above 110%", **recent),))
+    site.board.set_journal("", (action(mark="above 110%", **recent),))
     site.board.publish(quiet(40))
     for text in (site.text(url=None), site.text()):
         assert says in text

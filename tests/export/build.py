@@ -119,11 +119,11 @@ def outcome(of: PlanEntry | None = None, result: Result = Result.DONE, **more: o
     return replace(Outcome(entry=of or entry(), result=result, at=at(31)), **more)  # type: ignore[arg-type]
 
 
-def killed(deed: int = 1, **more: object) -> Outcome:
+def killed(number: int = 1, **more: object) -> Outcome:
     """A kill of a/trainer's three processes that went well: they ended on SIGTERM."""
     keys = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
     sent = (Sent(signal="SIGTERM", keys=frozenset(keys), after_s=0.0),)
-    return replace(outcome(signalled=keys, sent=sent, deed=deed), **more)  # type: ignore[arg-type]
+    return replace(outcome(signalled=keys, sent=sent, number=number), **more)  # type: ignore[arg-type]
 
 
 def withheld(brake: Brake, **more: object) -> PlanEntry:

@@ -29,10 +29,10 @@ def sound(path: Path) -> bool:
 
 
 def begin(journal: Journal) -> int:
-    """A deed that has begun."""
-    deed = journal.intend(entry(), KEYS, at(31))
-    journal.signalled(deed, at(31), "SIGTERM", KEYS)
-    return deed
+    """An action that has begun."""
+    action = journal.intend(entry(), KEYS, at(31))
+    journal.signalled(action, at(31), "SIGTERM", KEYS)
+    return action
 
 
 def write_many(journal: Journal, rows: int, second: float = 0) -> None:

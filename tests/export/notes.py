@@ -78,7 +78,7 @@ def table() -> Iterator[tuple[str, Tiding]]:
     yield "kill, declared: MIG instance", _mig()
     yield from _defaults()
     yield from _containers()
-    yield from _deeds()
+    yield from _actions()
     yield from _held()
     yield from _wrong()
 
@@ -121,7 +121,7 @@ def _containers() -> Iterator[tuple[str, Tiding]]:
     yield "kill, an ephemeral container", kill_of(under, debugged, on_cards(3.0, (102, "debug", 9.0)))
 
 
-def _deeds() -> Iterator[tuple[str, Tiding]]:
+def _actions() -> Iterator[tuple[str, Tiding]]:
     scopes: tuple[Scope, ...] = ("process", "container", "pod")
     holder = trainer()
     for scope in scopes:
@@ -141,7 +141,7 @@ def _deeds() -> Iterator[tuple[str, Tiding]]:
         yield name, told(replace(report, outcomes=(outcome(entry),)))[0]
     evicting = policy(rule(step("110%", 0, "evict", grace_s=30.0), name="batch"))
     entry, report = due(evicting, holder, on_cards(12.4))
-    yield "eviction", told(replace(report, began=(outcome(entry, deed=1),)))[0]
+    yield "eviction", told(replace(report, began=(outcome(entry, number=1),)))[0]
     blocked = outcome(entry, Result.BLOCKED, reason=BUDGET)
     yield "eviction blocked", told(replace(report, outcomes=(blocked,)))[0]
     failed = outcome(entry, Result.FAILED, reason='the API server refuses it: pods "trainer" is forbidden')
@@ -159,7 +159,7 @@ def _deeds() -> Iterator[tuple[str, Tiding]]:
     yield "kill, nobody to ask", kill_of(policy(rule(step("110%"), name="r"), contact=""), holder, on_cards(12.4))
     bare = trainer(owner=None)
     entry, report = due(evicting, bare, on_cards(12.4))
-    yield "eviction of a pod that nothing owns", told(replace(report, began=(outcome(entry, deed=1),)))[0]
+    yield "eviction of a pod that nothing owns", told(replace(report, began=(outcome(entry, number=1),)))[0]
 
 
 def _held() -> Iterator[tuple[str, Tiding]]:

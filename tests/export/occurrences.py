@@ -60,7 +60,7 @@ def occurrences() -> dict[str, Tiding]:
         quiet(31, outcomes=(outcome(warned()),)),
         quiet(32, began=(killed(),)),
         quiet(33, outcomes=(killed(release_s=12.4),)),
-        quiet(34, began=(outcome(evicting(), deed=2),)),
+        quiet(34, began=(outcome(evicting(), number=2),)),
         quiet(35, outcomes=(blocked,)),
         holding(held),
         misdeclaring(),

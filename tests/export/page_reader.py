@@ -10,7 +10,7 @@ from tests.export.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
 from watchdog.export.page import Sight, page
-from watchdog.report.recent import RecentDeed
+from watchdog.report.recent import RecentAction
 from watchdog.report.status import Health
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
@@ -77,9 +77,9 @@ def read(report: CycleReport | None, **more: object) -> Read:
     return Read(page(sight(report, **more)).html)
 
 
-def deed(**more: object) -> RecentDeed:
+def action(**more: object) -> RecentAction:
     """A kill of a/trainer at the beginning of the test."""
-    made = RecentDeed(
+    made = RecentAction(
         wall_s=at(0).wall_s, namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do="kill",
         scope="container", rule="notebooks", step=1, used=1, used_at_least=1, allowed=1, declared=1, why="It was over.",
         result="done", outcome="It is gone.",

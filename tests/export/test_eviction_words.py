@@ -10,7 +10,7 @@ from tests.act.eviction_rig import EVICT_AT_ONCE, World
 from tests.act.rig import Direct
 from tests.export.build import quiet
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
-from watchdog.cli.explain_past import deed_sentences, told
+from watchdog.cli.explain_past import action_sentences, told
 from watchdog.core.eviction import FORBIDDEN, Answer
 from watchdog.core.ledger import Trying
 from watchdog.core.plan import CycleReport, Outcome, Result
@@ -230,7 +230,7 @@ def test_the_explanation_for_the_owner(tmp_path: Path) -> None:
 def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
     """Asked later, with the daemon gone: evicted, when and for what, and that it was blocked at first."""
     rows = story(tmp_path / "journal.db")
-    what, blocked, freed = deed_sentences(rows, at(60).wall_s)
+    what, blocked, freed = action_sentences(rows, at(60).wall_s)
     used = "it used 4Gi of GPU memory, 1Gi were allowed"
     assert what == f"It was evicted at 08:00:05 UTC: {used}, and rule r evicts above 100%, at once."
     assert (blocked, freed) == (
@@ -256,7 +256,7 @@ def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: Answer, end: s
     (ended,) = [row for row in rows if row.event == "evict_ended"]
     assert ended.sentence.startswith("Pod ns/pod-a: evicting the pod by rule r (above 100%, at once) ")
     assert ended.sentence.endswith(": the reason is this.")
-    what, reason = deed_sentences(rows, at(60).wall_s)
+    what, reason = action_sentences(rows, at(60).wall_s)
     assert what.endswith(f"Of that eviction: {end}.")
     assert reason == "The reason: the reason is this."
     assert [text for event, text in world.items if event == "evict_ended"]
@@ -311,7 +311,7 @@ def test_a_pod_that_somebody_else_ends_is_held_back() -> None:
 
 
 def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
-    """Killed while its memory was awaited, or while an answer was: the deed stands in the journal as unfinished."""
+    """Killed while its memory was awaited, or while an answer was: the action stands in the journal as unfinished."""
     path = tmp_path / "journal.db"
     world = Told(path)
     world.tell(0)

@@ -16,16 +16,17 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 
 
 def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) -> None:
     """Every stage of a kill is there, with all that explains it, for whoever asks later."""
-    deed = begin(journal)
-    journal.signalled(deed, at(41), "SIGKILL", KEYS[:1])
-    journal.end(deed, Result.DONE, "", at(41.5))
-    journal.released(deed, at(42), 11.0, "")
+    action = begin(journal)
+    journal.signalled(action, at(41), "SIGKILL", KEYS[:1])
+    journal.end(action, Result.DONE, "", at(41.5))
+    journal.released(action, at(42), 11.0, "")
     rows = history(path, "a/trainer", at(0).wall_s)
     assert [row.event for row in rows] == ["intended", "signalled", "signalled", "kill_ended", "released"]
     for row in rows:
@@ -34,7 +35,7 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
             "Job", "train", "notebooks", 1, "kill", "container",
         )  # fmt: skip
         assert (row.used, row.declared, row.declared_by) == (13314398617, 8 * Gi, "veriff.com/gpu-memory")
-        assert (row.mark, row.allowed, row.deed) == ("above 110% for 10s", 10909216931, deed)
+        assert (row.mark, row.allowed, row.deed) == ("above 110% for 10s", 10909216931, action)
         assert row.boot_id == at(0).boot_id
     assert "Killing 2 processes of container main: SIGTERM, with a grace period of 10s." in rows[0].sentence
     assert rows[2].sentence == "Pod a/trainer: SIGKILL to 1 process of container main: 101."
@@ -46,10 +47,10 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
 
 def test_the_intention_is_on_disk_before_the_call_returns(journal: Journal, path: Path) -> None:
     """Point 31: the intention is committed before the first signal: another process sees it at once."""
-    deed = journal.intend(entry(), KEYS, at(31))
+    action = journal.intend(entry(), KEYS, at(31))
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT id, uid, victim, targets FROM deed").fetchall() == [
-            (deed, "u1", "main", "[[101, 1010], [102, 1020]]")
+            (action, "u1", "main", "[[101, 1010], [102, 1020]]")
         ]
     other.close()
 
@@ -66,21 +67,21 @@ def test_commits_are_synced(journal: Journal) -> None:
     [("intended", None), ("signalled", None), ("done", Result.DONE), ("stopped", Result.INTERRUPTED)],
 )
 def test_a_new_life_finds_what_the_old_one_left(path: Path, stage: str, result: Result | None) -> None:
-    """Point 31: after a crash at any stage the deed is found: one wait too many, never a second kill."""
+    """Point 31: after a crash at any stage the action is found: one wait too many, never a second kill."""
     journal = Journal.open(path, LIMITS, "n1")
-    deed = journal.intend(entry(), KEYS, at(31))
+    action = journal.intend(entry(), KEYS, at(31))
     if stage != "intended":
-        journal.signalled(deed, at(31), "SIGTERM", KEYS)
+        journal.signalled(action, at(31), "SIGTERM", KEYS)
     if result is not None:
-        journal.end(deed, result, "", at(32))
+        journal.end(action, result, "", at(32))
     journal.close()
     second = Journal.open(path, LIMITS, "n1")
     (found,) = second.unfinished()
-    assert (found.deed, found.uid, found.account) == (deed, "u1", AccountKey(uid="u1"))
+    assert (found.number, found.uid, found.account) == (action, "u1", AccountKey(uid="u1"))
     assert (found.step, found.victim, found.targets) == (1, "main", KEYS)
     assert (found.began, found.result) == (at(31), result)
-    second.end(deed, Result.INTERRUPTED, "the daemon was restarted", at(90))
-    second.released(deed, at(91), None, "nobody watched")
+    second.end(action, Result.INTERRUPTED, "the daemon was restarted", at(90))
+    second.released(action, at(91), None, "nobody watched")
     assert second.unfinished() == ()
     assert "Pod a/trainer: the memory of container main has not been seen free: nobody watched." in (
         row.sentence for row in history(path, "a/trainer", 0)
@@ -90,13 +91,13 @@ def test_a_new_life_finds_what_the_old_one_left(path: Path, stage: str, result: 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.BLOCKED, Result.GONE])
 def test_a_deed_that_came_to_nothing_is_finished(journal: Journal, result: Result) -> None:
-    """Point 27: a deed that failed is not under way, so nobody waits for its memory."""
+    """Point 27: an action that failed is not under way, so nobody waits for its memory."""
     journal.end(begin(journal), result, "x", at(32))
     assert journal.unfinished() == ()
 
 
 def test_numbers_of_deeds_are_never_used_again(path: Path) -> None:
-    """A number names one deed for ever, also after old ones have been deleted."""
+    """A number names one action for ever, also after old ones have been deleted."""
     journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
     first = begin(journal)
     journal.end(first, Result.GONE, "", at(32))
@@ -119,7 +120,7 @@ def test_at_rest_nothing_is_written(journal: Journal, path: Path) -> None:
 
 
 def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
-    """Each occurrence that a report has besides deeds is there once, with its sentence."""
+    """Each occurrence that a report has besides actions is there once, with its sentence."""
     gap = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="lost")
     spoiled = trainer(containers=(replace(trainer().containers[0], resources={"veriff.com/gpu-memory": "8 GB"}),))
     journal.record(quiet(0, suspended=("lock",), enforcing=False))

@@ -11,7 +11,7 @@ from watchdog.journal.read import history
 
 
 def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:
-    """What is older than `max_age` is deleted; an unfinished deed never is, nor the intention that explains it."""
+    """What is older than `max_age` is deleted; an unfinished action never is, nor the intention that explains it."""
     journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
     write_many(journal, 50)
     open_deed = begin(journal)
@@ -24,7 +24,7 @@ def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:
     rows = history(path, None, 0)
     assert {row.deed for row in rows if row.wall_s < at(40).wall_s} == {open_deed}
     assert [row.event for row in rows if row.deed == open_deed] == ["intended", "signalled"]
-    assert [deed.deed for deed in journal.unfinished()] == [open_deed]
+    assert [action.number for action in journal.unfinished()] == [open_deed]
     journal.close()
 
 
@@ -42,13 +42,13 @@ def test_the_size_is_bounded(path: Path) -> None:
     rows = history(path, None, 0)
     assert rows[-1].wall_s == at(100 + 5 * 500 + 399).wall_s
     assert len(rows) > 50
-    assert [deed.deed for deed in journal.unfinished()] == [open_deed]
+    assert [action.number for action in journal.unfinished()] == [open_deed]
     journal.close()
     assert sound(path)
 
 
 def test_a_bound_that_nothing_can_meet_ends(path: Path) -> None:
-    """Where unfinished deeds alone are more than `max_size`, pruning gives up instead of turning for ever."""
+    """Where unfinished actions alone are more than `max_size`, pruning gives up instead of turning for ever."""
     journal = Journal.open(path, JournalLimits(max_size=1), "n1")
     begin(journal)
     journal.prune(at(40))

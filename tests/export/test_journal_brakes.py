@@ -14,7 +14,8 @@ from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 
 LIMITS = JournalLimits(max_age_s=60.0, max_size=2**20)
@@ -46,14 +47,14 @@ def reread(path: Path, now: Now) -> BrakeMemory:
 
 
 def test_an_intention_counts_for_the_brakes_from_its_commit_on(journal: Journal, path: Path) -> None:
-    """Point 29 and 31: a kill -9 right after the intention leaves a deed that counts, whatever came of it."""
+    """Point 29 and 31: a kill -9 right after the intention leaves an action that counts, whatever came of it."""
     journal.intend(entry(), KEYS, at(31))
     began = (Begun(at(31).boottime_s),)
     assert reread(path, at(40)).begun == {(): began, ("a",): began, OWNER: began}
 
 
 def test_failed_deeds_count_too(journal: Journal, path: Path) -> None:
-    """Point 29: a deed is a kill or an evict begun, whatever came of it."""
+    """Point 29: an action is a kill or an evict begun, whatever came of it."""
     for number in range(3):
         journal.end(journal.intend(entry(), KEYS, at(number)), Result.FAILED, "it forked", at(number))
     assert len(reread(path, at(10)).begun[OWNER]) == 3
@@ -132,12 +133,12 @@ def test_a_loss_is_remembered_by_the_next_daemon(journal: Journal, path: Path) -
 
 
 def test_a_jump_of_the_wall_clock_prunes_nothing_of_this_boot(journal: Journal, path: Path) -> None:
-    """A wall clock that is 40 days ahead for a moment takes neither a deed that is waited for nor the history."""
-    deed = journal.intend(entry(), KEYS, at(0))
+    """A wall clock that is 40 days ahead for a moment takes neither an action that is waited for nor the history."""
+    action = journal.intend(entry(), KEYS, at(0))
     journal.end(journal.intend(entry(), KEYS, at(0)), Result.FAILED, "it forked", at(1))
     before = len(history(path, None, 0.0))
     journal.prune(replace(at(2), wall_s=at(2).wall_s + 40 * 86400))
-    assert [each.deed for each in journal.unfinished()] == [deed]
+    assert [each.number for each in journal.unfinished()] == [action]
     assert len(history(path, None, 0.0)) == before
     journal.prune(replace(at(2), boot_id="another", wall_s=at(2).wall_s + 40 * 86400))
     assert history(path, None, 0.0) == []
@@ -162,17 +163,17 @@ def test_a_journal_that_is_begun_anew_forgets_no_brake(journal: Journal, path: P
 
 
 def test_a_journal_that_is_begun_anew_knows_the_deeds_under_way(journal: Journal, path: Path) -> None:
-    """After it the next daemon still waits for what is under way, and no number stands for two deeds."""
+    """After it the next daemon still waits for what is under way, and no number stands for two actions."""
     over = journal.intend(entry(), KEYS, at(0))
     journal.end(over, Result.FAILED, "it forked", at(1))
     under_way = journal.intend(entry(), KEYS, at(2))
     _begin_anew(journal, path)
     later = journal.intend(entry(), KEYS, at(60))
     assert later > under_way > over
-    assert [each.deed for each in journal.unfinished()] == [under_way, later]
+    assert [each.number for each in journal.unfinished()] == [under_way, later]
     journal.end(under_way, Result.DONE, "", at(61))
     journal.released(under_way, at(62), 60.0, "")
-    assert [each.deed for each in journal.unfinished()] == [later]
+    assert [each.number for each in journal.unfinished()] == [later]
 
 
 TAMPERING = ("removed", "truncated", "emptied", "replaced", "without tables")
@@ -193,7 +194,7 @@ def test_a_journal_that_was_tampered_with_gets_back_what_the_brakes_need(
     assert set(before.begun[OWNER]) <= set(found.begun[OWNER])
     assert found.opened == before.opened
     assert len(found.begun[OWNER]) == (4 if how == "replaced" else 2)
-    assert under_way in [each.deed for each in journal.unfinished()]
+    assert under_way in [each.number for each in journal.unfinished()]
     assert "2 records" in journal.notices[-1] or "3 records" in journal.notices[-1]
     assert [row.event for row in history(path, None, 0.0)].count("journal_restored") == 1
     # Numbers go on, and that of the action in progress stands for no other one.
@@ -201,8 +202,8 @@ def test_a_journal_that_was_tampered_with_gets_back_what_the_brakes_need(
     assert later > under_way
     journal.end(under_way, Result.DONE, "", at(62))
     journal.released(under_way, at(63), 60.0, "")
-    assert under_way not in [each.deed for each in journal.unfinished()]
-    assert later in [each.deed for each in journal.unfinished()]
+    assert under_way not in [each.number for each in journal.unfinished()]
+    assert later in [each.number for each in journal.unfinished()]
     assert len(journal.notices) <= 2
     assert journal.probe()  # and it is said once
 
@@ -241,7 +242,7 @@ def test_a_breaker_that_turns_while_the_disk_is_full_is_written_later(journal: J
 
 
 def test_after_a_reboot_moments_are_taken_from_the_wall_clock(journal: Journal, path: Path) -> None:
-    """Point 19: in another boot the age of a deed comes from the wall clock, and is never negative."""
+    """Point 19: in another boot the age of an action comes from the wall clock, and is never negative."""
     journal.intend(entry(), KEYS, at(0))
     journal.intend(entry(), KEYS, at(100))
     rebooted = Now(boottime_s=30.0, wall_s=at(60).wall_s, boot_id="another")

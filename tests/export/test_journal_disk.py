@@ -14,7 +14,8 @@ from tests.export.build import entry
 from tests.export.journal_rig import KEYS, LIMITS, begin, events, sound
 from tests.worlds import at
 from watchdog.core.plan import Result
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 
 
 def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:
@@ -33,12 +34,12 @@ def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:
 
 def test_a_removed_wal_is_noticed(journal: Journal, path: Path) -> None:
     """Point 31: the same for the WAL, where a commit would be lost as well; what was committed is not."""
-    deed = begin(journal)
+    action = begin(journal)
     path.with_name("journal.db-wal").unlink()
     with pytest.raises(JournalError, match="removed or replaced"):
         journal.intend(entry(), KEYS, at(40))
     assert journal.probe()
-    assert [found.deed for found in journal.unfinished()] == [deed]
+    assert [found.number for found in journal.unfinished()] == [action]
 
 
 def test_a_replaced_file_gets_no_intention(journal: Journal, path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.export.build import entry
 from tests.export.journal_rig import KEYS, LIMITS, begin, write_many
 from tests.worlds import at
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 from watchdog.journal.schema import MIGRATIONS
 

@@ -51,13 +51,13 @@ def test_kill_9_at_any_moment_leaves_it_whole(path: Path) -> None:
             child.send_signal(signal.SIGKILL)
             lines = [first, *child.stdout.readlines()]
         whole = [line.split() for line in lines if line.endswith("\n")]
-        reported |= {int(deed): int(number) for deed, number in whole}
+        reported |= {int(action): int(number) for action, number in whole}
         assert sound(path)
     journal = Journal.open(path, LIMITS, "n1")
     assert journal.notices == ()
-    left = {deed.deed: deed.targets[0].start_ticks for deed in journal.unfinished()}
+    left = {action.number: action.targets[0].start_ticks for action in journal.unfinished()}
     journal.close()
-    expected = {deed: number for deed, number in reported.items() if number % 10}
+    expected = {action: number for action, number in reported.items() if number % 10}
     assert len(expected) > 20  # how many depends on the disk
-    missing = {deed for deed in expected if left.get(deed) != expected[deed]}
+    missing = {action for action in expected if left.get(action) != expected[action]}
     assert missing == set()

@@ -46,9 +46,9 @@ def recalled(path: Path, second: float) -> Metrics:
     metrics = Metrics()
     now = at(second)
     metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy())
-    for deed in journal.unfinished():
-        if deed.result is None:
-            journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
+    for action in journal.unfinished():
+        if action.result is None:
+            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
     metrics.recall(journal.lately(now), now.wall_s)
     journal.close()
     return metrics
@@ -57,9 +57,9 @@ def recalled(path: Path, second: float) -> Metrics:
 def test_what_was_done_before_a_restart_is_told_after_it(tmp_path: Path) -> None:
     """An alert on a kill does not end because the daemon did: the journal has it, and counters begin at 0 again."""
     journal = Journal.open(tmp_path / "journal.db", _LIMITS, "n1")
-    deed = journal.intend(entry(), (ProcessKey(pid=101, start_ticks=1010),), at(30))
-    journal.end(deed, Result.DONE, "", at(31))
-    journal.record(quiet(31, outcomes=(killed(deed=deed), outcome(entry(climbing(5), "warn"), at=at(20)))))
+    action = journal.intend(entry(), (ProcessKey(pid=101, start_ticks=1010),), at(30))
+    journal.end(action, Result.DONE, "", at(31))
+    journal.record(quiet(31, outcomes=(killed(number=action), outcome(entry(climbing(5), "warn"), at=at(20)))))
     journal.record(quiet(32, outcomes=(outcome(result=Result.OBSERVED),)))
     journal.close()
     metrics = recalled(tmp_path / "journal.db", 100)
@@ -92,10 +92,10 @@ def test_a_deed_that_the_last_daemon_left_unfinished_counts_as_interrupted(tmp_p
     """The daemon that finds it says so in its counters, for nobody else can; one that ended before counts no more."""
     journal = Journal.open(tmp_path / "journal.db", _LIMITS, "n1")
     for second in (20, 30):
-        deed = journal.intend(entry(), (ProcessKey(pid=101, start_ticks=1010),), at(second))
+        action = journal.intend(entry(), (ProcessKey(pid=101, start_ticks=1010),), at(second))
         if second == 20:
-            journal.end(deed, Result.INTERRUPTED, "the watchdog was stopped", at(21))
-            journal.released(deed, at(21), None, "")
+            journal.end(action, Result.INTERRUPTED, "the watchdog was stopped", at(21))
+            journal.released(action, at(21), None, "")
     journal.close()
     found = read(recalled(tmp_path / "journal.db", 100))
     assert value(found, "actions_total", rule="notebooks", action="kill", result="interrupted") == 1

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import Story, quiet, trainer_node
-from tests.export.page_reader import WELL, deed, read
+from tests.export.page_reader import WELL, action, read
 from tests.worlds import at, process, snapshot, use
 from watchdog.core.model import Gap, GapReason, PodList
 
@@ -21,14 +21,14 @@ from watchdog.core.model import Gap, GapReason, PodList
     ],
 )  # fmt: skip
 def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: str) -> None:
-    """Each deed with what became of it, when, why and what came of it."""
-    text = read(quiet(40), recent=(deed(do=do, result=result),), now_s=at(40).wall_s).text("lately")
+    """Each action with what became of it, when, why and what came of it."""
+    text = read(quiet(40), recent=(action(do=do, result=result),), now_s=at(40).wall_s).text("lately")
     assert f"a/trainer container main {told} 08:00:00 UTC, 40s ago It was over. It is gone." in text
 
 
 def test_the_older_deeds_have_a_line_each() -> None:
     """Five with their sentences, the others without."""
-    text = read(quiet(40), recent=tuple(deed(deed=number) for number in range(20))).text("lately")
+    text = read(quiet(40), recent=tuple(action(number=number) for number in range(20))).text("lately")
     assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
 
 

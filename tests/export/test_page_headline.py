@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
-from tests.export.page_reader import WELL, deed, sight
+from tests.export.page_reader import WELL, action, sight
 from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.brakes import Begun
@@ -68,16 +68,16 @@ def early(uptime_s: float, *, turns: bool) -> Health:
          "Observing: nothing is done to anybody. 1 pod over its limit: a/trainer; would kill in 1s."),
         (busy(31, 65), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer; being killed, SIGKILL in 4s."),
         (crowd(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits, first ns/pod-u1: kill now."),
-        (quiet(40), {"recent": (deed(),), "now_s": at(40).wall_s}, "watch",
+        (quiet(40), {"recent": (action(),), "now_s": at(40).wall_s}, "watch",
          "Enforcing. a/trainer was killed 40s ago. Nobody is over."),
-        (quiet(40), {"recent": (deed(result="failed", do="evict"), deed()), "now_s": at(40).wall_s}, "watch",
+        (quiet(40), {"recent": (action(result="failed", do="evict"), action()), "now_s": at(40).wall_s}, "watch",
          "Enforcing. a/trainer: eviction failed, begun 40s ago (2 in the last 15 minutes). Nobody is over."),
-        *((quiet(40), {"recent": (deed(result=result, do="evict"),), "now_s": at(40).wall_s}, "watch",
+        *((quiet(40), {"recent": (action(result=result, do="evict"),), "now_s": at(40).wall_s}, "watch",
            f"Enforcing. a/trainer: eviction {ended}, begun 40s ago. Nobody is over.")
           for result, ended in (("blocked", "is blocked"), ("gone", "was not needed any more"),
                                 ("interrupted", "was interrupted"), (None, "is under way"))),
-        (quiet(40), {"recent": (deed(),), "now_s": at(1000).wall_s}, "good", "Enforcing. Nobody is over."),
-        (quiet(40), {"recent": (deed(do="warn"), deed(result="observed")), "now_s": at(40).wall_s}, "good",
+        (quiet(40), {"recent": (action(),), "now_s": at(1000).wall_s}, "good", "Enforcing. Nobody is over."),
+        (quiet(40), {"recent": (action(do="warn"), action(result="observed")), "now_s": at(40).wall_s}, "good",
          "Enforcing. Nobody is over."),
         (quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False), gpu(1)))), {}, "bad",
          "Enforcing. GPU 0 does not answer. Nobody is over."),
@@ -135,7 +135,7 @@ def test_the_breaker_is_told_beside_it() -> None:
 
 def test_a_pod_that_is_told_of_already_is_not_told_twice() -> None:
     """A kill lately of a pod that is over again adds nothing to the first sentence."""
-    found = said(climbing(9), recent=(deed(),))
+    found = said(climbing(9), recent=(action(),))
     assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer; kill in 1s.", "")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import KILL, WARN, Story, policy
-from tests.export.page_reader import WELL, deed, read
+from tests.export.page_reader import WELL, action, read
 from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.model import Gap, GapReason, Pod
 from watchdog.core.plan import CycleReport
@@ -48,10 +48,10 @@ def hostile(name: str) -> CycleReport:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_text(name: str) -> None:
     """Whatever a tenant calls things: no element, attribute or character of it gets into the page as anything else."""
-    done = deed(namespace=name, pod=name, container=name, rule=name, why=name, outcome=name)
+    done = action(namespace=name, pod=name, container=name, rule=name, why=name, outcome=name)
     health = replace(WELL, unready=(name,), journal=name, policy_error=name, api=name, version=name)
     page = read(hostile(name), recent=(done,), health=health, remedies={name: name})
-    plain = read(hostile("tame"), recent=(deed(),), remedies={"tame": "tame"})
+    plain = read(hostile("tame"), recent=(action(),), remedies={"tame": "tame"})
     kinds = {element for element, _ in plain.elements}
     for element, attributes in page.elements:
         assert element in kinds

@@ -13,7 +13,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
-from watchdog.report.recent import MOST_DEEDS, Recent, RecentDeed, recent_rows
+from watchdog.report.recent import MOST_ACTIONS, Recent, RecentAction, recent_rows
 
 KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
 
@@ -30,40 +30,40 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def reopened(path: Path) -> tuple[RecentDeed, ...]:
+def reopened(path: Path) -> tuple[RecentAction, ...]:
     """What a daemon that starts anew finds."""
     journal = Journal.open(path, JournalLimits(), "n1")
-    found = journal.recent.deeds
+    found = journal.recent.actions
     journal.close()
     return found
 
 
 def kill(journal: Journal, second: float = 31) -> int:
     """A kill from its intention to the memory that is free again."""
-    deed = journal.intend(entry(), KEYS, at(second))
-    journal.signalled(deed, at(second), "SIGTERM", KEYS)
-    journal.signalled(deed, at(second + 10), "SIGKILL", KEYS[:1])
-    journal.end(deed, Result.DONE, "", at(second + 10.5))
-    journal.released(deed, at(second + 11), 11.0, "")
-    return deed
+    action = journal.intend(entry(), KEYS, at(second))
+    journal.signalled(action, at(second), "SIGTERM", KEYS)
+    journal.signalled(action, at(second + 10), "SIGKILL", KEYS[:1])
+    journal.end(action, Result.DONE, "", at(second + 10.5))
+    journal.released(action, at(second + 11), 11.0, "")
+    return action
 
 
 def test_a_kill_is_told_as_it_goes(journal: Journal) -> None:
     """Under way it has no result; then each signal, what came of it and that the memory is free are added."""
-    deed = journal.intend(entry(), KEYS, at(31))
-    (told,) = recent_rows(journal.recent.deeds)
+    action = journal.intend(entry(), KEYS, at(31))
+    (told,) = recent_rows(journal.recent.actions)
     assert (told["result"], told["outcome"], told["signals"]) == (None, None, [])
     assert told["why"].endswith("Killing 2 processes of container main: SIGTERM, with a grace period of 10s.")
-    journal.signalled(deed, at(31), "SIGTERM", KEYS)
-    journal.end(deed, Result.FAILED, "no right to signal process 101", at(32))
-    (told,) = recent_rows(journal.recent.deeds)
+    journal.signalled(action, at(31), "SIGTERM", KEYS)
+    journal.end(action, Result.FAILED, "no right to signal process 101", at(32))
+    (told,) = recent_rows(journal.recent.actions)
     assert told["signals"] == [{"signal": "SIGTERM", "at": "2027-01-15T08:00:31.000Z", "processes": 2}]
     assert (told["result"], told["reason"]) == ("failed", "no right to signal process 101")
     assert told["outcome"].endswith("failed: no right to signal process 101.")
 
 
 def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
-    """What the journal gives to the next daemon is what this one had in memory, deed by deed and word by word."""
+    """What the journal gives to the next daemon is what this one had in memory, action by action and word by word."""
     kill(journal)
     journal.record(replace(climbing(31), outcomes=(outcome(entry(climbing(5), "warn")),)))
     journal.record(replace(quiet(40), outcomes=(outcome(result=Result.OBSERVED),)))
@@ -71,7 +71,7 @@ def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
     kill(journal, 100)
     evicted = replace(entry(), rule=policy().rules[0])
     journal.record(replace(quiet(120), outcomes=(outcome(evicted, Result.GONE),)))
-    before = journal.recent.deeds
+    before = journal.recent.actions
     assert [each.do for each in before] == ["kill", "kill", "kill", "kill", "warn", "kill"]
     assert [each.result for each in before] == ["gone", "done", "failed", "observed", "done", "done"]
     assert reopened(path) == before
@@ -79,15 +79,15 @@ def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
 
 
 def test_a_deed_that_the_last_daemon_left_under_way_is_interrupted(path: Path) -> None:
-    """After a crash the deed stands there as it was left, and ends with what the new daemon writes of it."""
+    """After a crash the action stands there as it was left, and ends with what the new daemon writes of it."""
     journal = Journal.open(path, JournalLimits(), "n1")
     journal.signalled(journal.intend(entry(), KEYS, at(31)), at(31), "SIGTERM", KEYS)
     journal.close()
     again = Journal.open(path, JournalLimits(), "n1")
-    assert [each.result for each in again.recent.deeds] == [None]
+    assert [each.result for each in again.recent.actions] == [None]
     (left,) = again.unfinished()
-    again.end(left.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", at(60))
-    assert [each.result for each in again.recent.deeds] == ["interrupted"]
+    again.end(left.number, Result.INTERRUPTED, "the watchdog ended in the middle of it", at(60))
+    assert [each.result for each in again.recent.actions] == ["interrupted"]
     again.close()
 
 
@@ -96,58 +96,58 @@ def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     first = kill(journal)
     for second in range(40, 140):
         journal.record(replace(quiet(second), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
-    assert (len(journal.recent.deeds), journal.recent.deeds[-1].deed) == (MOST_DEEDS, first)
-    assert sum(each.do == "warn" for each in journal.recent.deeds) == MOST_DEEDS - 1
+    assert (len(journal.recent.actions), journal.recent.actions[-1].number) == (MOST_ACTIONS, first)
+    assert sum(each.do == "warn" for each in journal.recent.actions) == MOST_ACTIONS - 1
     for second in range(200, 230):
         kill(journal, second)
-    kinds = [each.do for each in journal.recent.deeds]
+    kinds = [each.do for each in journal.recent.actions]
     assert (kinds.count("kill"), kinds.count("warn")) == (10, 10)
-    assert reopened(path) == journal.recent.deeds
+    assert reopened(path) == journal.recent.actions
 
 
 def test_what_is_older_than_a_day_goes(journal: Journal) -> None:
     """Yesterday's kill is the journal's to tell, not the page's."""
     kill(journal)
     kill(journal, 31 + 86401)
-    assert len(journal.recent.deeds) == 1
+    assert len(journal.recent.actions) == 1
 
 
 def test_at_rest_nothing_is_done(journal: Journal) -> None:
     """A pass in which nothing happens leaves the very same tuple behind."""
     kill(journal)
-    before = journal.recent.deeds
+    before = journal.recent.actions
     for second in range(50, 60):
         journal.record(quiet(second))
-    assert journal.recent.deeds is before
+    assert journal.recent.actions is before
 
 
 def test_rows_of_other_things_tell_nothing() -> None:
-    """Gaps, policies, starts, and the explanation for an owner are no deeds."""
+    """Gaps, policies, starts, and the explanation for an owner are no actions."""
     recent = Recent()
     for event in ("gap_began", "started", "policy_loaded", "withheld", "explained", "released", "signalled"):
         recent.take({"event": event, "wall_s": 1.0, "sentence": "x", "do": "kill", "deed": None})
-    assert recent.deeds == ()
+    assert recent.actions == ()
 
 
 def test_a_list_of_processes_too_long_to_be_kept_whole_is_not_counted(journal: Journal) -> None:
     """How many got the signal is then not known, rather than wrong."""
     keys = tuple(ProcessKey(pid=4_000_000 + number, start_ticks=10**9) for number in range(400))
     journal.signalled(journal.intend(entry(), keys, at(31)), at(31), "SIGTERM", keys)
-    (deed,) = journal.recent.deeds
-    assert [(each.name, each.processes) for each in deed.signals] == [("SIGTERM", None)]
+    (action,) = journal.recent.actions
+    assert [(each.name, each.processes) for each in action.signals] == [("SIGTERM", None)]
 
 
 def test_a_kill_through_the_reports_is_told_once(journal: Journal) -> None:
-    """The report that tells of a deed later adds no second one."""
-    deed = kill(journal)
+    """The report that tells of an action later adds no second one."""
+    action = kill(journal)
     story = Story()
     report = story.see(trainer_node(4.0, 60))
-    journal.record(replace(report, began=(killed(deed),), outcomes=(killed(deed, release_s=11.0),)))
-    assert len(journal.recent.deeds) == 1
+    journal.record(replace(report, began=(killed(action),), outcomes=(killed(action, release_s=11.0),)))
+    assert len(journal.recent.actions) == 1
 
 
 def test_the_wall_clock_of_a_deed_is_kept(journal: Journal) -> None:
     """`at` is the moment of the intention, not that of the latest row about it."""
     kill(journal)
     now: Now = at(31)
-    assert journal.recent.deeds[0].wall_s == now.wall_s
+    assert journal.recent.actions[0].wall_s == now.wall_s

@@ -124,8 +124,8 @@ def test_a_warning_names_what_comes_next_and_repeats_as_a_series() -> None:
 def test_another_end_is_no_repetition() -> None:
     """Freed, and not freed in time, are two things; so are two containers, two pods and two brakes."""
     freed, stuck = killed(release_s=1.0), killed()
-    began = quiet(31, began=(killed(), killed(deed=2)))
-    _, _, one, two = told(began, quiet(32, outcomes=(freed, replace(stuck, deed=2))))
+    began = quiet(31, began=(killed(), killed(number=2)))
+    _, _, one, two = told(began, quiet(32, outcomes=(freed, replace(stuck, number=2))))
     assert one.key != two.key
     owner, node = told(holding(withheld(Brake.OWNER), withheld(Brake.NODE)))
     assert owner.key != node.key
@@ -141,7 +141,7 @@ def test_a_withholding_is_told_once() -> None:
 
 def test_the_end_of_an_eviction_counts_from_its_acceptance() -> None:
     """An eviction has no signal of ours: its memory is free so long after the API server has taken it."""
-    made = outcome(evicting(), deed=4)
+    made = outcome(evicting(), number=4)
     _, ended = told(quiet(31, began=(made,)), quiet(50, outcomes=(replace(made, release_s=19.0),)))
     assert ended.reason == "GPUMemoryReleased"
     assert (
@@ -152,13 +152,13 @@ def test_the_end_of_an_eviction_counts_from_its_acceptance() -> None:
 
 def test_an_eviction_names_who_may_put_another_pod_in_its_place() -> None:
     """Whoever reads it learns that the pod goes, when, and what comes after."""
-    found = only(quiet(31, began=(outcome(evicting(), deed=1),)))
+    found = only(quiet(31, began=(outcome(evicting(), number=1),)))
     assert (
         "Evicting the pod with a grace period of 30s. Whether another pod takes its place is up to its Job train."
         in found.note
     )
     bare = replace(evicting(), assessment=replace(evicting().assessment, pod=trainer(owner=None)))
-    assert "Nothing puts another in its place." in only(quiet(31, began=(outcome(bare, deed=1),))).note
+    assert "Nothing puts another in its place." in only(quiet(31, began=(outcome(bare, number=1),))).note
     assert "container" not in marks(found)
 
 

@@ -37,7 +37,7 @@ ACTED: Final = (
         policy=policy(rule(WARN, kill(after="1s")), mode="observe"),
         pods=TRIO,
         jobs=TRIO_JOBS,
-        deeds=(OBSERVED, Passes(2)),
+        actions=(OBSERVED, Passes(2)),
         explain="ns/hog",
     ),
     World(
@@ -46,7 +46,7 @@ ACTED: Final = (
         policy=policy(rule(WARN, kill(after="1s"))),
         pods=TRIO,
         jobs=TRIO_JOBS,
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
         explain="ns/hog",
     ),
     World(
@@ -55,7 +55,7 @@ ACTED: Final = (
         policy=policy(rule(kill("process"))),
         pods=(pod("hog", (box(declared="1Gi"), box("side"))),),
         jobs=(job("hog/main", 9), job("hog/main", 0.25), job("hog/side", 0.25)),
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="kill_pod",
@@ -64,7 +64,7 @@ ACTED: Final = (
         pods=TRIO,
         jobs=TRIO_JOBS,
         version="cgroup2",
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="kill_after_grace",
@@ -72,7 +72,7 @@ ACTED: Final = (
         policy=policy(rule(kill())),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
         explain="ns/hog",
     ),
     World(
@@ -81,7 +81,7 @@ ACTED: Final = (
         policy=policy(rule(WARN, kill(grace="0s", above="150%", more="unwarned = true"))),
         pods=TRIO,
         jobs=TRIO_JOBS,
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="kill_on_a_rise",
@@ -89,7 +89,7 @@ ACTED: Final = (
         policy=policy(rule(WARN, kill(after="1s", above="110%"))),
         pods=LASTING,
         jobs=(job("hog/main", 0.5),),
-        deeds=(Passes(), Uses("hog/main", 9), ended(), Passes()),
+        actions=(Passes(), Uses("hog/main", 9), ended(), Passes()),
     ),
     World(
         name="recovers_before_it_is_due",
@@ -97,7 +97,7 @@ ACTED: Final = (
         policy=policy(rule(WARN, kill(after="1h"))),
         pods=LASTING,
         jobs=(job("hog/main", 9),),
-        deeds=(
+        actions=(
             ended(action="warn"),
             Uses("hog/main", 0.5),
             until("account_over_limit", 0, pod="hog"),
@@ -114,7 +114,7 @@ ACTED: Final = (
         policy=policy(rule(kill("process", grace="4s"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(Signalled(), Uses("hog/main", 0.5), ended("gone")),
+        actions=(Signalled(), Uses("hog/main", 0.5), ended("gone")),
     ),
     World(
         name="stronger_step_ends_the_grace",
@@ -122,7 +122,7 @@ ACTED: Final = (
         policy=policy(rule(kill(grace="1m"), kill(grace="0s", above="300%"))),
         pods=LASTING,
         jobs=(job("hog/main", 2, behaviour="deaf"),),
-        deeds=(Signalled(), Uses("hog/main", 9), ended(), Passes()),
+        actions=(Signalled(), Uses("hog/main", 9), ended(), Passes()),
     ),
     World(
         name="memory_free_late",
@@ -131,7 +131,7 @@ ACTED: Final = (
         pods=LASTING,
         jobs=(job("hog/main", 9),),
         free_delay_ms=2500.0,
-        deeds=(ended(), until("release_seconds_count"), Passes()),
+        actions=(ended(), until("release_seconds_count"), Passes()),
     ),
     World(
         name="kill_of_containers",
@@ -139,7 +139,7 @@ ACTED: Final = (
         policy=policy(rule(kill(), account="container", more='default = "2Gi"\n')),
         pods=(pod("trio", (box("a", "1Gi"), box("b", "4Gi"), box("c"))),),
         jobs=(job("trio/a", 2), job("trio/b", 3), job("trio/c", 5)),
-        deeds=(ended(count=2), Passes()),
+        actions=(ended(count=2), Passes()),
     ),
     World(
         name="undeclared_and_misdeclared",
@@ -147,7 +147,7 @@ ACTED: Final = (
         policy=policy(rule(kill()), declarations=VERIFF + declared('annotation = "vram"')),
         pods=(pod("none"), pod("text", metadata=noted(vram="much")), pod("calm", "4Gi")),
         jobs=(job("none/main", 9), job("text/main", 9), job("calm/main", 3)),
-        deeds=(Passes(2),),
+        actions=(Passes(2),),
     ),
     World(
         name="two_cards",
@@ -156,7 +156,7 @@ ACTED: Final = (
         pods=(pod("wide", "4Gi"), pod("calm", "60Gi")),
         jobs=(job("wide/main", {0: 3, 1: 2}), job("calm/main", {1: 50}), job("", {1: 1})),
         cards=(card(0, 40), card(1, 80)),
-        deeds=(ended(action="warn"), Passes()),
+        actions=(ended(action="warn"), Passes()),
     ),
     World(
         name="rule_observes",
@@ -166,7 +166,7 @@ ACTED: Final = (
         ),
         pods=(pod("book", "1Gi", namespace="books"), pod("hog", "1Gi")),
         jobs=(job("book/main", 9), job("hog/main", 9)),
-        deeds=(ended(), OBSERVED, Passes()),
+        actions=(ended(), OBSERVED, Passes()),
     ),
     World(
         name="evict_without_api",
@@ -174,7 +174,7 @@ ACTED: Final = (
         policy=policy(rule(EVICT)),
         pods=TRIO,
         jobs=TRIO_JOBS,
-        deeds=(ended("failed", action="evict"), Passes()),
+        actions=(ended("failed", action="evict"), Passes()),
     ),
     World(
         name="evict_of_a_daemonset",
@@ -182,7 +182,7 @@ ACTED: Final = (
         policy=policy(rule(EVICT)),
         pods=(pod("hog", "1Gi", metadata=of("DaemonSet", "agents")),),
         jobs=(job("hog/main", 9),),
-        deeds=(held("protected"), Passes()),
+        actions=(held("protected"), Passes()),
     ),
     World(
         name="interrupted_by_the_end",
@@ -190,7 +190,7 @@ ACTED: Final = (
         policy=policy(rule(kill(grace="1m"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(Signalled(), Passes()),
+        actions=(Signalled(), Passes()),
     ),
     World(
         name="killed_daemon_waits",
@@ -198,7 +198,7 @@ ACTED: Final = (
         policy=policy(rule(kill(grace="1m"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(Signalled(), Dies(), Passes(2)),
+        actions=(Signalled(), Dies(), Passes(2)),
     ),
     World(
         name="policy_observes_in_the_grace",
@@ -206,7 +206,7 @@ ACTED: Final = (
         policy=policy(rule(kill(grace="1m"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(Signalled(), Writes(policy(rule(kill(grace="1m")), mode="observe")), ended("interrupted"), Passes()),
+        actions=(Signalled(), Writes(policy(rule(kill(grace="1m")), mode="observe")), ended("interrupted"), Passes()),
     ),
     World(
         name="deleted_in_the_grace",
@@ -214,7 +214,7 @@ ACTED: Final = (
         policy=policy(rule(kill(grace="1m"))),
         pods=LASTING,
         jobs=DEAF,
-        deeds=(
+        actions=(
             Signalled(),
             Pods((pod("hog", "1Gi", metadata={"deletionTimestamp": "2099-01-01T00:00:00Z"}),)),
             ended("interrupted"),
@@ -227,7 +227,7 @@ ACTED: Final = (
         policy=policy(rule(kill())),
         pods=TRIO,
         jobs=(job("hog/main", 9), job("calm/main", 3)),
-        deeds=(ended(), Passes(), GONE, until("accounts", 1, verdict="within"), Passes()),
+        actions=(ended(), Passes(), GONE, until("accounts", 1, verdict="within"), Passes()),
     ),
     World(
         name="mps_accepted",
@@ -235,6 +235,6 @@ ACTED: Final = (
         policy=policy(rule(kill()), more="[safety]\nsignal_mps_clients = true\n"),
         pods=(pod("hog", "1Gi"),),
         jobs=(job("", 0.03, behaviour="server"), job("hog/main", 9, lists=CLIENT)),
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
 )

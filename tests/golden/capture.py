@@ -125,13 +125,13 @@ class Names:
         return re.sub(r"\d+", lambda found: self._pids.get(int(found[0]), found[0]), text)
 
     def history(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-        """The journal's rows by pod, those of one deed together: what comes first within a pass is no promise."""
+        """The journal's rows by pod, those of one action together: what comes first within a pass is no promise."""
         found: dict[str, dict[object, list[str]]] = {}
         for number, row in enumerate(rows):
             whose = f"{row['namespace']}/{row['pod']}" if row["pod"] else "the node"
-            deed = ("deed", row["deed"]) if row["deed"] else number
-            found.setdefault(whose, {}).setdefault(deed, []).append(self._row(row))
-        return {whose: [row for each in deeds.values() for row in each] for whose, deeds in found.items()}
+            action = ("deed", row["deed"]) if row["deed"] else number
+            found.setdefault(whose, {}).setdefault(action, []).append(self._row(row))
+        return {whose: [row for each in actions.values() for row in each] for whose, actions in found.items()}
 
     def _row(self, row: Mapping[str, Any]) -> str:
         left_out = _AMOUNTS if row["event"] in _AFTER else ()

@@ -52,7 +52,7 @@ HELD: Final = (
         policy=policy(rule(kill()), more=BRAKED.format('owner = "1 per 10m"')),
         pods=REPLICAS,
         jobs=CROWD,
-        deeds=(ended(), held("owner", 3), Passes()),
+        actions=(ended(), held("owner", 3), Passes()),
         explain="ns/p0",
     ),
     World(
@@ -61,7 +61,7 @@ HELD: Final = (
         policy=policy(rule(kill()), more=BRAKED.format('owner_backoff = { first = "1h", factor = 2, max = "1h" }')),
         pods=REPLICAS,
         jobs=CROWD,
-        deeds=(ended(), held("owner_backoff", 3), Passes()),
+        actions=(ended(), held("owner_backoff", 3), Passes()),
     ),
     World(
         name="brakes_namespace_and_node",
@@ -69,7 +69,7 @@ HELD: Final = (
         policy=policy(rule(kill()), more=BRAKED.format('namespace = "1 per 10m"\nnode = "2 per 10m"')),
         pods=(*OWNERS, pod("p4", "1Gi", namespace="c")),
         jobs=(*CROWD, job("p4/main", 6)),
-        deeds=(ended(count=2), held("namespace"), held("node", 2), Passes()),
+        actions=(ended(count=2), held("namespace"), held("node", 2), Passes()),
     ),
     World(
         name="breaker",
@@ -79,7 +79,7 @@ HELD: Final = (
         ),
         pods=OWNERS,
         jobs=CROWD,
-        deeds=(held("breaker", 4), Passes()),
+        actions=(held("breaker", 4), Passes()),
     ),
     World(
         name="brakes_of_observing",
@@ -87,7 +87,7 @@ HELD: Final = (
         policy=policy(rule(kill()), mode="observe", more=BRAKED.format('owner = "1 per 10m"')),
         pods=REPLICAS,
         jobs=CROWD,
-        deeds=(until("would_act_total", action="kill"), held("owner", 3), Passes()),
+        actions=(until("would_act_total", action="kill"), held("owner", 3), Passes()),
     ),
     World(
         name="stop_file",
@@ -95,7 +95,7 @@ HELD: Final = (
         policy=policy(rule(kill(grace="1m"))),
         pods=ONE,
         jobs=DEAF,
-        deeds=(Signalled(), StopFile(), ended("interrupted"), Passes()),
+        actions=(Signalled(), StopFile(), ended("interrupted"), Passes()),
     ),
     World(
         name="stop_and_resume",
@@ -103,7 +103,7 @@ HELD: Final = (
         policy=QUICK,
         pods=ONE,
         jobs=(job("hog/main", 0.5),),
-        deeds=(
+        actions=(
             Runs("stop"),
             Uses("hog/main", 9),
             until("would_act_total", action="kill"),
@@ -120,7 +120,7 @@ HELD: Final = (
         pods=ONE,
         jobs=OVER,
         node=NodeRow(annotations={"gpu-memory-watchdog/mode": "observe"}),
-        deeds=(Passes(2),),
+        actions=(Passes(2),),
     ),
     World(
         name="stale_pods",
@@ -128,7 +128,7 @@ HELD: Final = (
         policy=policy(rule(kill()), top='stale_after = "3s"\n'),
         pods=ONE,
         jobs=(job("hog/main", 0.5),),
-        deeds=(Passes(), Pods(None), Ready(503), Uses("hog/main", 9), held("stale"), Passes()),
+        actions=(Passes(), Pods(None), Ready(503), Uses("hog/main", 9), held("stale"), Passes()),
     ),
     World(
         name="maintenance",
@@ -137,7 +137,7 @@ HELD: Final = (
         pods=ONE,
         jobs=OVER,
         node=NodeRow(),
-        deeds=(ended(action="warn"), Marks(MIG), Ready(503), until("gpu_up", 0), Passes()),
+        actions=(ended(action="warn"), Marks(MIG), Ready(503), until("gpu_up", 0), Passes()),
     ),
     World(
         name="terminating",
@@ -148,7 +148,7 @@ HELD: Final = (
             pod("overdue", "1Gi", metadata={"deletionTimestamp": "2020-01-01T00:00:00Z"}),
         ),
         jobs=(job("going/main", 9), job("overdue/main", 9)),
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="mps_client",
@@ -160,7 +160,7 @@ HELD: Final = (
             job("hog/main", 9, lists=CLIENT),
             job("calm/main", 1, lists=CLIENT),
         ),
-        deeds=(held("mps"), Passes()),
+        actions=(held("mps"), Passes()),
     ),
     World(
         name="restarted_container",
@@ -168,7 +168,7 @@ HELD: Final = (
         policy=QUICK,
         pods=(pod("trainer", (box("main", "4Gi", is_new=True), box("side", "1Gi"))),),
         jobs=(job("trainer/main", 9), job("trainer/side", 0.75)),
-        deeds=(Passes(2),),
+        actions=(Passes(2),),
     ),
     World(
         name="init_phase",
@@ -185,7 +185,7 @@ HELD: Final = (
             ),
         ),
         jobs=(job("trainer/proxy", 0.75), job("trainer/load", 5)),
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="spoofed_cgroup",
@@ -193,7 +193,7 @@ HELD: Final = (
         policy=QUICK,
         pods=(pod("thief", "1Gi"), pod("victim", "1Gi")),
         jobs=(job("thief/main", 9, spoofs="victim/main"), job("victim/main", 1)),
-        deeds=(ended(), Passes()),
+        actions=(ended(), Passes()),
     ),
     World(
         name="list_fails",
@@ -201,7 +201,7 @@ HELD: Final = (
         policy=SLOW,
         pods=ONE,
         jobs=OVER,
-        deeds=(
+        actions=(
             ended(action="warn"),
             Driver((StubReturn(call=LISTS[0], code=999),)),
             until("accounts", 1, verdict="unknown"),
@@ -215,7 +215,7 @@ HELD: Final = (
         pods=(pod("large", "60Gi"), pod("hog", "1Gi")),
         jobs=(job("large/main", {1: 30}), job("hog/main", 9)),
         cards=(card(0), card(1)),
-        deeds=(
+        actions=(
             ended(action="warn"),
             Driver((StubReturn(call="*", code=15, gpu="GPU-1"),)),
             until("gpu_up", 0, gpu="GPU-1"),
@@ -228,7 +228,7 @@ HELD: Final = (
         policy=SLOW,
         pods=ONE,
         jobs=OVER,
-        deeds=(
+        actions=(
             ended(action="warn"),
             Writes("mode = = 1"),
             until("policy_last_reload_successful", 0),
@@ -241,7 +241,7 @@ HELD: Final = (
         policy=policy(rule(kill(after="1h"))),
         pods=ONE,
         jobs=OVER,
-        deeds=(
+        actions=(
             Passes(),
             Writes(policy(rule(kill()), more='[protect]\nnamespaces = ["ns"]\n')),
             held("protected"),
@@ -263,6 +263,6 @@ HELD: Final = (
         jobs=(job("little/main", 12), job("much/main", 13), job("important/main", 14), job("within/main", 2)),
         cards=(card(0, 80, base=14 * 2**30),),
         free_delay_ms=700.0,
-        deeds=(Passes(), Card(34), ended(count=2), Passes(3)),
+        actions=(Passes(), Card(34), ended(count=2), Passes(3)),
     ),
 )

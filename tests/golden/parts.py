@@ -119,7 +119,7 @@ class World:
     node: NodeRow | None = None
     variant: Variant = "current"
     version: Literal["cgroup", "cgroup2"] = "cgroup"
-    deeds: tuple["Deed", ...] = ()
+    actions: tuple["Kill", ...] = ()
     explain: str = ""  # NAMESPACE/POD
     keys: bool = False  # whether the names of all keys are kept too
 
@@ -224,7 +224,7 @@ class Dies:
     """The daemon is killed and begins again."""
 
 
-Deed = Uses | Until | Signalled | Passes | Ready | Pods | Marks | Writes | Driver | Card | StopFile | Runs | Dies
+Kill = Uses | Until | Signalled | Passes | Ready | Pods | Marks | Writes | Driver | Card | StopFile | Runs | Dies
 
 
 def until(metric: str, value: float = 1.0, **labels: str) -> Until:

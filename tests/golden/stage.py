@@ -12,10 +12,10 @@ from typing import Any
 from tests.golden.capture import Names, explained, keys, metrics, needs, places
 from tests.golden.parts import (
     Card,
-    Deed,
     Dies,
     Driver,
     Job,
+    Kill,
     Marks,
     Passes,
     PodRow,
@@ -43,7 +43,7 @@ def played(world: World, root: Path) -> dict[str, Any]:
     """What the command says of this world."""
     with node(root, world.version) as made:
         stage = _Stage(world, made)
-        return stage.run() if world.deeds else stage.scan()
+        return stage.run() if world.actions else stage.scan()
 
 
 def told(row: Told, root: Path) -> dict[str, Any]:
@@ -188,15 +188,15 @@ class _Stage:
         """The daemon, and what is done meanwhile."""
         with contextlib.ExitStack() as stack:
             running = self._begin(stack)
-            for deed in self._world.deeds:
-                if isinstance(deed, Dies):
+            for action in self._world.actions:
+                if isinstance(action, Dies):
                     running.stop(signal.SIGKILL)
                     running = self._begin(stack)
                 else:
                     try:
-                        self._do(deed, running)
+                        self._do(action, running)
                     except AssertionError:
-                        self._missed.append(str(deed))
+                        self._missed.append(str(action))
                         break
             found = self._said(running)
             found["exit"] = running.stop()[0]
@@ -235,8 +235,8 @@ class _Stage:
             for _, name, tenant in self._jobs
         }
 
-    def _do(self, deed: Deed, running: Daemon) -> None:
-        match deed:
+    def _do(self, action: Kill, running: Daemon) -> None:
+        match action:
             case Until(metric, value, labels):
                 running.wait(lambda d: _total(d, metric, labels) == value, _LONGEST_S)
             case Passes(count):
@@ -249,10 +249,10 @@ class _Stage:
                 where = ("--journal", self._node.journal, "--listen", f"127.0.0.1:{running.port}")
                 self._exits[command] = gpu_watchdog(command, *where, stub=self._node.stub_file).returncode
             case _:
-                self._change(deed)
+                self._change(action)
 
-    def _change(self, deed: Deed) -> None:
-        match deed:
+    def _change(self, action: Kill) -> None:
+        match action:
             case Uses(where, use):
                 amounts = use if not isinstance(use, float | int | None) else {0: use}
                 at = next(at for at, (_, name, _) in enumerate(self._jobs) if name == (where or "host"))

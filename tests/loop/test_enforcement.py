@@ -119,11 +119,11 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
     assert second.tend(at(1)) is not None
     assert first.tend(at(2)) is None
     assert not first.has_journal
-    deed = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
+    action = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
     second.stop((), at(4))
     inherited = first.tend(at(5))
     assert inherited is not None
-    assert [each.deed for each in inherited.unfinished] == [deed]
+    assert [each.number for each in inherited.unfinished] == [action]
     assert len(inherited.brakes.begun[()]) == 1
     first.stop((), at(6))
     for each in (first, second):
@@ -133,7 +133,7 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
 def _leftover(pid: int = 7) -> Leftover:
     victim = ProcessKey(pid=pid, start_ticks=70)
     account = AccountKey(uid="a")
-    return Leftover(deed=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+    return Leftover(number=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
 
 
 def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
@@ -149,7 +149,7 @@ def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
 
 
 def test_two_deeds_of_one_account_are_both_waited_for() -> None:
-    """Point 31: the account is free when the last of its deeds is over."""
+    """Point 31: the account is free when the last of its actions is over."""
     first, second = _leftover(7), _leftover(8)
     both = Leftovers((first, second))
     assert both.see(lambda key: key.pid == 8, at(1)) == (first,)

@@ -83,7 +83,7 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
 
 
 def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: Keeper, said: list[str], tmp_path: Path) -> None:
-    """A single refusal is told to nobody, and without the lock there is no journal and so no deed; then it is had."""
+    """A single refusal is told to nobody, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
         assert keeper.tend(at(1)) is None
         assert not keeper.lock.held

@@ -177,7 +177,7 @@ def test_a_card_is_filled_by_its_pods_and_the_rest(world: SharedNode) -> None:
 def test_deeds_are_marked_when_they_were_done(
     world: SharedNode, viewer: Viewer, name: str, title: str, pod: str
 ) -> None:
-    """A deed is marked at its own time, not the scrape's: the gauge's value is a time, in milliseconds for Grafana."""
+    """An action is marked at its own time, not the scrape's: the gauge's value is a time, in ms for Grafana."""
     marks = viewer.marks(MARKS[name])
     assert [title] == sorted({each.title for each in marks})
     assert any(pod in each.text for each in marks), marks

@@ -43,10 +43,10 @@ def test_the_table_has_every_alert_that_silences_for_a_time() -> None:
 
 @pytest.mark.parametrize("name", _KILLS)
 def test_the_end_is_still_told_when_nothing_silences_it_any_more(name: str) -> None:
-    """The time for which a deed is told, with all that may come on top, is less than Prometheus tells an end.
+    """The time for which an action is told, with all that may come on top, is less than Prometheus tells an end.
 
-    The deed counts from when its memory was seen free, which may be after the pod has come below its limit. That it is
-    told no more is seen an evaluation later. The end is told each minute, at the evaluation after that.
+    The action counts from when its memory was seen free, which may be after the pod has come below its limit. That it
+    is told no more is seen an evaluation later. The end is told each minute, at the evaluation after that.
     """
     deed_s = step("100%", 0, "kill").grace_s + Policy(sha256="", source="").release_timeout_s
     assert told_for_s(name) + deed_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S
@@ -61,17 +61,17 @@ def test_what_was_told_is_told_as_resolved(name: str, tmp_path: Path) -> None:
     where an empty group was dropped, each 30 s: a new one looks at an old alert at once (aggrGroup.insert in dispatch).
     """
     pod = {"namespace": "team-a-dev", "pod": "trainer", "node": "n1", "severity": "warning"}
-    over, deed = {"alertname": "GPUMemoryOverLimit", **pod}, {"alertname": name, **pod}
+    over, action = {"alertname": "GPUMemoryOverLimit", **pod}, {"alertname": name, **pod}
     with Webhook() as webhook, Alertmanager(tmp_path / "alertmanager", example(webhook.url, wait="200ms")) as running:
         running.send(over)
         webhook.wait_for("GPUMemoryOverLimit")
-        running.send(deed)
+        running.send(action)
         webhook.wait_for(name)
         began = time.monotonic()
         deed_ends_s = (told_for_s(name) + EVALUATION_S) / FASTER
         for second in range(RETENTION_S // FASTER + 2):
             if second >= deed_ends_s:
-                running.send(deed, resolved=True)
+                running.send(action, resolved=True)
             if second < RETENTION_S / FASTER:
                 running.send(over, resolved=True)
             time.sleep(max(0.0, began + second + RESEND_S / FASTER - time.monotonic()))

@@ -18,7 +18,7 @@ from watchdog.past.read import spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.replay import Replay, Replayed
 
-Deed = tuple[float, str, str | None, str | None, str, int, str, str]
+Kill = tuple[float, str, str | None, str | None, str, int, str, str]
 LIMITS = JournalLimits()
 
 
@@ -47,8 +47,8 @@ class Life:
 
     def __init__(self, path: Path, under: Policy, ledger: Ledger | None = None) -> None:
         self.under = under
-        self.deeds: list[Deed] = []
-        self.warnings: list[Deed] = []
+        self.actions: list[Kill] = []
+        self.warnings: list[Kill] = []
         self.recorder = Recorder()
         self.journal = Journal.open(path, LIMITS, "n1")
         self.ledger = ledger or Ledger()
@@ -72,7 +72,7 @@ class Life:
         for entry in plan.actions:
             if entry.do.is_force:
                 self.ledger = self.ledger.note_observed(entry.assessment, now)
-            (self.deeds if entry.do.is_force else self.warnings).append(deed(entry, now))
+            (self.actions if entry.do.is_force else self.warnings).append(action(entry, now))
         report = CycleReport(
             node=state.node,
             at=now,
@@ -109,7 +109,7 @@ class Life:
         self.journal.close()
 
 
-def deed(entry: PlanEntry, now: Now) -> Deed:
+def action(entry: PlanEntry, now: Now) -> Kill:
     """What two runs are compared by: when, whose, by which rule and step, what, on which container."""
     account = entry.account
     return (
@@ -132,10 +132,10 @@ def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
     return replay.result()
 
 
-def deeds_of(found: Replayed) -> list[Deed]:
-    """The deeds of a replay that nothing held back any more."""
+def actions_of(found: Replayed) -> list[Kill]:
+    """The actions of a replay that nothing held back any more."""
     done = [each for each in found.found if each.at is not None and each.entry.do.is_force]
-    return [deed(each.entry, each.at) for each in done if each.at is not None]
+    return [action(each.entry, each.at) for each in done if each.at is not None]
 
 
 def tenant(uid: str = "a", declared: str | None = "8Gi", namespace: str = "ns", **more: object) -> Pod:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.past import OTHER, UNDER, day
-from tests.past.life import Life, deeds_of, replayed
+from tests.past.life import Life, actions_of, replayed
 
 HOURS = 3
 
@@ -21,8 +21,8 @@ def test_a_busy_time_is_replayed_much_faster_than_it_was_lived(tmp_path: Path) -
     began_s = time.process_time()
     found = replayed(path, OTHER)
     took_s = time.process_time() - began_s
-    assert life.deeds
-    assert deeds_of(replayed(path, UNDER)) == life.deeds
+    assert life.actions
+    assert actions_of(replayed(path, UNDER)) == life.actions
     assert found.seen_s == pytest.approx(seconds - 1)
     # A pass for each of the seconds in which something moved (a process each 3 s here), and few besides.
     assert found.passes < seconds / 2

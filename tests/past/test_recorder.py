@@ -16,7 +16,8 @@ from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
 from watchdog.core.model import Node, Now
 from watchdog.core.policy import JournalLimits, Policy
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.read import history as occurrences
 from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, past_size, span_statement
 from watchdog.past.read import Body, Kind, Look, looks, spans
@@ -210,7 +211,7 @@ def test_what_cannot_be_encoded_is_left_out(path: Path) -> None:
 
 
 def test_a_deed_takes_the_past_to_disk_with_it(path: Path) -> None:
-    """What led to a deed is not lost with the daemon that did it."""
+    """What led to an action is not lost with the daemon that did it."""
     life = Life(path, P)
     for second in range(3):
         life.see(replace(CALM, used=holding(4.0 + second)), at(second))

@@ -1,4 +1,4 @@
-"""Replay gives a recorded run its own deeds again, and another policy what it would have done first."""
+"""Replay gives a recorded run its own actions again, and another policy what it would have done first."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.past.histories import History, histories, policies
-from tests.past.life import Life, State, deeds_of, holding, replayed, tenant
+from tests.past.life import Life, State, actions_of, holding, replayed, tenant
 from tests.past.runs import HIGH, KILL, LOW, P, passes
 from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
 from watchdog.core.brakes import Brake
@@ -18,12 +18,12 @@ from watchdog.past.replay import Found
 
 
 def found(path: Path, under: Policy = P) -> list[Found]:
-    """The deeds of a replay, held back or not."""
+    """The actions of a replay, held back or not."""
     return [each for each in replayed(path, under).found if each.entry.do.is_force]
 
 
 def seconds(path: Path, under: Policy = P) -> list[float]:
-    """When a replay's deeds were let through."""
+    """When a replay's actions were let through."""
     return [round(each.at.wall_s - at(0).wall_s, 2) for each in found(path, under) if each.at is not None]
 
 
@@ -33,10 +33,10 @@ def after(wall_s: float | None) -> float | None:
 
 
 def test_a_run_replayed_under_its_own_policy_gives_its_own_deeds(path: Path) -> None:
-    """The deed that the run came to is found again, at the same moment, with what was used and allowed then."""
+    """The action that the run came to is found again, at the same moment, with what was used and allowed then."""
     life = Life(path, P).run(passes((20, LOW), (60, HIGH), (80, LOW)))
-    assert [each[0] for each in life.deeds] == [at(30).wall_s]
-    assert deeds_of(replayed(path, P)) == life.deeds
+    assert [each[0] for each in life.actions] == [at(30).wall_s]
+    assert actions_of(replayed(path, P)) == life.actions
     (only,) = found(path)
     assert (only.entry.assessment.used, only.entry.assessment.allowed) == (10 * Gi, 8 * Gi)
     assert [key.pid for key in only.entry.targets] == [1000]
@@ -45,11 +45,11 @@ def test_a_run_replayed_under_its_own_policy_gives_its_own_deeds(path: Path) -> 
 @pytest.mark.slow
 @given(histories(granule=Mi), policies())
 def test_every_run_replayed_under_its_own_policy_gives_its_own_first_deeds(past: History, under: Policy) -> None:
-    """Whatever a node goes through, replaying it under the policy of the run gives the deeds that the run planned."""
+    """Whatever a node goes through, replaying it under the policy of the run gives the actions that the run planned."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
         life = Life(path, under).run(past.passes)
-        assert sorted(deeds_of(replayed(path, under)), key=str) == sorted(life.deeds, key=str)
+        assert sorted(actions_of(replayed(path, under)), key=str) == sorted(life.actions, key=str)
 
 
 @pytest.mark.slow
@@ -60,11 +60,11 @@ def test_another_policy_gives_what_it_would_have_done(past: History, under: Poli
         path, elsewhere = Path(folder) / "journal.db", Path(folder) / "other.db"
         Life(path, under).run(past.passes)
         run = Life(elsewhere, other).run(past.passes)
-        assert sorted(deeds_of(replayed(path, other)), key=str) == sorted(run.deeds, key=str)
+        assert sorted(actions_of(replayed(path, other)), key=str) == sorted(run.actions, key=str)
 
 
 def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
-    """What follows the first deed is not claimed; coming down and going up again is another incident."""
+    """What follows the first action is not claimed; coming down and going up again is another incident."""
     Life(path, P).run(passes((20, LOW), (100, HIGH), (120, LOW), (200, HIGH)))
     assert seconds(path) == [30, 130]
     warned = [each for each in replayed(path, P).found if not each.entry.do.is_force]
@@ -72,7 +72,7 @@ def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
 
 
 def test_a_deadline_between_two_changes_is_met(path: Path) -> None:
-    """Nothing at all changes while a step's `for` runs out: the deed is due at that very second all the same."""
+    """Nothing at all changes while a step's `for` runs out: the action is due at that very second all the same."""
     Life(path, P).run(passes((20, LOW), (1500, HIGH)))
     late = policy(rule(step("110%", 1200, "kill")))
     assert seconds(path, late) == [1220]
@@ -95,7 +95,7 @@ def test_a_restart_ends_every_timer(path: Path) -> None:
 
 
 def test_an_incident_goes_on_over_a_restart(path: Path) -> None:
-    """An account that stays over through a restart has had its first deed already."""
+    """An account that stays over through a restart has had its first action already."""
     Life(path, P).run(passes((20, LOW), (40, HIGH)))
     Life(path, P).run(passes((80, HIGH), since=42))
     assert seconds(path) == [30]
@@ -141,7 +141,7 @@ def test_unknown_bytes_are_no_reading_below(path: Path) -> None:
 
 
 def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
-    """A deed that a brake withholds is found when it was due, with the brake, and when it was let through."""
+    """An action that a brake withholds is found when it was due, with the brake, and when it was let through."""
     pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
     both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
     Life(path, P).run(passes((100, both)))
@@ -155,7 +155,7 @@ def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
 
 
 def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
-    """A deed that was held back is told once, with its brake, although its numbers were unknown in between."""
+    """An action that was held back is told once, with its brake, although its numbers were unknown in between."""
     pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
     both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
     dark = replace(both, used=holding(10.0, "a") | holding(None, "b"))
@@ -165,7 +165,7 @@ def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
 
 
 def test_what_is_held_back_to_the_end_is_told(path: Path) -> None:
-    """A deed that no one would have let through is no kill, and is not lost either."""
+    """An action that no one would have let through is no kill, and is not lost either."""
     Life(path, P).run(passes((60, replace(HIGH, pods=(tenant(namespace="kube-system"),)))))
     (only,) = found(path)
     assert only.at is None
@@ -213,8 +213,8 @@ def test_pressure_is_seen_where_it_was(path: Path) -> None:
     almost = replace(free, gpus=(gpu(0, used=76 * Gi - 10 * Mi), gpu(1)))
     under = policy(rule(step("100%", 4, "kill", under_pressure=True)))
     life = Life(path, under).run(passes((20, free), (40, almost), (60, short)))
-    assert deeds_of(replayed(path, under)) == life.deeds
-    assert [each[0] for each in life.deeds] == [at(44).wall_s]
+    assert actions_of(replayed(path, under)) == life.actions
+    assert [each[0] for each in life.actions] == [at(44).wall_s]
 
 
 # The command.

@@ -37,7 +37,7 @@ def call(path: Path, *arguments: str, text: str = POLICY) -> tuple[int, str]:
 
 
 def test_the_command_for_people(path: Path) -> None:
-    """Who runs it sees each first deed with its time, and one sentence that sums it up."""
+    """Who runs it sees each first action with its time, and one sentence that sums it up."""
     recently(path, (20, LOW), (60, HIGH), (80, LOW))
     code, text = call(path)
     assert code == 0
@@ -61,7 +61,7 @@ def test_the_command_as_json(path: Path) -> None:
 
 
 def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
-    """What held a deed at the end of the past may yet let go: only an incident that is over says never."""
+    """What held an action at the end of the past may yet let go: only an incident that is over says never."""
     spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
     recently(path, (60, spared))
     text = call(path)[1]
@@ -77,10 +77,10 @@ def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, UNCUT])
 def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> None:
-    """Nothing is cut: where the table is too narrow the deed and its rule stand below; a pipe gets whole lines."""
+    """Nothing is cut: where the table is too narrow the action and its rule stand below; a pipe gets whole lines."""
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
     life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
-    assert life.deeds
+    assert life.actions
     story = Story(since_s=0.0, policy=P, replayed=replayed(path, P), record=Record(begun=0, observed=0, withheld=0))
     lines = story_text(story, width=width).splitlines()
     assert ".." not in "".join(lines)
@@ -93,7 +93,7 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:
-    """The past before the time that is asked for is lived through, and none of its deeds told."""
+    """The past before the time that is asked for is lived through, and none of its actions told."""
     recently(path, (20, LOW), (60, HIGH), (290, LOW))
     assert json.loads(call(path, "--json", "--since", "4m")[1])["deeds"] == []
 

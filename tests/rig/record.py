@@ -1,4 +1,4 @@
-"""What a journal holds, read beside the daemon that writes it: the world's own count of deeds and events."""
+"""What a journal holds, read beside the daemon that writes it: the world's own count of actions and events."""
 
 import contextlib
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeedRow:
-    """A deed as the journal has it: whose pod, when it was intended (CLOCK_BOOTTIME, seconds), and what came of it."""
+class ActionRow:
+    """An action as the journal has it: whose pod, when it was intended (CLOCK_BOOTTIME, s), and what came of it."""
 
     number: int
     uid: str
@@ -22,8 +22,8 @@ class DeedRow:
     result: str | None
 
 
-def deeds(journal: Path) -> list[DeedRow]:
-    """Every deed, oldest first; none where there is no journal yet."""
+def actions(journal: Path) -> list[ActionRow]:
+    """Every action, oldest first; none where there is no journal yet."""
     sql = """
         SELECT id, uid, namespace, owner_name, deed.boottime_s, deed.wall_s, targets, result
         FROM deed JOIN begun ON begun.deed = deed.id ORDER BY id
@@ -31,7 +31,7 @@ def deeds(journal: Path) -> list[DeedRow]:
     with _open(journal) as connection:
         rows = connection.execute(sql).fetchall() if connection is not None else []
     return [
-        DeedRow(
+        ActionRow(
             number=number,
             uid=uid,
             namespace=namespace,
@@ -53,7 +53,7 @@ def breaker_opened_s(journal: Path) -> float | None:
 
 
 def events(journal: Path, *names: str) -> list[tuple[str, str | None, int | None]]:
-    """The occurrences of these names in the order in which they were written: name, UID and number of the deed."""
+    """The occurrences of these names in the order in which they were written: name, UID and number of the action."""
     marks = ", ".join("?" * len(names))
     sql = f"SELECT event, uid, deed FROM occurrence WHERE event IN ({marks}) ORDER BY id"
     with _open(journal) as connection:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
 from tests.soak.cluster import Tenant
-from tests.soak.deedbook import ENDED, Deed, DeedBook
+from tests.soak.deedbook import ENDED, DeedBook, TrackedAction
 from tests.soak.driver import Listed, Told
 from tests.soak.policies import PolicyPlan, StepPlan
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
@@ -49,14 +49,14 @@ class Book:
         self.seen, self.tail = self.standing.seen, self.standing.tail
         self.timers = Timers()
         self.brakes = BrakeBook()
-        self.deeds = DeedBook(self.standing, self.timers)
-        self.signals = SignalBook(self.standing, self.deeds)
+        self.actions = DeedBook(self.standing, self.timers)
+        self.signals = SignalBook(self.standing, self.actions)
         self.begun_now: set[Key] = set()
         self.put_off: dict[Key, int] = {}
         self._is_written = True
         self._dying_s: dict[str, float] = {}
-        self._intended: dict[int, Deed] = {}  # on disk, and no signal yet
-        self._withdrawn: dict[int, Deed] = {}
+        self._intended: dict[int, TrackedAction] = {}  # on disk, and no signal yet
+        self._withdrawn: dict[int, TrackedAction] = {}
         # When the daemon saw a container first at the earliest, and at the latest; when it did last at the latest, and
         # at the earliest.
         self._unlisted: dict[tuple[str, str], tuple[float, float, float, float]] = {}
@@ -68,12 +68,12 @@ class Book:
         self.standing.life += 1
         self.standing.reading = None
         self.timers.begin_anew()
-        self.deeds.daemon_starts(now)
+        self.actions.daemon_starts(now)
 
     def forget(self, now: Now, *, lost: bool) -> None:
         """The journal was lost while no daemon ran: a new one can't know what was begun, and whether anything was."""
         self.brakes.forget(now, lost=lost)
-        self.deeds.forget()
+        self.actions.forget()
         self._intended.clear()
         self._withdrawn.clear()
 
@@ -82,11 +82,11 @@ class Book:
 
         What was on disk, and not withdrawn there, counts for the new daemon as if it had begun.
         """
-        for number, deed in {**self._withdrawn, **self._intended}.items():
+        for number, action in {**self._withdrawn, **self._intended}.items():
             if number in counted:
-                self.brakes.begun.append(Begun(deed.owner, deed.dated, deed.dated.boottime_s))
-                deed.ends_s = now.boottime_s + self.standing.plan.release_timeout_s
-                self.deeds.open[number] = deed
+                self.brakes.begun.append(Begun(action.owner, action.dated, action.dated.boottime_s))
+                action.ends_s = now.boottime_s + self.standing.plan.release_timeout_s
+                self.actions.open[number] = action
         self._intended.clear()
         self._withdrawn.clear()
         self.standing.opened_s = now.boottime_s
@@ -136,7 +136,7 @@ class Book:
         here = self.standing
         bright = is_bright(told, here.answers)
         uses = tenants_uses(told.lines, here.answers, here.tenants)
-        self.deeds.saw((use for each in uses.values() for use in each), told)
+        self.actions.saw((use for each in uses.values() for use in each), told)
         perhaps, surely = self._overdue(asked)
         if not surely <= overdue <= perhaps:
             fail(LISTED, f"overdue are {set(overdue)}; surely {set(surely)}, perhaps {set(perhaps)}")
@@ -213,7 +213,7 @@ class Book:
         """The daemon has written down what it is about to do, with the moment at which it handed that in."""
         here, account, pod, meant = self.standing, entry.account, entry.assessment.pod, entry.definition
         boxes = [box for box in pod.containers if meant.scope == "pod" or box.name == entry.victim]
-        self._intended[number] = Deed(
+        self._intended[number] = TrackedAction(
             number=number,
             key=(account.uid, account.container, account.gpu),
             owner=(pod.namespace, pod.workload.kind, pod.workload.name),
@@ -232,14 +232,14 @@ class Book:
         self._check_its_turn(self._intended[number])
         self.seen["intended"] += 1
 
-    def _check_its_turn(self, chosen: Deed) -> None:
+    def _check_its_turn(self, chosen: TrackedAction) -> None:
         """Point 25: whether another account should have had its place under the brakes."""
         here = self.standing
         if here.reading is None:
             return
         asked, others = here.reading.asked, [each for each in self._intended.values() if each is not chosen]
-        busy = {each.key[0] for each in (*others, chosen, *self.deeds.open.values())}
-        busy |= {uid for uid, at_s in self.deeds.closed_s.items() if asked.boottime_s - at_s <= _SETTLES_S}
+        busy = {each.key[0] for each in (*others, chosen, *self.actions.open.values())}
+        busy |= {uid for uid, at_s in self.actions.closed_s.items() if asked.boottime_s - at_s <= _SETTLES_S}
         ready = [
             fact
             for fact in here.reading.facts.values()
@@ -257,33 +257,33 @@ class Book:
     @property
     def meant(self) -> list[str]:
         """The pods that the daemon has written down, and has not acted on yet."""
-        return sorted({deed.key[0] for deed in self._intended.values()} & self.standing.tenants.keys())
+        return sorted({action.key[0] for action in self._intended.values()} & self.standing.tenants.keys())
 
     def ended(self, number: int, result: Result, now: Now) -> None:
         """An action has ended; one that nobody was signalled for, since a process was out of reach, may count."""
         intended = self._intended.pop(number, None)
         if intended is not None:
             self.brakes.perhaps.append(Begun(intended.owner, now, now.boottime_s))
-        self.deeds.ended(number, result, now)
+        self.actions.ended(number, result, now)
 
     def withdrawn(self, number: int) -> None:
         """The daemon has found out that it must not do what it has written down, or that nobody is left to signal."""
-        deed = self._intended.pop(number, None) or self._take_back(number)
+        action = self._intended.pop(number, None) or self._take_back(number)
         self.seen["withdrawn"] += 1
-        if deed is not None:
-            self._withdrawn[number] = deed
-            self.timers.note_failed(deed.key)
+        if action is not None:
+            self._withdrawn[number] = action
+            self.timers.note_failed(action.key)
 
-    def _take_back(self, number: int) -> Deed | None:
-        """The deed that had begun, but for a signal."""
-        deed = self.deeds.open.pop(number, None)
-        if deed is not None:
-            if deed.signalled:
-                fail(COUNTED, f"{deed.key} was signalled, and its action is withdrawn")
-            latest = max(place for place, each in enumerate(self.brakes.begun) if each.owner == deed.owner)
+    def _take_back(self, number: int) -> TrackedAction | None:
+        """The action that had begun, but for a signal."""
+        action = self.actions.open.pop(number, None)
+        if action is not None:
+            if action.signalled:
+                fail(COUNTED, f"{action.key} was signalled, and its action is withdrawn")
+            latest = max(place for place, each in enumerate(self.brakes.begun) if each.owner == action.owner)
             del self.brakes.begun[latest]
-            self.begun_now.discard(deed.key)
-        return deed
+            self.begun_now.discard(action.key)
+        return action
 
     def begins(self, entry: PlanEntry, now: Now) -> None:
         """The daemon is about to send the first signal of what it has written down: no law may be against it."""
@@ -291,24 +291,24 @@ class Book:
         if here.waits(now):
             fail(WRITTEN, f"{entry.account} is acted on")
         fact = self._account(entry)
-        number = next((number for number, deed in self._intended.items() if deed.key == fact.key), None)
+        number = next((number for number, action in self._intended.items() if action.key == fact.key), None)
         if number is None or here.reading is None:
             fail(JOURNAL, f"{fact.key} is acted on, and the journal does not say so")
         if not self._intended[number].began.boottime_s <= here.reading.looked_s >= now.boottime_s - 2:
             fail(FRESH, f"{fact.key}: on disk {self._intended[number].began}, looked at {here.reading.looked_s}, {now}")
-        deed = self._intended.pop(number)
+        action = self._intended.pop(number)
         step = fact.rule.steps[entry.step]
         self._judge(fact, step, now)
         victim = self._victim(fact, entry.victim)
-        for other in self.deeds.open.values():
+        for other in self.actions.open.values():
             if other.key == fact.key or (
                 other.key[0] == fact.key[0] and (victim in other.names or step.scope == "pod")
             ):
                 fail(ENDED, f"{fact.key}: deed {other.number} on {other.key} has not ended")
-        self.brakes.begin(fact.tenant.workload, here.plan.brakes, deed.dated, now)
+        self.brakes.begin(fact.tenant.workload, here.plan.brakes, action.dated, now)
         boxes = [box for box in fact.tenant.boxes if step.scope == "pod" or box.name == victim]
-        self.deeds.open[number] = replace(
-            deed,
+        self.actions.open[number] = replace(
+            action,
             step=step,
             height=step.height(fact.allowed or 0),
             names=frozenset(box.name for box in boxes),

@@ -1,11 +1,11 @@
-"""Brakes of the oracle: every deed that was begun, and whether one more was allowed."""
+"""Brakes of the oracle: every action that was begun, and whether one more was allowed."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.soak.clock import QUANTUM_S
-from tests.soak.deedbook import Deed
+from tests.soak.deedbook import TrackedAction
 from tests.soak.policies import BrakePlan, PolicyPlan
 from tests.soak.timers import Timers
 from tests.soak.truth import Fact, Key, protected
@@ -19,7 +19,7 @@ Workload = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Begun:
-    """A deed: when it began, and in the time of the present boot as the daemon that runs now must take it."""
+    """An action: when it began, and in the time of the present boot as the daemon that runs now must take it."""
 
     owner: Workload
     at: Now
@@ -27,7 +27,7 @@ class Begun:
 
 
 class BrakeBook:
-    """Remembers every deed for ever: no restart, reload or switch makes it forget."""
+    """Remembers every action for ever: no restart, reload or switch makes it forget."""
 
     def __init__(self) -> None:
         self.begun: list[Begun] = []
@@ -64,14 +64,14 @@ class BrakeBook:
         self._doubt(now.boottime_s)
 
     def begin(self, owner: Workload, brakes: BrakePlan, intended: Now, now: Now) -> None:
-        """A deed begins: no brake may forbid it. The journal has it from when it was intended."""
+        """An action begins: no brake may forbid it. The journal has it from when it was intended."""
         allowed, law, why = self.verdict(owner, brakes, now.boottime_s)
         if not allowed:
             fail(law, why)
         self.begun.append(Begun(owner, intended, now.boottime_s))
 
     def is_free(self, owner: Workload, brakes: BrakePlan, now_s: float) -> bool:
-        """Whether one more deed on a pod of this owner is allowed now, whatever else counts."""
+        """Whether one more action on a pod of this owner is allowed now, whatever else counts."""
         known = len(self.begun)
         self.begun += self.perhaps
         is_allowed = self.verdict(owner, brakes, now_s)[0]
@@ -79,7 +79,7 @@ class BrakeBook:
         return is_allowed
 
     def verdict(self, owner: Workload, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
-        """Whether one more deed on a pod of this owner is allowed now; else the law and what forbids it."""
+        """Whether one more action on a pod of this owner is allowed now; else the law and what forbids it."""
         windows = (
             ("owner", brakes.owner, owner),
             ("namespace", brakes.namespace, owner[:1]),
@@ -108,7 +108,7 @@ class BrakeBook:
 
     def in_its_turn(
         self,
-        chosen: Deed,
+        chosen: TrackedAction,
         facts: Mapping[Key, Fact],
         ready: Iterable[Fact],
         timers: Timers,
@@ -139,7 +139,7 @@ class BrakeBook:
         return 0 if self.opened_s is None else sum(self.opened_s < each.at_s < at_s for each in self.begun)
 
     def _backoff_s(self, owner: Workload, brakes: BrakePlan) -> float | None:
-        """How long the owner has to wait after its last deed."""
+        """How long the owner has to wait after its last action."""
         if brakes.backoff is None:
             return None
         first_s, factor, max_s = brakes.backoff

@@ -129,11 +129,11 @@ class Record:
         self._around.stir("intended")
         return number
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Hand on that an intention came to nothing."""
-        self._around.book.withdrawn(deed)
+        self._around.book.withdrawn(action)
         if self.journal is not None:
-            self.journal.withdraw(deed, reason, now)
+            self.journal.withdraw(action, reason, now)
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """Hand on the same of an intention that is being written, once it is on disk."""
@@ -144,22 +144,22 @@ class Record:
 
         intended.add_done_callback(withdraw)
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Hand on which processes got which signal."""
         if self.journal is not None:
-            self.journal.signalled(deed, now, signal, keys)
+            self.journal.signalled(action, now, signal, keys)
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Hand on what came of an action."""
-        self._around.book.ended(deed, result, now)
+        self._around.book.ended(action, result, now)
         if self.journal is not None:
-            self.journal.end(deed, result, reason, now)
+            self.journal.end(action, result, reason, now)
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Hand on when the memory was seen free."""
-        self._around.book.deeds.released(deed, now, release_s)
+        self._around.book.actions.released(action, now, release_s)
         if self.journal is not None:
-            self.journal.released(deed, now, release_s, reason)
+            self.journal.released(action, now, release_s, reason)
 
     def breaker(self, opened: Now | None) -> None:
         """Hand on since when the breaker is open."""

@@ -16,7 +16,7 @@ from watchdog.core.plan import Pass, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -105,7 +105,7 @@ def _under(opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, mode: M
     setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
-    cycle = Cycle(frozen, Deeds(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
+    cycle = Cycle(frozen, Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
     cycle.ledger, cycle.unlisted = before, unlisted
     view = replace(opened.view, setting=setting, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None), view, asked, asked)

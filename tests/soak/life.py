@@ -25,20 +25,21 @@ from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Enforcement, Footing, judge, stop_file
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import left_over
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.main import FRESH_S, Next, OpenPass
 from watchdog.daemon.sampler import Look
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import inherit
 from watchdog.journal.actions import Kept
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
 
 _FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)
 
 
-class WatchedDeeds(Deeds):
+class WatchedDeeds(Kills):
     """Kills of which the book hears right before the first signal."""
 
     begins: Callable[[PlanEntry], None]
@@ -73,11 +74,11 @@ class Life:
         self._record = Record(around)
         self._lock = NodeLock(around.journal)
         self._kept: Kept | None = None
-        self._deeds = WatchedDeeds(self._scanner, self._record, around.clock.now)
-        self._deeds.begins = lambda entry: self._book.begins(entry, around.clock.now())
+        self._actions = WatchedDeeds(self._scanner, self._record, around.clock.now)
+        self._actions.begins = lambda entry: self._book.begins(entry, around.clock.now())
         self._sources = Sources(around)
         # It has no API: an eviction fails at once.
-        self.cycle = Cycle(self._scanner, self._deeds, Evictions(None, self._record, around.clock.now))
+        self.cycle = Cycle(self._scanner, self._actions, Evictions(None, self._record, around.clock.now))
         self._enforcement = Enforcement(enforcing=False, suspended=())
         self._book.policy(self._plan, around.half, starts=True)
         self._book.standing.answers = self._table.answers
@@ -110,7 +111,7 @@ class Life:
         self._judge()
 
     def _go_by(self, plan: PolicyPlan) -> None:
-        self._book.deeds.before_reload()
+        self._book.actions.before_reload()
         self._book.timers.reload(self._plan, plan)
         self._book.policy(plan, self._around.half, starts=False)
         self._plan, policy = plan, plan.compiled()
@@ -172,12 +173,12 @@ class Life:
         self._book.enforcement(enforcing=enforcing)
 
     def advance(self) -> None:
-        """Let the deeds under way go on, and the disk take what it takes by now."""
+        """Let the actions under way go on, and the disk take what it takes by now."""
         now = self._around.clock.now()
         with full_disk(self._around.disk_full):
             self._record.settle()
             self.cycle.advance(now, self._objection, is_held=self._is_held)
-        self._book.deeds.advanced(now)
+        self._book.actions.advanced(now)
 
     def look(self, dice: random.Random) -> None:
         """One pass, from the first reading to the report."""
@@ -193,7 +194,7 @@ class Life:
         self._judge()
         now = around.clock.now()
         view = self._view()
-        book.deeds.given(told, asked)
+        book.actions.given(told, asked)
         before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(around.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
@@ -260,7 +261,7 @@ class Life:
         finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
             account = outcome.entry.account
-            if outcome.result is Result.FAILED and outcome.deed is None:
+            if outcome.result is Result.FAILED and outcome.number is None:
                 book.timers.note_failed((account.uid, account.container, account.gpu))
         for entry in finish.plan.entries:
             if entry.withheld_by is not None:
@@ -292,7 +293,7 @@ class Life:
         )
 
     def _check(self, opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, dice: random.Random) -> None:
-        # A deed that ends changes the ledger inside `open`: then it is not known by which one was decided.
+        # A action that ends changes the ledger inside `open`: then it is not known by which one was decided.
         if any(state.under_way is not None for state in before.accounts.values()):
             return
         due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.is_force]

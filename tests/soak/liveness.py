@@ -12,7 +12,7 @@ from watchdog.core.plan import Plan
 LAW10: Final = "law 10, one pending or failing target never holds up another"
 LAW11: Final = "law 11, nothing a tenant can write holds enforcement back"
 _MOST_PUT_OFF: Final = 5  # passes
-_SETTLES_S: Final = 5.0  # after the end of a deed on a pod: until then the daemon may still have its doubts
+_SETTLES_S: Final = 5.0  # after the end of an action on a pod: until then the daemon may still have its doubts
 
 
 def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> None:
@@ -26,7 +26,8 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
     is_bright = reading.bright and (reading.second is None or reading.second.is_bright)
     if here.waiting_s is not None or not is_bright or here.plan.brakes.breaker is not None:
         return
-    # Who was let through and needed no deed in the end took a place under the brakes: for this pass, and not for ever.
+    # Who was let through and needed no action in the end took a place under the brakes: for this pass, and not for
+    # ever.
     let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.hastens}
     most = _MOST_PUT_OFF if len(let_through) > len(book.begun_now) else 0
     for fact in reading.facts.values():
@@ -56,13 +57,13 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     if not due or any(step.do != "kill" for step in steps[due[0] :]):
         return False
     settles_s = max(reset_after_s(here.plan), _SETTLES_S)
-    is_settled = now.boottime_s - book.deeds.closed_s.get(uid, -settles_s) > settles_s
+    is_settled = now.boottime_s - book.actions.closed_s.get(uid, -settles_s) > settles_s
     is_settled = is_settled and now.boottime_s - here.opened_s > here.plan.release_timeout_s
-    is_acted_on = any(deed.key[0] == uid for deed in book.deeds.open.values() if deed.key not in book.begun_now)
+    is_acted_on = any(action.key[0] == uid for action in book.actions.open.values() if action.key not in book.begun_now)
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
     victim = victim_container(fact)
     tasks = [use.task for use in fact.uses]
-    is_acted_on = is_acted_on or book.deeds.may_seem_to_live(uid, now)
+    is_acted_on = is_acted_on or book.actions.may_seem_to_live(uid, now)
     if not is_settled or is_acted_on or others or not victim or here.is_withheld_for_mps(fact):
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):

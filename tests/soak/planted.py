@@ -85,7 +85,7 @@ FAULTS: Final = (
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
-        (Edit("daemon/kills.py", "deed.is_in_grace and (reason := objection", "False and (reason := objection"),),
+        (Edit("daemon/kills.py", "action.is_in_grace and (reason := objection", "False and (reason := objection"),),
     ),
     Fault(
         "half a policy that is loaded",
@@ -149,8 +149,8 @@ FAULTS: Final = (
         "a window off by one",
         BRAKES,
         (
-            Edit("core/brakes.py", "if len(deeds) >= window.count", "if len(deeds) > window.count"),
-            Edit("core/brakes.py", "deeds[-window.count].at_s", "deeds[-window.count - 1].at_s"),
+            Edit("core/brakes.py", "if len(actions) >= window.count", "if len(actions) > window.count"),
+            Edit("core/brakes.py", "actions[-window.count].at_s", "actions[-window.count - 1].at_s"),
         ),
     ),
     Fault(
@@ -272,7 +272,7 @@ FAULTS: Final = (
                 "key: AccountState(under_way=state.under_way, trying=state.trying)",
                 "key: replace(state, observed=frozenset())",
             ),
-            Edit("core/ledger.py", "            if state.has_deed\n        }", "        }"),
+            Edit("core/ledger.py", "            if state.has_action\n        }", "        }"),
         ),
     ),
     Fault(
@@ -287,7 +287,7 @@ FAULTS: Final = (
         ),
     ),
     Fault(
-        "a deed that does not wait for the last one",
+        "a action that does not wait for the last one",
         "point 24",
         (Edit("core/gate.py", "None if hastens else self._busy_until_s(entry)", "None"),),
     ),
@@ -364,7 +364,7 @@ FAULTS: Final = (
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
-        (Edit("daemon/kills.py", "assessment.used <= deed.entry.height", "assessment.used < 0"),),
+        (Edit("daemon/kills.py", "assessment.used <= action.entry.height", "assessment.used < 0"),),
         seeds="process",
     ),
     Fault(
@@ -379,7 +379,7 @@ FAULTS: Final = (
         ),
     ),
     Fault(
-        "one deed under way that holds up all others",
+        "one action under way that holds up all others",
         "law 10",
         (
             Edit(

@@ -3,7 +3,7 @@
 import signal
 from typing import Final
 
-from tests.soak.deedbook import Deed, DeedBook
+from tests.soak.deedbook import DeedBook, TrackedAction
 from tests.soak.kernel import Task
 from tests.soak.standing import Standing
 from tests.soak.truth import protected, true_to_claim
@@ -23,9 +23,9 @@ ALOOF: Final = "point 23, one out of reach and nobody is signalled"
 class SignalBook:
     """Hears of every signal. `out_of_reach` are the containers (pod, ID) with a process that could not be tested."""
 
-    def __init__(self, standing: Standing, deeds: DeedBook) -> None:
+    def __init__(self, standing: Standing, actions: DeedBook) -> None:
         self._standing = standing
-        self._deeds = deeds
+        self._actions = actions
         self.out_of_reach: set[tuple[str, str | None]] = set()
 
     def signalled(self, task: Task, number: int, now: Now) -> None:
@@ -37,33 +37,33 @@ class SignalBook:
                 self.out_of_reach.add((task.pod, task.container))
             return
         self._standing.tail.append(f"signal {number} to {task.key.pid}/{task.key.start_ticks} of {task.pod}")
-        deed = self._deed_on(task)
+        action = self._deed_on(task)
         if task.serves_others:
             fail(SERVER, f"{task.key} of {task.pod}")
-        if not deed.signalled:
-            self._demand_no_client(deed)
+        if not action.signalled:
+            self._demand_no_client(action)
         self._standing.seen["own client signalled"] += task.server is not None and not task.server.serves_others
         if number == signal.SIGTERM:
-            self._term(deed, task)
+            self._term(action, task)
         elif number == signal.SIGKILL:
-            self._kill(deed, task, now)
+            self._kill(action, task, now)
         else:
             fail(LAW4, f"signal {number}")
 
-    def _deed_on(self, task: Task) -> Deed:
-        """The deed that this signal is part of; none may be sent without."""
+    def _deed_on(self, task: Task) -> TrackedAction:
+        """The action that this signal is part of; none may be sent without."""
         if task.pod is None or task.key.pid <= 1:
             fail(LAW4, f"{task} is signalled")
-        deed = self._deeds.of(task)
-        if deed is None:
+        action = self._actions.of(task)
+        if action is None:
             fail(LAW4, f"process {task.key} of pod {task.pod} is signalled, and no deed is about it")
-        if deed.chosen not in (None, task.key):
-            fail(LAW4, f"{task.key} is signalled, its deed is about {deed.chosen} alone")
+        if action.chosen not in (None, task.key):
+            fail(LAW4, f"{task.key} is signalled, its deed is about {action.chosen} alone")
         if (task.pod, task.container) in self.out_of_reach:
             fail(ALOOF, f"{task.key} of {task.pod}")
-        return deed
+        return action
 
-    def _demand_no_client(self, deed: Deed) -> None:
+    def _demand_no_client(self, action: TrackedAction) -> None:
         """Before the first signal: none that is to be ended was a client of a server outside its pod by the last look.
 
         The other clients of that server break by its end. A server of its own pod serves that pod alone.
@@ -72,53 +72,53 @@ class SignalBook:
         told = None if reading is None else reading.second or reading.told
         for line in () if told is None or here.plan.signal_mps_clients else told.lines:
             task = line.task
-            is_meant = task is not None and task.lives and task.pod == deed.key[0] and task.container in deed.boxes
+            is_meant = task is not None and task.lives and task.pod == action.key[0] and task.container in action.boxes
             # One whose cgroup text lies is not found in the container, and so not signalled.
-            is_found = task is not None and true_to_claim(task) and deed.chosen in (None, task.key)
+            is_found = task is not None and true_to_claim(task) and action.chosen in (None, task.key)
             if is_meant and line.mps and is_found and task is not None and task.is_served_from_outside:
                 fail(NEIGHBOURS, f"{task.key} of {task.pod} is a client of {task.server}")
 
-    def _term(self, deed: Deed, task: Task) -> None:
-        if deed.is_killing or deed.step.grace_s <= 0 or task in deed.termed:
+    def _term(self, action: TrackedAction, task: Task) -> None:
+        if action.is_killing or action.step.grace_s <= 0 or task in action.termed:
             fail(GRACE, f"SIGTERM to {task.key} too late, or twice")
-        deed.termed.add(task)
+        action.termed.add(task)
         self._standing.seen["saver forked"] += task.saves and not task.stubborn
         self._standing.seen["SIGTERM"] += 1
-        self._standing.seen["SIGTERM to one that joined"] += task.key not in deed.targets
+        self._standing.seen["SIGTERM to one that joined"] += task.key not in action.targets
 
-    def _kill(self, deed: Deed, task: Task, now: Now) -> None:
-        if not deed.is_killing:
-            deed.is_killing = True
-            if deed.step.grace_s > 0:
-                self._end_grace(deed, now)
-        deed.killed.add(task)
+    def _kill(self, action: TrackedAction, task: Task, now: Now) -> None:
+        if not action.is_killing:
+            action.is_killing = True
+            if action.step.grace_s > 0:
+                self._end_grace(action, now)
+        action.killed.add(task)
         self._standing.seen["SIGKILL"] += 1
 
-    def _end_grace(self, deed: Deed, now: Now) -> None:
-        """The first SIGKILL of a deed: the grace must be over, and nothing may have withdrawn it meanwhile."""
+    def _end_grace(self, action: TrackedAction, now: Now) -> None:
+        """The first SIGKILL of an action: the grace must be over, and nothing may have withdrawn it meanwhile."""
         here = self._standing
         here.seen["grace ran out"] += 1
         if here.waits(now):
-            fail(WRITTEN, f"SIGKILL for {deed.key}")
-        waited_s = now.boottime_s - deed.began.boottime_s
-        over = waited_s >= deed.step.grace_s
+            fail(WRITTEN, f"SIGKILL for {action.key}")
+        waited_s = now.boottime_s - action.began.boottime_s
+        over = waited_s >= action.step.grace_s
         # Whichever of its processes have ended by then: those that came later have the rest of it, too.
-        if not (over or deed.is_grace_over or self._deeds.hastened(deed)):
-            fail(GRACE, f"{waited_s} s of {deed.step}")
+        if not (over or action.is_grace_over or self._actions.hastened(action)):
+            fail(GRACE, f"{waited_s} s of {action.step}")
         here.seen["hastened"] += not over
-        if deed.is_grace_over:
+        if action.is_grace_over:
             return  # it was over before anything could be withdrawn: what is left is completed
-        tenant = here.tenants.get(deed.key[0])
+        tenant = here.tenants.get(action.key[0])
         # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
         if not here.enforcing or tenant is None or protected(tenant, here.plan, now):
-            fail(WITHDRAWN, f"{deed.key}: enforcing {here.enforcing}, {tenant}")
-        if deed.step.scope == "process":
-            self._demand_need(deed)
+            fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
+        if action.step.scope == "process":
+            self._demand_need(action)
 
-    def _demand_need(self, deed: Deed) -> None:
+    def _demand_need(self, action: TrackedAction) -> None:
         reading = self._standing.reading
-        if reading is None or not reading.bright or reading.asked.boottime_s <= deed.began.boottime_s:
+        if reading is None or not reading.bright or reading.asked.boottime_s <= action.began.boottime_s:
             return
-        fact = reading.facts.get(deed.key)
-        if fact is not None and fact.used <= deed.height:
-            fail(ENOUGH, f"{deed.key} uses {fact.used} of {deed.height}")
+        fact = reading.facts.get(action.key)
+        if fact is not None and fact.used <= action.height:
+            fail(ENOUGH, f"{action.key} uses {fact.used} of {action.height}")

@@ -44,8 +44,8 @@ class Ladder:
 
     `known_s` has the same since it was formed last with a known allowance: the daemon begins an account by that, and
     outside of an incident forgets one that is not formed.
-    `acted` says that a deed has begun since it was last below all thresholds, `failed` that one could not; `forced_s`
-    is when the last deed ended.
+    `acted` says that an action has begun since it was last below all thresholds, `failed` that one could not;
+    `forced_s` is when the last action ended.
     """
 
     reads: list[Read] = field(default_factory=list)
@@ -102,12 +102,12 @@ class Timers:
             self.begin_anew()
 
     def end_force(self, key: Key, now_s: float) -> None:
-        """A deed on the account has ended: its steps of force start over."""
+        """An action on the account has ended: its steps of force start over."""
         if key in self.ladders:
             self.ladders[key].forced_s = now_s
 
     def note_acted(self, key: Key) -> None:
-        """A deed on the account has begun."""
+        """An action on the account has begun."""
         if key in self.ladders:
             self.ladders[key].acted = True
 

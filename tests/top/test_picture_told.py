@@ -37,12 +37,12 @@ def test_its_processes() -> None:
 
 
 def test_what_was_done() -> None:
-    """The last deeds stand there with their result, newest first."""
-    deed = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
+    """The last actions stand there with their result, newest first."""
+    action = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
             "rule": "notebooks", "why": "it used too much"}  # fmt: skip
     recent = [
-        {**deed, "at": "2027-01-15T07:59:00Z", "result": None},
-        {**deed, "at": "2027-01-14T07:58:00Z", "result": "failed", "reason": "no such process"},
+        {**action, "at": "2027-01-15T07:59:00Z", "result": None},
+        {**action, "at": "2027-01-14T07:58:00Z", "result": "failed", "reason": "no such process"},
     ]
     shown = text(scene(view(quiet(), recent=recent), 160, 40))
     assert "Recent actions: 2" in shown

@@ -122,9 +122,9 @@ def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
 
 def test_what_was_done_lately() -> None:
     """`recent` gives its lines as they come; a daemon that has none still shows what is under way."""
-    deed = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
+    action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
             "result": None, "used": None, "used_at_least": 5, "allowed": 3, "rule": "r", "why": "because"}  # fmt: skip
-    (found,) = view(quiet(), recent=[deed]).deeds
+    (found,) = view(quiet(), recent=[action]).actions
     assert (found.title, found.do, found.result, found.used.known, found.used.floor) == (
         "a/p [c]",
         "kill",
@@ -133,9 +133,9 @@ def test_what_was_done_lately() -> None:
         5,
     )
     old = {key: value for key, value in document(quiet()).items() if key != "recent"}
-    assert read_view(old).deeds == ()
+    assert read_view(old).actions == ()
     account = {**old["accounts"][0], "under_way": {"step": 1, "do": "kill", "sigkill_at": None}}
-    (begun,) = read_view({**old, "accounts": [account]}).deeds
+    (begun,) = read_view({**old, "accounts": [account]}).actions
     assert (begun.title, begun.do, begun.result, begun.at_s) == ("a/trainer", "kill", None, None)
 
 
@@ -218,7 +218,7 @@ def test_a_status_of_an_older_daemon() -> None:
     )
     whole = document(climbing())
     found = read_view({key: whole[key] for key in kept})
-    assert (found.health, found.deeds, len(found.accounts)) == ("", (), 1)
+    assert (found.health, found.actions, len(found.accounts)) == ("", (), 1)
     assert read_view({"node": "n", "at": None}).accounts == ()
 
 

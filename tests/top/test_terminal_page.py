@@ -63,7 +63,7 @@ def test_unknown_amounts_break_none_of_them() -> None:
 
 
 def test_the_one_liner_of_history(tmp_path: Path) -> None:
-    """The deeds of a day, one a line."""
+    """The actions of a day, one a line."""
     path = tmp_path / "journal.db"
     journal = Journal.open(path, JournalLimits(), "n1", {})
     due = entry()

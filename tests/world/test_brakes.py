@@ -15,7 +15,7 @@ import pytest
 
 from tests.node.support import cannot_run, wait_until
 from tests.rig import Daemon, Node, Tenant, gpu_watchdog
-from tests.rig.record import DeedRow, breaker_opened_s, deeds, events
+from tests.rig.record import ActionRow, actions, breaker_opened_s, events
 from tests.rig.replicas import Replicas, deployed_by
 from tests.stub import GIB, MIB
 from tests.world.policies import write_policy
@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 KILL = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"'
 PRESSED = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"\nunder_pressure = true'
 OFFENDERS = 40
-# How much later than it may a deed may come on a machine that does a lot besides.
+# How much later than it may an action may come on a machine that does a lot besides.
 LATE_S = 8.0
-# The wall clock may be slewed, and a deed is counted a moment after its intention.
+# The wall clock may be slewed, and an action is counted a moment after its intention.
 ABOUT_S = 0.5
 
 
@@ -42,12 +42,12 @@ def braked(world: Node, brakes: str, *, release_timeout: str = "30s") -> Path:
 
 
 def begun(world: Node) -> int:
-    """How many deeds have been begun."""
-    return len(deeds(world.journal))
+    """How many actions have been begun."""
+    return len(actions(world.journal))
 
 
-def waits(found: list[DeedRow], apart: int = 1) -> list[float]:
-    """How many seconds after the deed `apart` places before it each was begun."""
+def waits(found: list[ActionRow], apart: int = 1) -> list[float]:
+    """How many seconds after the action `apart` places before it each was begun."""
     return [later.began_s - earlier.began_s for earlier, later in zip(found, found[apart:], strict=False)]
 
 
@@ -64,7 +64,7 @@ def boottime_s() -> float:
 
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) -> None:
-    """Law 6: new UIDs, further passes and a daemon that is killed and starts again make no fourth deed of three."""
+    """Law 6: new UIDs, further passes and a daemon that is killed and starts again make no fourth action of three."""
     crowd = Replicas(world_v1, "web", OFFENDERS)
     world_v1.write()
     policy = braked(world_v1, 'owner = "3 per 10m"')
@@ -74,7 +74,7 @@ def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) 
     with run(world_v1, policy) as running:
         _is_held(world_v1, running, crowd)
     assert (crowd.tend(), begun(world_v1)) == (3, 3)
-    assert [each.result for each in deeds(world_v1.journal)] == ["done"] * 3
+    assert [each.result for each in actions(world_v1.journal)] == ["done"] * 3
     _check_history(world_v1, crowd)
 
 
@@ -87,7 +87,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
     assert running.metric("withheld_total", brake="owner") == OFFENDERS
     plan = running.status()["plan"]
     assert {each["uid"] for each in plan if each["withheld_by"] == "owner"} == crowd.uids
-    until_s = deeds(world.journal)[0].began_s + 600
+    until_s = actions(world.journal)[0].began_s + 600
     assert lets_go_s(running, "owner") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
 
 
@@ -114,10 +114,10 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(world_v1: Node) -> None:
     with run(world_v1, policy) as running:
         running.wait(lambda _: crowd.tend() >= 0 and _ended(world_v1) >= 6, 30)
     crowd.tend()
-    found = deeds(world_v1.journal)
+    found = actions(world_v1.journal)
     assert len(found) == 6
     assert all(7 <= wait < 7 + LATE_S for wait in waits(found, 3))
-    # Nobody has died but by a deed; of those that a kill -9 cut short the victims may live.
+    # Nobody has died but by an action; of those that a kill -9 cut short the victims may live.
     assert set(crowd.dead) <= {each.uid for each in found}
     assert len(crowd.dead) == len(set(crowd.dead)) <= len(found)
     assert {each.uid for each in found if each.result == "done"} <= set(crowd.dead)
@@ -134,7 +134,7 @@ def _is_intended(journal: Path) -> bool:
 
 
 def _ended(world: Node) -> int:
-    return sum(each.result is not None for each in deeds(world.journal))
+    return sum(each.result is not None for each in actions(world.journal))
 
 
 def test_the_back_off_goes_on_where_it_was(world_v1: Node) -> None:
@@ -149,9 +149,9 @@ def test_the_back_off_goes_on_where_it_was(world_v1: Node) -> None:
         running.wait(lambda _: crowd.tend() >= 4, 30)
         running.wait(lambda d: len(lets_go_s(d, "owner_backoff")) == OFFENDERS)
         assert crowd.tend() == 4
-        until_s = deeds(world_v1.journal)[3].began_s + 8
+        until_s = actions(world_v1.journal)[3].began_s + 8
         assert lets_go_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
-    found = deeds(world_v1.journal)
+    found = actions(world_v1.journal)
     assert len(found) == 4
     assert all(least <= wait < least + LATE_S for least, wait in zip((1, 2, 4), waits(found), strict=True))
 
@@ -189,7 +189,7 @@ def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
         running.wait_passes(1)
         assert (_living(tenants), begun(world)) == (5, 2)
         _closes(world, running, [tenant for tenant in tenants[:5] if tenant.is_alive])
-    found = deeds(world.journal)
+    found = actions(world.journal)
     assert 4 <= found[0].began_s - opened_s < 4 + LATE_S
     assert 4 <= found[1].began_s - found[0].began_s < 4 + LATE_S
     assert len(found) == 4
@@ -218,7 +218,7 @@ def test_decoys_shield_an_offender_for_one_hold(world_v1: Node, hog_steps: tuple
         opened_s = _opened_s(world_v1, running)
         assert running.metric("enforcing") == 1  # with `breaker_open` it is what GPUMemoryBreakerOpen pages for
         running.wait(lambda _: not offender.is_alive)
-        (first, *_) = deeds(world_v1.journal)
+        (first, *_) = actions(world_v1.journal)
         assert first.uid == hog.uid
         assert 3 <= first.began_s - opened_s < 3 + LATE_S
         assert _living(decoys) == 3
@@ -278,7 +278,7 @@ def _closes(world: Node, running: Daemon, over: list[Tenant]) -> None:
 
 
 def test_a_window_that_a_reload_brings_counts_the_deeds_of_before(world_v1: Node) -> None:
-    """Law 6: deeds are remembered where no brake asks for them yet; another namespace is not held back."""
+    """Law 6: actions are remembered where no brake asks for them yet; another namespace is not held back."""
     for name in ("first", "second"):
         world_v1.start(world_v1.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
     world_v1.write()
@@ -294,7 +294,7 @@ def test_a_window_that_a_reload_brings_counts_the_deeds_of_before(world_v1: Node
         running.wait(lambda _: not elsewhere.is_alive)
         running.wait(lambda _: not later.is_alive, 30)
         assert running.metric("withheld_total", brake="namespace") == 1
-    found = [each for each in deeds(world_v1.journal) if each.namespace == "ns"]
+    found = [each for each in actions(world_v1.journal) if each.namespace == "ns"]
     assert len(found) == 3
     assert 6 <= found[2].began_s - found[0].began_s < 6 + LATE_S
 
@@ -370,7 +370,7 @@ def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1
         running.stop(signal.SIGKILL)
     with run(world_v1, policy) as running:  # the next daemon knows it too
         running.wait(lambda _: crowd.tend() >= 2, 30)
-        assert deeds(world_v1.journal)[0].began_s >= until_s[0] - ABOUT_S
+        assert actions(world_v1.journal)[0].began_s >= until_s[0] - ABOUT_S
     done = gpu_watchdog("history", "--json", "--journal", world_v1.journal, stub=world_v1.stub_file)
     told = Counter(row["event"] for row in json.loads(done.stdout) if "damaged or missing" in row["sentence"])
     assert told["brakes_presumed"] >= 1

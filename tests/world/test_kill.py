@@ -180,7 +180,7 @@ def test_grace_0s_is_sigkill_at_once(world_v1: Node) -> None:
 
 
 def test_observe_does_nothing_and_says_what_it_would_do(world_v1: Node) -> None:
-    """Point 37: in observe mode one deed an incident is planned and none is done."""
+    """Point 37: in observe mode one action an incident is planned and none is done."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     over = world_v1.start(hog, used=4 * GIB)
     world_v1.write()

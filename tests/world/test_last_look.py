@@ -14,7 +14,7 @@ import pytest
 
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.disk import StallingDisk
-from tests.rig.record import deeds, events
+from tests.rig.record import actions, events
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -187,7 +187,7 @@ def test_a_gap_before_the_last_look_ends_what_was_counted(world_v1: Node, disk: 
         again_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         world_v1.use(tenant, 9 * GIB)
         running.wait(ended)
-    (done,) = deeds(world_v1.journal)
+    (done,) = actions(world_v1.journal)
     assert done.number == 2  # the first one was withdrawn
     assert done.began_s > again_s + 3
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.devices import held, seconds_until, watched
-from tests.rig.record import deeds, events
+from tests.rig.record import actions, events
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
@@ -132,7 +132,7 @@ def test_a_library_that_keeps_a_device_goes_with_its_process(
         running.wait(lambda d: d.metric("withheld_total", brake="node") == 1)
         running.wait_passes(2)
         assert (other.is_alive, started(running), running.stop()[0]) == (True, 2, 0)
-    assert [each.result for each in deeds(world_v1.journal)] == ["done"]
+    assert [each.result for each in actions(world_v1.journal)] == ["done"]
 
 
 @pytest.mark.parametrize("call", [LISTS[0], "nvmlShutdown"])
@@ -191,10 +191,10 @@ def test_nobody_gets_a_second_signal_and_the_ladder_begins_anew(world_v1: Node, 
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
     assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
-    assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
+    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
     told = json.dumps([line["message"] for line in running.events("kill_ended")])
     assert "the GPUs came under maintenance meanwhile" in told
-    assert [name for name, _, deed in events(world_v1.journal, "signalled") if deed == 1] == ["signalled"]
+    assert [name for name, _, action in events(world_v1.journal, "signalled") if action == 1] == ["signalled"]
 
 
 @contextlib.contextmanager

@@ -207,10 +207,10 @@ def test_stopping_in_a_grace_period(world_v1: Node) -> None:
     assert (code, took_s < 1.0) == (0, True)
     time.sleep(5)
     assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-    assert _deeds(world_v1) == ["interrupted"]
+    assert _actions(world_v1) == ["interrupted"]
 
 
-def _deeds(world: Node) -> list[str | None]:
+def _actions(world: Node) -> list[str | None]:
     with sqlite3.connect(f"file:{world.journal}?mode=ro", uri=True) as journal:
         assert journal.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         found = [row[0] for row in journal.execute("SELECT result FROM deed ORDER BY id")]
@@ -238,7 +238,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
     with run(world_v1, policy) as again:
         again.wait_passes(4)
         time.sleep(2)
-        assert len(_deeds(world_v1)) == 1
+        assert len(_actions(world_v1)) == 1
         assert (len(tenant.terms), tenant.is_alive) == (terms, was_alive)
         plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]
         assert plan == (["pending"] if was_alive else [])
@@ -246,7 +246,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
 
 
 def test_a_second_crash_begins_the_wait_anew(world_v1: Node) -> None:
-    """Point 31: the wait for a deed without an end outlives another crash: still no second kill."""
+    """Point 31: the wait for an action without an end outlives another crash: still no second kill."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
     world_v1.write()
@@ -262,7 +262,7 @@ def test_a_second_crash_begins_the_wait_anew(world_v1: Node) -> None:
     with run(world_v1, policy) as running:
         running.wait_passes(4)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert _deeds(world_v1) == ["interrupted"]
+        assert _actions(world_v1) == ["interrupted"]
 
 
 def _intended(journal: Path) -> bool:
@@ -275,7 +275,7 @@ def _intended(journal: Path) -> bool:
 
 
 def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None:
-    """Point 31: the wait after a crash ends; who is still over then is killed by a new deed."""
+    """Point 31: the wait after a crash ends; who is still over then is killed by a new action."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
     world_v1.write()
@@ -289,7 +289,7 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None
     with run(world_v1, policy) as again:
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
-    assert _deeds(world_v1) == ["interrupted", "done"]
+    assert _actions(world_v1) == ["interrupted", "done"]
 
 
 def test_a_stale_pod_list_leads_to_no_force(world_v1: Node) -> None:

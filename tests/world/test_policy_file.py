@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.support import ENDS_WITH_US
 from tests.rig import Daemon, Node, Tenant
-from tests.rig.record import deeds
+from tests.rig.record import actions
 from tests.stub import GIB, environment
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
@@ -72,7 +72,7 @@ def test_half_a_policy_kills_nobody(world_v1: Node, pause: str) -> None:
         running.wait(lambda _: not hog.is_alive)
         running.wait_passes(2)
     assert spared.is_alive
-    assert [each.namespace for each in deeds(world_v1.journal)] == ["ns"]
+    assert [each.namespace for each in actions(world_v1.journal)] == ["ns"]
 
 
 def test_half_a_policy_at_startup_kills_nobody(world_v1: Node) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Node, Tenant
-from tests.rig.record import deeds, events
+from tests.rig.record import actions, events
 from tests.stub import GIB, StubReturn
 from tests.world.policies import HEAD, RULE
 from tests.world.test_kill import run
@@ -62,7 +62,7 @@ def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(world_
         others_use(world_v1, 14 * GIB)  # 24.5 GiB are free
         running.wait_passes(1)
         assert _living(guests) == ["important", "little", "much", "within"]
-        assert deeds(world_v1.journal) == []
+        assert actions(world_v1.journal) == []
         others_use(world_v1, 34 * GIB)
         running.wait(lambda _: not guests["much"].is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 2)
@@ -70,8 +70,8 @@ def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(world_
         assert _living(guests) == ["important", "within"]
         verdicts = {each["pod"]: each["verdict"] for each in running.status()["accounts"]}
         assert verdicts == dict.fromkeys(guests, "within")
-    assert [uids[each.uid] for each in deeds(world_v1.journal)] == ["much", "little"]
-    told = [(name, deed) for name, _, deed in events(world_v1.journal, "intended", "released")]
+    assert [uids[each.uid] for each in actions(world_v1.journal)] == ["much", "little"]
+    told = [(name, action) for name, _, action in events(world_v1.journal, "intended", "released")]
     assert told == [("intended", 1), ("released", 1), ("intended", 2), ("released", 2)]
 
 

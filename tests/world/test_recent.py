@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 def latest(running: Daemon) -> dict[str, object]:
-    """The last deed."""
+    """The last action."""
     recent = running.status()["recent"]
     found: dict[str, object] = recent[0] if recent else {}
     return found
@@ -52,7 +52,7 @@ def test_a_kill_that_nobody_saw_the_end_of_is_interrupted(world_v1: Node) -> Non
         assert latest(running)["result"] is None
         running.stop(signal.SIGKILL)
     with run(world_v1, write_policy(world_v1.root, step, mode="observe")) as again:
-        again.wait(lambda d: any(deed["result"] == "interrupted" for deed in d.status()["recent"]))
-        (left,) = [deed for deed in again.status()["recent"] if deed["result"] == "interrupted"]
+        again.wait(lambda d: any(action["result"] == "interrupted" for action in d.status()["recent"]))
+        (left,) = [action for action in again.status()["recent"] if action["result"] == "interrupted"]
         assert left["reason"] == "the watchdog ended in the middle of it"
         assert tenant.is_alive

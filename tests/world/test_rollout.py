@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.rollout_policy import staged_policy
 from tests.rig import Daemon, Node, Tenant
-from tests.rig.record import deeds
+from tests.rig.record import actions
 from tests.stub import GIB
 from tests.world.test_kill import run
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
-# The page waits longer, and lets one deed through in ten minutes, also of those that are only observed.
+# The page waits longer, and lets one action through in ten minutes, also of those that are only observed.
 _FASTER: Final = {
     'for = "30s"': 'for = "1s"',
     'for = "2m"': 'for = "2s"',
@@ -66,7 +66,7 @@ def test_a_label_of_the_node_begins_a_stage(world_v1: Node) -> None:
         running.wait(lambda _: not hit.is_alive)
         running.wait_passes(3)
         assert spared.is_alive
-    assert [(each.namespace, each.result) for each in deeds(world_v1.journal)] == [("a", "done")]
+    assert [(each.namespace, each.result) for each in actions(world_v1.journal)] == [("a", "done")]
 
 
 def test_its_removal_ends_a_stage_also_in_a_grace(world_v1: Node) -> None:

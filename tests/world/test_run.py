@@ -81,7 +81,7 @@ def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> Non
 
 
 def test_memory_that_comes_back_late_is_waited_for(world_v1: Node) -> None:
-    """Point 24: the release is measured by what the driver lists; until then the account's next deed is pending."""
+    """Point 24: the release is measured by what the driver lists; until then the account's next action is pending."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB)
     world_v1.stub = replace(world_v1.stub, free_delay_ms=3000)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.rig import Daemon, Node, gpu_watchdog
-from tests.rig.record import deeds
+from tests.rig.record import actions
 from tests.stub import GIB
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
@@ -45,7 +45,7 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
         assert "by root: a test." in done.stdout
         assert "The watchdog of node n1 enforces." in done.stdout
         running.wait(lambda _: not tenant.is_alive)
-    first, second = deeds(world_v1.journal)
+    first, second = actions(world_v1.journal)
     assert first.began_s < second.began_s
     assert len(tenant.terms) == 2
 

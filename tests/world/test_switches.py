@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.rig import Daemon, Node, Tenant
-from tests.rig.record import deeds, events
+from tests.rig.record import actions, events
 from tests.rig.volume import mount
 from tests.rig.zone import write_zone
 from tests.stub import GIB
@@ -98,7 +98,7 @@ def test_nobody_dies_before_the_ladder_has_run_anew(world_v1: Node, how: str) ->
         else:
             switch(world_v1, how, off=False)
         running.wait(lambda _: not any(each.is_alive for each in tenants))
-    begun_s = [each.began_s - switched_s for each in deeds(world_v1.journal)]
+    begun_s = [each.began_s - switched_s for each in actions(world_v1.journal)]
     assert len(begun_s) == 3
     assert min(begun_s) >= FOR_S
 
@@ -115,7 +115,7 @@ def test_rules_that_begin_to_act_give_the_whole_ladder_too(world_v1: Node) -> No
         switched_s, noon_s = boottime_s(), math.ceil(time.time()) + 2
         ruled(world_v1, ("trial", ""), ("day", hours(world_v1, "Soon", "12:00-18:00", noon_s)))
         running.wait(lambda _: not any(each.is_alive for each in tenants))
-    found = deeds(world_v1.journal)
+    found = actions(world_v1.journal)
     assert sorted(each.namespace for each in found) == ["day", "day", "trial", "trial"]
     assert min(each.began_s for each in found if each.namespace == "trial") - switched_s >= FOR_S
     # 50 ms: the wall clock may be slewed while `for` is counted.
@@ -149,9 +149,9 @@ def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) 
         **dict.fromkeys(names[:-1], (True, 1)),
         "rest": (False, 1),
     }
-    results = {each.namespace: each.result for each in deeds(world_v1.journal)}
+    results = {each.namespace: each.result for each in actions(world_v1.journal)}
     assert results == {**dict.fromkeys(names[:-1], "interrupted"), "rest": "done"}
-    assert len(deeds(world_v1.journal)) == len(names)
+    assert len(actions(world_v1.journal)) == len(names)
     told = {line["namespace"]: line["message"] for line in running.events("kill_ended")}
     assert "the pod had gone from the list" in told["gone"]
     assert "the pod was protected by then: it is terminating" in told["ending"]
@@ -173,7 +173,7 @@ def test_less_force_at_once_in_a_grace_and_its_end(world_v1: Node, how: str) -> 
         assert running.metric("enforcement_suspended", reason=reason) == 1
         _sleep_until(lambda: boottime_s() > tenant.terms[0] + 3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert [each.result for each in deeds(world_v1.journal)] == ["interrupted"]
+        assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
         removed_s = boottime_s()
         switch(world_v1, how, off=False)
         running.wait(lambda _: not tenant.is_alive)
@@ -181,8 +181,8 @@ def test_less_force_at_once_in_a_grace_and_its_end(world_v1: Node, how: str) -> 
     first, second = tenant.terms
     assert first < removed_s
     assert second - removed_s >= FOR_S
-    assert [each.result for each in deeds(world_v1.journal)] == ["interrupted", "done"]
-    told = [name for name, _, deed in events(world_v1.journal, "intended", "signalled", "kill_ended") if deed == 1]
+    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
+    told = [name for name, _, action in events(world_v1.journal, "intended", "signalled", "kill_ended") if action == 1]
     assert told == ["intended", "signalled", "kill_ended"]
 
 

@@ -15,7 +15,7 @@ import click
 from watchdog import clock
 from watchdog.cli.client import AskError, ask_status, help_lines, to_run_inside
 from watchdog.cli.explain_past import (
-    deed_sentences,
+    action_sentences,
     earlier_sentences,
     last_accounts,
     lead_sentences,
@@ -250,7 +250,7 @@ def by_journal(
         accounts=accounts,
         plan=(),
         paragraphs=(
-            deed_sentences(rows, now_s),
+            action_sentences(rows, now_s),
             (source,),
             *(past_sentences(each, last.node, now_s) for each in accounts),
         ),

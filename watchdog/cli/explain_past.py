@@ -38,7 +38,7 @@ def last_accounts(rows: Iterable[HistoryRow]) -> tuple[dict[str, Any], ...]:
     found: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     newest = ""
     for row in rows:
-        # What is written later of a deed has the numbers of the moment at which it was decided.
+        # What is written later of an action has the numbers of the moment at which it was decided.
         if row.event not in _DECIDED or row.used_at_least is None or row.uid is None:
             continue
         if row.uid != newest:
@@ -130,10 +130,10 @@ class _Deed:
         return self.begun.do == Do.EVICT
 
 
-def deed_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...]:
-    """Tell the last deed on the pod that was last called so."""
-    deed = _last_deed(rows)
-    return () if deed is None else _sentences(deed, now_s)
+def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...]:
+    """Tell the last action on the pod that was last called so."""
+    action = _last_action(rows)
+    return () if action is None else _sentences(action, now_s)
 
 
 def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float) -> tuple[str, ...]:
@@ -145,9 +145,9 @@ def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod
     uids = _uids(status, namespace, pod)
     for each in _recent_force(status, namespace, pod):
         if _is_of(each.text("uid"), uids):
-            return _leading(_deed_of(each), now_s)
-    deed = _last_deed([row for row in rows if _is_of(row.uid, uids)])
-    return () if deed is None else _leading(replace(deed, is_live=True), now_s)
+            return _leading(_action_of(each), now_s)
+    action = _last_action([row for row in rows if _is_of(row.uid, uids)])
+    return () if action is None else _leading(replace(action, is_live=True), now_s)
 
 
 def earlier_sentences(
@@ -159,9 +159,9 @@ def earlier_sentences(
         return ()
     for each in _recent_force(status, namespace, pod):
         if not _is_of(each.text("uid"), uids):
-            return _leading(replace(_deed_of(each), is_earlier=True), now_s)
-    deed = _last_deed([row for row in rows if not _is_of(row.uid, uids)])
-    return () if deed is None else _leading(replace(deed, is_live=True, is_earlier=True), now_s)
+            return _leading(replace(_action_of(each), is_earlier=True), now_s)
+    action = _last_action([row for row in rows if not _is_of(row.uid, uids)])
+    return () if action is None else _leading(replace(action, is_live=True, is_earlier=True), now_s)
 
 
 def _uids(status: Part, namespace: str, pod: str) -> frozenset[str]:
@@ -186,15 +186,15 @@ def _is_of(uid: str | None, uids: Collection[str]) -> bool:
     return uid is None or not uids or uid in uids
 
 
-def _leading(deed: _Deed, now_s: float) -> tuple[str, ...]:
-    result = deed.ended.result if deed.ended is not None else None
+def _leading(action: _Deed, now_s: float) -> tuple[str, ...]:
+    result = action.ended.result if action.ended is not None else None
     is_half_done = result in _HALF_DONE
     if result in _NOTHING_DONE:
         return ()
-    return _sentences(deed, now_s) if is_half_done or now_s - deed.begun.wall_s <= _LEADS_S else ()
+    return _sentences(action, now_s) if is_half_done or now_s - action.begun.wall_s <= _LEADS_S else ()
 
 
-def _deed_of(recent: Part) -> _Deed:
+def _action_of(recent: Part) -> _Deed:
     begun_s = recent.moment("at") or 0.0
     columns: dict[str, Any] = dict.fromkeys(COLUMNS)
     columns |= {name: recent.text(name) for name in ("namespace", "pod", "uid", "container", "do", "scope", "rule")}
@@ -219,15 +219,15 @@ def _deed_of(recent: Part) -> _Deed:
     )
 
 
-def _sentences(deed: _Deed, now_s: float) -> tuple[str, ...]:
-    told = (_what(deed, now_s), _hindrance(deed, now_s), _signals(deed, now_s), _release(deed, now_s))
+def _sentences(action: _Deed, now_s: float) -> tuple[str, ...]:
+    told = (_what(action, now_s), _hindrance(action, now_s), _signals(action, now_s), _release(action, now_s))
     return tuple(sentence for sentence in told if sentence)
 
 
-def _last_deed(rows: Sequence[HistoryRow]) -> _Deed | None:
+def _last_action(rows: Sequence[HistoryRow]) -> _Deed | None:
     uid = next((row.uid for row in reversed(rows) if row.uid is not None), None)
-    deeds = [row.deed for row in rows if row.deed is not None and row.uid == uid]
-    mine = [row for row in rows if deeds and row.deed == deeds[-1]]
+    actions = [row.deed for row in rows if row.deed is not None and row.uid == uid]
+    mine = [row for row in rows if actions and row.deed == actions[-1]]
     if not mine:
         return None
     return _Deed(
@@ -239,30 +239,30 @@ def _last_deed(rows: Sequence[HistoryRow]) -> _Deed | None:
     )
 
 
-def _what(deed: _Deed, now_s: float) -> str:
-    row, ended = deed.begun, deed.ended
-    done, noun, a_noun = ("evicted", "eviction", "An eviction") if deed.is_eviction else ("killed", "kill", "A kill")
-    begun = ended if deed.is_eviction and ended is not None and ended.result == Result.DONE else row
-    at = clock_time((deed.signals or (begun,))[0].wall_s, now_s)
-    whom = f" (container {inert(row.container)})" if row.container and not deed.is_eviction else ""
+def _what(action: _Deed, now_s: float) -> str:
+    row, ended = action.begun, action.ended
+    done, noun, a_noun = ("evicted", "eviction", "An eviction") if action.is_eviction else ("killed", "kill", "A kill")
+    begun = ended if action.is_eviction and ended is not None and ended.result == Result.DONE else row
+    at = clock_time((action.signals or (begun,))[0].wall_s, now_s)
+    whom = f" (container {inert(row.container)})" if row.container and not action.is_eviction else ""
     if ended is not None and ended.result == Result.DONE:
-        return f"{'An earlier pod of this name' if deed.is_earlier else 'It'} was {done} at {at}{whom}: {_why(row)}."
-    of = f"{a_noun} of {'an earlier pod of this name' if deed.is_earlier else 'it'}"
-    if ended is None and deed.is_live:
+        return f"{'An earlier pod of this name' if action.is_earlier else 'It'} was {done} at {at}{whom}: {_why(row)}."
+    of = f"{a_noun} of {'an earlier pod of this name' if action.is_earlier else 'it'}"
+    if ended is None and action.is_live:
         return f"{of} was begun at {at}{whom} and is under way: {_why(row)}."
     end = "its end is not in the journal" if ended is None else _END.get(ended.result or "", "it has ended")
     return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {noun}: {end}."
 
 
-def _hindrance(deed: _Deed, now_s: float) -> str:
+def _hindrance(action: _Deed, now_s: float) -> str:
     """What kept an eviction from coming about, at first or for good, or made a kill needless."""
-    ended, told = deed.ended, (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if deed.is_eviction else (Result.GONE,)
+    ended, told = action.ended, (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if action.is_eviction else (Result.GONE,)
     if ended is not None and ended.result in told and ended.reason:
         return f"The reason: {said(ended.reason, 600)}."
-    if deed.blocked is None or not deed.blocked.reason:
+    if action.blocked is None or not action.blocked.reason:
         return ""
-    since = clock_time(deed.blocked.wall_s, now_s)
-    return f"It was blocked at {since}: {said(deed.blocked.reason, 600)}."
+    since = clock_time(action.blocked.wall_s, now_s)
+    return f"It was blocked at {since}: {said(action.blocked.reason, 600)}."
 
 
 _END: Final[dict[str, str]] = {
@@ -283,15 +283,15 @@ def _why(row: HistoryRow) -> str:
     return f"{used}{allowed}{rule}"
 
 
-def _signals(deed: _Deed, now_s: float) -> str:
-    if not deed.signals:
+def _signals(action: _Deed, now_s: float) -> str:
+    if not action.signals:
         return ""
-    sent = [(inert((row.detail or "a signal").split(" ")[0], 20), row.wall_s) for row in deed.signals]
+    sent = [(inert((row.detail or "a signal").split(" ")[0], 20), row.wall_s) for row in action.signals]
     first = dict(reversed(sent))
     told = " and ".join(f"{name} at {clock_time(at_s, now_s)}" for name, at_s in sorted(first.items(), key=_moment))
-    reason = deed.ended.reason if deed.ended is not None and deed.ended.result in _HALF_DONE else None
+    reason = action.ended.reason if action.ended is not None and action.ended.result in _HALF_DONE else None
     because = f": {said(reason, 600)}" if reason else ""
-    if deed.ended is not None and deed.ended.result == Result.INTERRUPTED and "SIGKILL" not in first:
+    if action.ended is not None and action.ended.result == Result.INTERRUPTED and "SIGKILL" not in first:
         return f"Its processes got {told}, and no SIGKILL was sent{because}."
     return f"Its processes got {told}{because}."
 
@@ -300,10 +300,10 @@ def _moment(signal: tuple[str, float]) -> float:
     return signal[1]
 
 
-def _release(deed: _Deed, now_s: float) -> str:
-    if deed.released is None or deed.ended is None or deed.ended.result != Result.DONE:
+def _release(action: _Deed, now_s: float) -> str:
+    if action.released is None or action.ended is None or action.ended.result != Result.DONE:
         return ""
-    at, reason = clock_time(deed.released.wall_s, now_s), deed.released.reason
+    at, reason = clock_time(action.released.wall_s, now_s), action.released.reason
     if reason is None:
         return f"Its memory was seen free at {at}."
     return f"Its memory had not been seen free at {at}: {said(reason, 600)}."

@@ -74,7 +74,7 @@ def _rule(rule: Rule) -> Iterator[str]:
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
         yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"
-    rows = [_COLUMNS, *((format_mark(step.above), format_duration(step.for_s), _deed(step)) for step in rule.steps)]
+    rows = [_COLUMNS, *((format_mark(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows if rule.steps else []:
         yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
@@ -123,7 +123,7 @@ def _match(match: Match) -> str:
     return "; ".join(parts) or "every pod"
 
 
-def _deed(step: Step) -> str:
+def _action(step: Step) -> str:
     pressure = " while the card is short" * step.under_pressure + ", warned or not" * step.unwarned
     if step.do is Do.WARN:
         return f"warn, again every {format_duration(step.repeat_s)}{pressure}"

@@ -198,7 +198,7 @@ class ProtectTable(Table):
 
 
 class BackoffTable(Table):
-    """The wait between two deeds on pods of one owner."""
+    """The wait between two actions on pods of one owner."""
 
     first: Annotated[float, amounts.duration("1s", "1d")] = Field(_BACKOFF.first_s, description="The first wait.")
     factor: Annotated[float, fields.number(1, 100)] = Field(

@@ -13,7 +13,7 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Backoff, Brakes, Breaker, Window
 
-# Whose deeds: () is the node, (namespace,) a namespace, (namespace, kind, name) an owner.
+# Whose actions: () is the node, (namespace,) a namespace, (namespace, kind, name) an owner.
 Whom = tuple[str, ...]
 NODE: Whom = ()
 
@@ -39,13 +39,13 @@ class Brake(StrEnum):
 
 
 def owner_of(pod: Pod) -> Whom:
-    """The owner that a deed on a pod counts for."""
+    """The owner that an action on a pod counts for."""
     return (pod.namespace, pod.workload.kind, pod.workload.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """When a deed was begun; `observed`: only planned, in observe mode."""
+    """When an action was begun; `observed`: only planned, in observe mode."""
 
     at_s: float
     observed: bool = False
@@ -53,7 +53,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeMemory:
-    """What the brakes remember: the deeds begun by whom they concern, oldest first, and when the breaker opened.
+    """What the brakes remember: the actions begun by whom they concern, oldest first, and when the breaker opened.
 
     `lost_s`: at that moment the memory of everything begun earlier was lost, so each window and back-off counts as full
     until it has elapsed once since then.
@@ -64,18 +64,20 @@ class BrakeMemory:
     lost_s: float | None = None
 
     @classmethod
-    def of(cls, deeds: Iterable[tuple[Whom, Begun]]) -> "BrakeMemory":
-        """A memory of deeds on pods of these owners, in any order."""
+    def of(cls, actions: Iterable[tuple[Whom, Begun]]) -> "BrakeMemory":
+        """A memory of actions on pods of these owners, in any order."""
         begun: defaultdict[Whom, list[Begun]] = defaultdict(list)
         # Another boot's wall clock may have run ahead: the order is that of the moments.
-        for owner, deed in sorted(deeds, key=lambda each: (each[1].at_s, each[0])):
+        for owner, action in sorted(actions, key=lambda each: (each[1].at_s, each[0])):
             for whom in (NODE, owner[:1], owner):
-                begun[whom].append(deed)
+                begun[whom].append(action)
         return cls(begun={whom: tuple(found[-MOST_REMEMBERED:]) for whom, found in begun.items()})
 
     def note(self, owner: Whom, begun: Begun) -> "BrakeMemory":
-        """The memory after one more deed on a pod of this owner."""
-        kept = {whom: deeds for whom, deeds in self.begun.items() if deeds[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S}
+        """The memory after one more action on a pod of this owner."""
+        kept = {
+            whom: actions for whom, actions in self.begun.items() if actions[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S
+        }
         for whom in (NODE, owner[:1], owner):
             # What an earlier boot left can't be later than now, so this one comes last.
             kept[whom] = (*kept.get(whom, ()), begun)[-MOST_REMEMBERED:]
@@ -83,9 +85,9 @@ class BrakeMemory:
 
     def without_observed(self) -> "BrakeMemory":
         """The memory when enforcement begins: what was only planned does not count."""
-        begun = {whom: tuple(each for each in deeds if not each.observed) for whom, deeds in self.begun.items()}
+        begun = {whom: tuple(each for each in actions if not each.observed) for whom, actions in self.begun.items()}
         opened = self.opened if self.opened is not None and not self.opened.observed else None
-        return replace(self, begun={whom: deeds for whom, deeds in begun.items() if deeds}, opened=opened)
+        return replace(self, begun={whom: actions for whom, actions in begun.items() if actions}, opened=opened)
 
     def inheriting(self, journal: "BrakeMemory") -> "BrakeMemory":
         """The memory after the journal has been read: all that was really begun stands there, what was planned here.
@@ -93,20 +95,24 @@ class BrakeMemory:
         A breaker that was really opened outweighs one that was only observed, while another daemon held the lock say.
         """
         planned = {
-            whom: tuple(each for each in deeds if each.observed) for whom, deeds in self.begun.items() if len(whom) == 3
+            whom: tuple(each for each in actions if each.observed)
+            for whom, actions in self.begun.items()
+            if len(whom) == 3
         }
-        both = [(whom, each) for memory in (journal.begun, planned) for whom, deeds in memory.items() for each in deeds]
+        both = [
+            (whom, each) for memory in (journal.begun, planned) for whom, actions in memory.items() for each in actions
+        ]
         owned = [(whom, each) for whom, each in both if len(whom) == 3]
         opened = self.opened if self.opened is not None and self.opened.observed else None
         return replace(BrakeMemory.of(owned), opened=journal.opened or opened, lost_s=journal.lost_s)
 
     def last_s(self, whom: Whom) -> float | None:
-        """When the last deed was begun; None: none is remembered."""
-        deeds = self.begun.get(whom)
-        return deeds[-1].at_s if deeds else None
+        """When the last action was begun; None: none is remembered."""
+        actions = self.begun.get(whom)
+        return actions[-1].at_s if actions else None
 
     def waits(self, owner: Whom, brakes: Brakes, now_s: float) -> tuple[tuple[Brake, float], ...]:
-        """The brakes that hold back a deed on a pod of this owner, in their order, each with the seconds until then."""
+        """The brakes that hold back an action on a pod of this owner, in their order, each with its seconds."""
         waits = (
             (Brake.OWNER, self._window(owner, brakes.owner, now_s)),
             (Brake.OWNER_BACKOFF, self._backoff(owner, brakes.owner_backoff, now_s)),
@@ -124,20 +130,20 @@ class BrakeMemory:
         )
 
     def in_a_row(self, owner: Whom, backoff: Backoff) -> int:
-        """How many deeds on pods of an owner followed one another; a quiet time of twice `max_s` ends the row."""
-        deeds = self.begun.get(owner, ())
-        number = min(len(deeds), 1)
-        for earlier, later in zip(reversed(deeds[:-1]), reversed(deeds), strict=False):
+        """How many actions on pods of an owner followed one another; a quiet time of twice `max_s` ends the row."""
+        actions = self.begun.get(owner, ())
+        number = min(len(actions), 1)
+        for earlier, later in zip(reversed(actions[:-1]), reversed(actions), strict=False):
             if later.at_s - earlier.at_s > 2 * backoff.max_s:
                 break
             number += 1
         return number
 
     def _window(self, whom: Whom, window: Window | None, now_s: float) -> float:
-        deeds = self.begun.get(whom, ())
+        actions = self.begun.get(whom, ())
         if window is None:
             return 0.0
-        counted_s = deeds[-window.count].at_s + window.per_s - now_s if len(deeds) >= window.count else 0.0
+        counted_s = actions[-window.count].at_s + window.per_s - now_s if len(actions) >= window.count else 0.0
         return max(counted_s, self._presumed_s(window.per_s, now_s))
 
     def _backoff(self, owner: Whom, backoff: Backoff | None, now_s: float) -> float:
@@ -220,7 +226,7 @@ def turn(memory: BrakeMemory, breaker: Breaker | None, crowd: Crowd, now_s: floa
 
 
 def breaker_wait_s(memory: BrakeMemory, breaker: Breaker | None, now_s: float) -> float:
-    """Seconds until the breaker lets the next deed through; 0: now."""
+    """Seconds until the breaker lets the next action through; 0: now."""
     if breaker is None or memory.opened is None:
         return 0.0
     half_open_s = memory.opened.at_s + breaker.hold_s
@@ -231,9 +237,9 @@ def breaker_wait_s(memory: BrakeMemory, breaker: Breaker | None, now_s: float) -
 
 
 def let_through_by(memory: BrakeMemory, at_s: float) -> int:
-    """How many deeds had begun by a moment since the breaker opened."""
+    """How many actions had begun by a moment since the breaker opened."""
     opened_s = memory.opened.at_s if memory.opened is not None else at_s
-    return sum(opened_s < deed.at_s < at_s for deed in memory.begun.get(NODE, ()))
+    return sum(opened_s < action.at_s < at_s for action in memory.begun.get(NODE, ()))
 
 
 def _is_crowded(offenders: frozenset[Whom], owners: frozenset[Whom], breaker: Breaker) -> bool:
@@ -242,7 +248,7 @@ def _is_crowded(offenders: frozenset[Whom], owners: frozenset[Whom], breaker: Br
 
 
 def _let_through(memory: BrakeMemory, since_s: float) -> frozenset[Whom]:
-    """The owners of whom a deed was begun lately: that they are gone by our own doing is no sign of recovery."""
+    """The owners of whom an action was begun lately: that they are gone by our own doing is no sign of recovery."""
     opened_s = memory.opened.at_s if memory.opened is not None else since_s
     is_owner = (whom for whom in memory.begun if len(whom) == len(("namespace", "kind", "name")))
     return frozenset(whom for whom in is_owner if (memory.last_s(whom) or 0.0) > max(since_s, opened_s))

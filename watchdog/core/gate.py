@@ -35,8 +35,8 @@ class Gate:
         self._brakes = policy.brakes
         self._release_timeout_s = policy.release_timeout_s
         self._memory = {False: ledger.brakes, True: ledger.trial}
-        # Until when a container that a deed is under way on is waited for at most, by whichever account; None: the
-        # whole pod. Likewise a card that is to get room; None: a deed whose cards are not known.
+        # Until when a container that an action is under way on is waited for at most, by whichever account; None: the
+        # whole pod. Likewise a card that is to get room; None: an action whose cards are not known.
         self._busy: dict[tuple[str, str | None], float] = {}
         self._busy_cards: dict[str | None, float] = {}
         # Evictions that the API server has not carried out: they keep no other step waiting, but a card that is to get
@@ -103,7 +103,7 @@ class Gate:
         state = self.states[entry.account]
         standing = self._standing_brake(entry)
         if standing is None and entry.assessment.observes in state.observed:
-            return entry  # this incident has had its deed
+            return entry  # this incident has had its action
         under_way = state.under_way
         rung = under_way.rung(entry.rule) if under_way is not None else None
         # A stronger step that has come due on the very victim of the kill under way ends its grace. The grace of an
@@ -116,7 +116,8 @@ class Gate:
             self._let_through(entry, hastens=hastens)
             return replace(entry, taken=True, hastens=hastens)
         brake, lets_go_in_s = held
-        # That a deed is not begun again while it is under way, or being tried, is no news; nor is what it brings about.
+        # That an action is not begun again while it is under way, or being tried, is no news; nor is what it brings
+        # about.
         goes_on = entry.trying is not None or (under_way is not None and not is_stronger)
         own = brake is Brake.PENDING and (goes_on or standing is Brake.PENDING or self._is_ending(entry))
         if not own:
@@ -160,7 +161,7 @@ class Gate:
         return replace(entry, withheld_by=held[0], lets_go_in_s=held[1], presumed=self._presumes(entry, held[0]))
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
-        """The first brake that holds of those that count deeds, and when the last of them lets go."""
+        """The first brake that holds of those that count actions, and when the last of them lets go."""
         memory, now_s = self._memory[entry.assessment.observes], self._now.boottime_s
         waits = [*memory.waits(owner_of(entry.assessment.pod), self._brakes, now_s + entry.due_in_s)]
         breaker_s = breaker_wait_s(memory, self._brakes.breaker, now_s + entry.due_in_s)
@@ -180,7 +181,8 @@ class Gate:
     def _standing_brake(self, entry: PlanEntry) -> Brake | None:
         """The brakes that time does not lift.
 
-        A pod that terminates while a deed of ours is under way on it is not protected from us: the deed is pending.
+        A pod that terminates while an action of ours is under way on it is not protected from us: the action is
+        pending.
         """
         why = entry.assessment.protected or self._against_evicting(entry)
         if why is not None:
@@ -200,7 +202,7 @@ class Gate:
 
     def _let_through(self, entry: PlanEntry, *, hastens: bool) -> None:
         if hastens:
-            return  # neither a new victim nor a new deed
+            return  # neither a new victim nor a new action
         step, now_s = entry.definition, self._now.boottime_s
         under_way = UnderWay(
             step=step.signature,
@@ -216,12 +218,12 @@ class Gate:
         self._memory[observes] = self._memory[observes].note(owner_of(entry.assessment.pod), Begun(now_s))
 
     def _is_hit(self, entry: PlanEntry) -> bool:
-        """Whether a deed of ours is under way on the account, its victim or the whole pod."""
+        """Whether an action of ours is under way on the account, its victim or the whole pod."""
         is_own = self.states[entry.account].under_way is not None
         return is_own or self._is_ending(entry) or (entry.account.uid, entry.victim) in self._busy
 
     def _is_ending(self, entry: PlanEntry) -> bool:
-        """Whether a deed of ours is ending the whole pod, or the API server is being asked to."""
+        """Whether an action of ours is ending the whole pod, or the API server is being asked to."""
         uid = entry.account.uid
         return (uid, None) in self._busy or uid in self._asked
 
@@ -232,7 +234,7 @@ class Gate:
         self._busy_cards |= dict.fromkeys([None] if under_way.cards is None else under_way.cards, until_s)
 
     def _busy_until_s(self, entry: PlanEntry) -> float | None:
-        """Until when an entry waits for deeds under way, at most; None: for none."""
+        """Until when an entry waits for actions under way, at most; None: for none."""
         uid = entry.account.uid
         waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]
         if entry.hits_whole_pod:

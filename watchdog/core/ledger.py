@@ -54,7 +54,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """A deed that has begun and whose memory has not been seen free yet: by which step, on which container.
+    """An action that has begun and whose memory has not been seen free yet: by which step, on which container.
 
     `step` is its signature, since a reload can put other steps before it; None: left by an earlier daemon. `cards` are
     the GPUs that its memory is on; None where that is not known. `until_s` is the boot time until which it is waited
@@ -99,8 +99,8 @@ class AccountState:
     `ran_under` names the rules that have been in force for it, and `stretches` has one entry for each of their steps
     that it is above; `read` is the last reading that knew all its usage. The rest belongs to the incident and not to a
     step: `warned_s` has the boot time of the last warning, and `observed` whether observe mode has planned the
-    incident's one deed, each apart for rules that only observe (True); `acted` says that a deed has begun in it, and
-    `reported` are the brakes already told of. `calm` is the assessment that was not above any threshold: as long as
+    incident's one action, each apart for rules that only observe (True); `acted` says that an action has begun in it,
+    and `reported` are the brakes already told of. `calm` is the assessment that was not above any threshold: as long as
     whole passes give the very same one the state stays as it is, and its last reading is that of the ledger's
     `last_pass`. `trying` is an eviction that has not come about yet.
     """
@@ -119,8 +119,8 @@ class AccountState:
     calm: Assessment | None = None
 
     @property
-    def has_deed(self) -> bool:
-        """Whether a deed has begun and has not ended: it is remembered whether its account is seen or not."""
+    def has_action(self) -> bool:
+        """Whether an action has begun and has not ended: it is remembered whether its account is seen or not."""
         return self.under_way is not None or self.trying is not None
 
     @property
@@ -138,7 +138,7 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What is remembered of all accounts, and of deeds for the brakes.
+    """What is remembered of all accounts, and of actions for the brakes.
 
     `last_pass` is the last pass that read the whole node conclusively. `trial` is the brakes' memory for rules that
     only observe: what they would have done must not hold back the others.
@@ -150,7 +150,7 @@ class Ledger:
     trial: BrakeMemory = field(default_factory=BrakeMemory)
 
     def begun_anew(self) -> "Ledger":
-        """The ledger when enforcement begins: no stretches, and deeds under way still known."""
+        """The ledger when enforcement begins: no stretches, and actions under way still known."""
         return replace(self._without_stretches(), brakes=self.brakes.without_observed())
 
     def reloaded(self, before: Policy, after: Policy) -> "Ledger":
@@ -158,12 +158,12 @@ class Ledger:
         return self if after.counts_like(before) else self._without_stretches()
 
     def _without_stretches(self) -> "Ledger":
-        deeds = {
+        actions = {
             key: AccountState(under_way=state.under_way, trying=state.trying)
             for key, state in self.accounts.items()
-            if state.has_deed
+            if state.has_action
         }
-        return replace(self, accounts=deeds, last_pass=None)
+        return replace(self, accounts=actions, last_pass=None)
 
     def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
         """The states that a whole pass with these assessments leaves as they are, and the assessments of all others."""
@@ -202,13 +202,13 @@ class Ledger:
             return state.read
         return last
 
-    def note_begun(self, assessment: Assessment, deed: UnderWay | Trying, now: Now) -> "Ledger":
-        """The ledger after a deed on an account has begun: the brakes count it, whatever comes of it."""
+    def note_begun(self, assessment: Assessment, action: UnderWay | Trying, now: Now) -> "Ledger":
+        """The ledger after an action on an account has begun: the brakes count it, whatever comes of it."""
         brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
-        if isinstance(deed, Trying):
-            return replace(self._note_tried(key, deed), brakes=brakes)
-        return replace(self.note_under_way(key, deed), brakes=brakes)
+        if isinstance(action, Trying):
+            return replace(self._note_tried(key, action), brakes=brakes)
+        return replace(self.note_under_way(key, action), brakes=brakes)
 
     def note_tried(self, trying: Mapping[AccountKey, Trying]) -> "Ledger":
         """The ledger with the evictions that have not come about yet, and no others."""
@@ -219,19 +219,19 @@ class Ledger:
         return ledger
 
     def note_under_way(self, key: AccountKey, under_way: UnderWay) -> "Ledger":
-        """The ledger with a deed under way that was counted when it began, by an earlier daemon say."""
+        """The ledger with an action under way that was counted when it began, by an earlier daemon say."""
         state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
     def note_hastened(self, key: AccountKey, step: Signature) -> "Ledger":
-        """The ledger after a stronger step has ended the grace of the deed under way; its victim stays the same."""
+        """The ledger after a stronger step has ended the grace of the action under way; its victim stays the same."""
         state = self.accounts.get(key)
         if state is None or state.under_way is None:
             return self
         return self._with(key, replace(state, under_way=replace(state.under_way, step=step)))
 
     def note_observed(self, assessment: Assessment, now: Now) -> "Ledger":
-        """The ledger after observe mode, or a rule that only observes, has planned the one deed of this incident."""
+        """The ledger after observe mode, or a rule that only observes, has planned the one action of this incident."""
         state = self.accounts.get(assessment.account)
         if state is None:
             return self
@@ -242,9 +242,9 @@ class Ledger:
         return replace(ledger, brakes=self.brakes.note(owner, begun))
 
     def note_ended(self, key: AccountKey, step: Signature | None = None) -> "Ledger":
-        """The ledger after a deed that had begun has ended: kill and evict steps of every rule start over.
+        """The ledger after an action that had begun has ended: kill and evict steps of every rule start over.
 
-        With a step only if it is the deed of that step: another one may have begun meanwhile.
+        With a step only if it is the action of that step: another one may have begun meanwhile.
         """
         state = self.accounts.get(key)
         if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):

@@ -20,7 +20,7 @@ class PlanEntry:
     """A step of an account that is above its mark: due now (`due_in_s` 0), or when it would come.
 
     `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed, `height` the
-    bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of a deed under way.
+    bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of an action under way.
     `news` says that this withholding has not been reported in this incident yet; `lets_go_in_s` when the brake lets go,
     None where that is not a matter of time; `presumed`, that the brake counts as full, since what it counts was lost.
     `card` is the GPU that is short, for a step under pressure.
@@ -139,7 +139,7 @@ class Outcome:
     signalled: tuple[ProcessKey, ...] = ()
     sent: tuple[Sent, ...] = ()
     victims: tuple[str, ...] = ()
-    deed: int | None = None
+    number: int | None = None
     reaction_s: float | None = None
     release_s: float | None = None
 
@@ -166,7 +166,7 @@ class Conditions:
 class CycleReport:
     """One pass, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
 
-    `suspended` has the reasons why the daemon, told to enforce, does not. `began` are deeds whose first signal went
+    `suspended` has the reasons why the daemon, told to enforce, does not. `began` are actions whose first signal went
     out in this pass or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
     `maintenance` is why the driver is let go or about to be; None: it is not.
     `duration_s` is the pass, `scan_s` its reading of the node.
@@ -204,15 +204,15 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
         return ledger.note_failed(account, outcome.entry.do, outcome.at)
     is_eviction = outcome.entry.do is Do.EVICT
     has_come_about = not is_eviction or outcome.result is Result.DONE
-    if outcome.deed is not None and has_come_about:
+    if outcome.number is not None and has_come_about:
         ledger = ledger.note_ended(account, step if is_eviction else None)
-    if outcome.result is Result.FAILED or (outcome.deed is not None and not has_come_about):
+    if outcome.result is Result.FAILED or (outcome.number is not None and not has_come_about):
         ledger = ledger.note_failed(account, outcome.entry.do, outcome.at)
     return ledger
 
 
 def accept(ledger: Ledger, entry: PlanEntry, under_way: UnderWay) -> Ledger:
-    """The ledger after an eviction has been accepted; where a kill has begun meanwhile that stays the deed."""
+    """The ledger after an eviction has been accepted; where a kill has begun meanwhile that stays the action."""
     state = ledger.accounts.get(entry.account)
     if state is not None and state.under_way is not None:
         return ledger

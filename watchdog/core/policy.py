@@ -243,7 +243,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """The wait between two deeds on pods of one owner: `first_s`, then `factor` times the last, at most `max_s`."""
+    """The wait between two actions on pods of one owner: `first_s`, then `factor` times the last, at most `max_s`."""
 
     first_s: float = 60.0
     factor: float = 2.0

@@ -18,7 +18,7 @@ from watchdog.core.steady import Assessor
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, Leftover, Leftovers
 from watchdog.daemon.kill import reaction_s
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -27,12 +27,12 @@ from watchdog.node.scan import Scanner
 class Cycle:
     """Runs passes over one node, and remembers the ledger from one to the next."""
 
-    def __init__(self, scanner: Scanner, deeds: Deeds, evictions: Evictions) -> None:
+    def __init__(self, scanner: Scanner, actions: Kills, evictions: Evictions) -> None:
         self._scanner = scanner
         self._assessor = Assessor()
-        self._deeds = deeds
+        self._actions = actions
         self._evictions = evictions
-        self._intentions = Intentions(deeds, evictions)
+        self._intentions = Intentions(actions, evictions)
         self._leftovers = Leftovers()
         self.unlisted = Unlisted()
         self._settled: set[int] = set()  # of what the pass has intended: what has begun or was withdrawn
@@ -41,7 +41,7 @@ class Cycle:
         self.ledger = Ledger()
 
     def take_over(self, leftovers: tuple[Leftover, ...], brakes: BrakeMemory) -> None:
-        """Go on where an earlier daemon ended: its deeds without an end are waited for, and all of them count."""
+        """Go on where an earlier daemon ended: its actions without an end are waited for, and all of them count."""
         self._leftovers.add(leftovers)
         for each in leftovers:
             # Which scope it had is not kept: that all of the pod waits is one wait too many at most.
@@ -51,13 +51,13 @@ class Cycle:
 
     @property
     def is_acting(self) -> bool:
-        """Whether a deed is under way; an eviction that has not come about is none."""
-        return len(self._deeds) + len(self._evictions) > 0
+        """Whether an action is under way; an eviction that has not come about is none."""
+        return len(self._actions) + len(self._evictions) > 0
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which a deed under way wants to go on; infinity where none does."""
-        return min(self._deeds.next_wake_s, self._evictions.next_wake_s)
+        """Boot time at which an action under way wants to go on; infinity where none does."""
+        return min(self._actions.next_wake_s, self._evictions.next_wake_s)
 
     def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> Pass:
         """Take a reading as far as the plan. What it says held at the moment when it was `asked` for, or later."""
@@ -69,13 +69,13 @@ class Cycle:
         view = replace(view, conditions=replace(view.conditions, hidden=hidden))
         self.unlisted = self.unlisted.after(attribution, view.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
-        if len(self._deeds):
-            self._note(self._deeds.see(is_listed, assessments, now))
-            self.ledger = note_sent(self.ledger, self._deeds.sent())
+        if len(self._actions):
+            self._note(self._actions.see(is_listed, assessments, now))
+            self.ledger = note_sent(self.ledger, self._actions.sent())
         self._evictions.see(is_listed, attribution, assessments, view, now)
         self._absorb()
         for leftover in self._leftovers.see(is_listed, now):
-            self._deeds.note_released(leftover.deed, now)
+            self._actions.note_released(leftover.number, now)
             if not self._leftovers.is_waiting(leftover.account):
                 self.ledger = self.ledger.note_ended(leftover.account)
         plan = decide(assessments, view.setting.policy, self.ledger, asked, view.conditions)
@@ -96,19 +96,19 @@ class Cycle:
         )
 
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
-        """Let the deeds under way go on, between passes too; `objection` says what speaks against one in its grace.
+        """Let the actions under way go on, between passes too; `objection` says what speaks against one in its grace.
 
         `is_held`: no SIGKILL ends a grace period for the moment.
         """
-        self._note(self._deeds.advance(now, objection, is_held=is_held))
+        self._note(self._actions.advance(now, objection, is_held=is_held))
         self._evictions.advance(now, objection)
         self._absorb()
         self._note(self._intentions.withdraw_late())
 
     def interrupt(self, reason: str, now: Now) -> None:
-        """Stop the deeds under way where they are."""
+        """Stop the actions under way where they are."""
         self._intentions.interrupt()
-        self._note(self._deeds.interrupt(reason, now))
+        self._note(self._actions.interrupt(reason, now))
         self._evictions.interrupt(now)
         self._absorb()
 
@@ -139,7 +139,7 @@ class Cycle:
             result = self._act(entry, renewed, opened, look, now)
             if isinstance(result, Outcome):
                 entries.append(result.entry)
-                has_begun = result.deed is not None and result.result is Result.DONE
+                has_begun = result.number is not None and result.result is Result.DONE
                 (self._began if has_begun else self._ended).append(result)
             elif isinstance(result, PlanEntry):
                 entries.append(result)
@@ -197,7 +197,7 @@ class Cycle:
         if opened.view.is_held:
             return None
         if entry.hastens:
-            self._deeds.hasten(entry, now)
+            self._actions.hasten(entry, now)
             self.ledger = self.ledger.note_hastened(entry.account, entry.definition.signature)
             return None
         if entry.trying is not None:
@@ -252,11 +252,11 @@ class Cycle:
 
     def _kill(self, entry: PlanEntry, number: int, view: View, look: LastLook) -> Outcome:
         timeout_s = view.setting.policy.release_timeout_s
-        result = self._deeds.begin(entry, number, timeout_s, look.refusal)
+        result = self._actions.begin(entry, number, timeout_s, look.refusal)
         if result.result is not Result.WITHDRAWN:  # what has been begun counts, whatever came of it
             under_way = _under_way(entry, timeout_s, result.at)
             self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)
-            self.ledger = note_sent(self.ledger, self._deeds.sent())
+            self.ledger = note_sent(self.ledger, self._actions.sent())
         if result.result is not Result.DONE:
             self._settle(result)
         elif self._evictions.trying:
@@ -276,7 +276,7 @@ class Cycle:
         if after is not before and after is not None and is_trial:
             ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
         elif after is not before and not (before is not None and before.observed):
-            self._deeds.note_breaker(now if after is not None else None)
+            self._actions.note_breaker(now if after is not None else None)
         self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:

@@ -62,7 +62,7 @@ class Eviction:
 
     @property
     def under_way(self) -> UnderWay:
-        """The deed as the brakes know it from the moment on at which the API server has accepted it."""
+        """The action as the brakes know it from the moment on at which the API server has accepted it."""
         accepted = self.accepted or self.mandate.began
         return UnderWay(
             step=self.entry.definition.signature,
@@ -204,6 +204,6 @@ class Eviction:
             result=result,
             at=now,
             reason=reason,
-            deed=self.mandate.number,
+            number=self.mandate.number,
             release_s=release_s,
         )

@@ -1,4 +1,4 @@
-"""The evictions under way: begun by the pass, tried on other threads, and no pass or other deed waits for an answer."""
+"""The evictions in progress: begun by a cycle, tried on other threads; no cycle or other action waits for an answer."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -27,7 +27,7 @@ class Evictor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """An eviction that the API server has accepted: what is to be told of it, and the deed for the brakes."""
+    """An eviction that the API server has accepted: what is to be told of it, and the action for the brakes."""
 
     outcome: Outcome
     under_way: UnderWay

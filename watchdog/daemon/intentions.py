@@ -12,15 +12,15 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, Pass, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kills import Deeds
-from watchdog.journal.actions import UnfinishedDeed
+from watchdog.daemon.kills import Kills
+from watchdog.journal.actions import UnfinishedAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A deed without an end: its number in the journal, whom it was about, and the boot time until which to wait."""
+    """An action without an end: its number in the journal, whom it was about, and the boot time until which to wait."""
 
-    deed: int
+    number: int
     account: AccountKey
     step: int
     victim: str
@@ -28,23 +28,23 @@ class Leftover:
     until_s: float
 
 
-def left_over(unfinished: Iterable[UnfinishedDeed], until_s: float) -> tuple[Leftover, ...]:
-    """The deeds that a journal has without an end, each to be waited for until a moment (boot time)."""
+def left_over(unfinished: Iterable[UnfinishedAction], until_s: float) -> tuple[Leftover, ...]:
+    """The actions that a journal has without an end, each to be waited for until a moment (boot time)."""
     return tuple(
         Leftover(
-            deed=deed.deed,
-            account=deed.account,
-            step=deed.step,
-            victim=deed.victim,
-            targets=deed.targets,
+            number=action.number,
+            account=action.account,
+            step=action.step,
+            victim=action.victim,
+            targets=action.targets,
             until_s=until_s,
         )
-        for deed in unfinished
+        for action in unfinished
     )
 
 
 class Leftovers:
-    """Keeps the next deed of an account waiting for an earlier one: one wait too many, never a second kill."""
+    """Keeps the next action of an account waiting for an earlier one: one wait too many, never a second kill."""
 
     def __init__(self, found: tuple[Leftover, ...] = ()) -> None:
         self._open = list(found)
@@ -54,11 +54,11 @@ class Leftovers:
         self._open += found
 
     def is_waiting(self, account: AccountKey) -> bool:
-        """Whether a deed of this account is still waited for."""
+        """Whether an action of this account is still waited for."""
         return any(each.account == account for each in self._open)
 
     def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> tuple[Leftover, ...]:
-        """Take note of a reading: the earlier deeds that are over, their memory free or their time up."""
+        """Take note of a reading: the earlier actions that are over, their memory free or their time up."""
         over = [
             each
             for each in self._open
@@ -75,8 +75,8 @@ _STOPPED: Final = "the watchdog was stopped"
 class Intentions:
     """Has intentions written down, and knows of those that get to the disk only after the pass has gone on."""
 
-    def __init__(self, deeds: Deeds, evictions: Evictions) -> None:
-        self._deeds = deeds
+    def __init__(self, actions: Kills, evictions: Evictions) -> None:
+        self._actions = actions
         self._evictions = evictions
         self._waiting: dict[AccountKey, tuple[PlanEntry, Future[int]]] = {}
         self._late: list[tuple[PlanEntry, Future[int]]] = []
@@ -89,7 +89,7 @@ class Intentions:
         self._waiting = {}
         for entry in entries:
             is_kill = entry.do is Do.KILL
-            intended = self._deeds.intend(entry) if is_kill else self._evictions.intend(entry, attribution)
+            intended = self._actions.intend(entry) if is_kill else self._evictions.intend(entry, attribution)
             by_account[entry.account] = intended
             if not isinstance(intended, Outcome):
                 self._waiting[entry.account] = entry, intended
@@ -121,7 +121,7 @@ class Intentions:
 
     def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
         """End what is on disk before anything was done."""
-        return self._deeds.withdraw(entry, number, reason)
+        return self._actions.withdraw(entry, number, reason)
 
     def withdraw_late(self) -> Iterator[Outcome]:
         """Withdraw, one by one, what got to the disk only after it had been held back for not being there."""
@@ -135,7 +135,7 @@ class Intentions:
     def interrupt(self) -> None:
         """Have withdrawn what was late: nobody asks any more whether it is on disk."""
         for _, intended in self._late:
-            self._deeds.withdraw_once_written(intended, _STOPPED)
+            self._actions.withdraw_once_written(intended, _STOPPED)
         self._late = []
 
 

@@ -1,4 +1,4 @@
-"""One kill from its first signal to the memory seen free, a step at a time so that no deed waits for another."""
+"""One kill from its first signal to the memory seen free, a step at a time so that no action waits for another."""
 
 import signal
 from collections.abc import Callable, Iterable
@@ -27,19 +27,19 @@ class Record(Protocol):
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention to disk: its number once it is there. RecordError in it: nothing may be signalled."""
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Note that an intention came to nothing before the first signal."""
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """Note the same of an intention that is being written, as soon as it is on disk."""
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Note which processes got which signal."""
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of it."""
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Note when the memory was seen free; None: it was not, in time."""
 
     def breaker(self, opened: Now | None) -> None:
@@ -58,7 +58,7 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warrant:
-    """What a deed may rely on: its plan entry, its number in the journal and the moment of the first signal.
+    """What an action may rely on: its plan entry, its number in the journal and the moment of the first signal.
 
     `members` finds the processes of the victim that live now, each held, and says whether these are all for sure;
     forks are found by asking again.
@@ -78,7 +78,7 @@ class _Phase(Enum):
     ENDED = auto()
 
 
-class Deed:
+class Kill:
     """A kill under way. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
 
     def __init__(self, warrant: Warrant, handles: list[Handle], record: Record) -> None:
@@ -313,7 +313,7 @@ class Deed:
             reason=reason,
             signalled=self.victims,
             sent=self.sent,
-            deed=self.warrant.number,
+            number=self.warrant.number,
             release_s=release_s,
         )
 

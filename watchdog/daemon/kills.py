@@ -10,7 +10,7 @@ from typing import Protocol
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.kill import Deed, Record, Warrant, reaction_s
+from watchdog.daemon.kill import Kill, Record, Warrant, reaction_s
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20
@@ -29,14 +29,14 @@ class Processes(Protocol):
         """What a process is, for people: its name and user."""
 
 
-class Deeds:
+class Kills:
     """The kills under way, at most one an account, each going on by itself."""
 
     def __init__(self, processes: Processes, record: Record, clock: Callable[[], Now]) -> None:
         self._processes = processes
         self._clock = clock
         self._record = record
-        self._under_way: dict[AccountKey, Deed] = {}
+        self._under_way: dict[AccountKey, Kill] = {}
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -44,12 +44,12 @@ class Deeds:
     @property
     def next_wake_s(self) -> float:
         """Boot time at which one of them wants to go on; infinity where none does."""
-        return min((deed.next_wake_s for deed in self._under_way.values()), default=float("inf"))
+        return min((action.next_wake_s for action in self._under_way.values()), default=float("inf"))
 
     def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:
         """Of each the signals that were sent so far, and whether its processes have ended."""
-        for key, deed in self._under_way.items():
-            yield key, tuple(each.signal for each in deed.sent), deed.has_ended
+        for key, action in self._under_way.items():
+            yield key, tuple(each.signal for each in action.sent), action.has_ended
 
     def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
         """Write down that a kill is intended: its number once that is on disk, or how it ended before."""
@@ -69,7 +69,7 @@ class Deeds:
         """End what was intended, kill or eviction, before anything was done."""
         now = self._clock()
         self._record.withdraw(number, reason, now)
-        return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, deed=number)
+        return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str) -> None:
         """End what is on its way to the disk, kill or eviction, though nobody may be there when it gets there."""
@@ -90,7 +90,7 @@ class Deeds:
             _close(handles)
             now, reason = self._clock(), f"{error}; nobody was signalled"
             self._record.end(number, Result.FAILED, reason, now)
-            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, deed=number)
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         why = refusal(entry) if ready else "its processes had ended"
         if why is not None:
@@ -103,38 +103,38 @@ class Deeds:
             release_timeout_s=release_timeout_s,
             members=lambda: self._members(entry),
         )
-        deed = Deed(warrant, ready, self._record)
-        if deed.came_too_late:
+        action = Kill(warrant, ready, self._record)
+        if action.came_too_late:
             _close(ready)
             return self.withdraw(entry, number, "its processes had ended")
-        self._under_way[entry.account] = deed
-        return self._begun(deed, victims)
+        self._under_way[entry.account] = action
+        return self._begun(action, victims)
 
     def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         return self._processes.members(entry.assessment.pod, _container_ids(entry))
 
-    def _begun(self, deed: Deed, victims: tuple[str, ...]) -> Outcome:
-        now = deed.warrant.first_signal
-        failed = deed.advance(now)
+    def _begun(self, action: Kill, victims: tuple[str, ...]) -> Outcome:
+        now = action.warrant.first_signal
+        failed = action.advance(now)
         if failed is not None:
-            del self._under_way[deed.entry.account]
+            del self._under_way[action.entry.account]
             return failed
         return Outcome(
-            entry=deed.entry,
+            entry=action.entry,
             result=Result.DONE,
             at=now,
-            signalled=deed.victims,
-            sent=deed.sent,
+            signalled=action.victims,
+            sent=action.sent,
             victims=victims,
-            deed=deed.warrant.number,
-            reaction_s=reaction_s(deed.entry, now),
+            number=action.warrant.number,
+            reaction_s=reaction_s(action.entry, now),
         )
 
     def hasten(self, entry: PlanEntry, now: Now) -> None:
-        """End the grace of this account's deed: a stronger step has come due on the same victim."""
-        deed = self._under_way.get(entry.account)
-        if deed is not None:
-            deed.hasten(now)
+        """End the grace of this account's action: a stronger step has come due on the same victim."""
+        action = self._under_way.get(entry.account)
+        if action is not None:
+            action.hasten(now)
 
     def advance(
         self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
@@ -144,13 +144,13 @@ class Deeds:
         While `is_held`, no first SIGKILL is sent.
         """
         outcomes: list[Outcome] = []
-        for key, deed in list(self._under_way.items()):
-            if deed.is_in_grace and (reason := objection(deed.entry)) is not None:
-                outcome = deed.call_off(Result.INTERRUPTED, reason, now)
+        for key, action in list(self._under_way.items()):
+            if action.is_in_grace and (reason := objection(action.entry)) is not None:
+                outcome = action.call_off(Result.INTERRUPTED, reason, now)
             else:
                 if is_held:
-                    deed.hold(now)
-                outcome = deed.advance(now) if deed.next_wake_s <= now.boottime_s else None
+                    action.hold(now)
+                outcome = action.advance(now) if action.next_wake_s <= now.boottime_s else None
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]
@@ -162,21 +162,21 @@ class Deeds:
         """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed."""
         by_account = {assessment.account: assessment for assessment in assessments}
         outcomes: list[Outcome] = []
-        for key, deed in list(self._under_way.items()):
-            outcome = deed.see(still_listed, now)
-            if outcome is None and deed.is_in_grace and deed.entry.definition.scope == "process":
+        for key, action in list(self._under_way.items()):
+            outcome = action.see(still_listed, now)
+            if outcome is None and action.is_in_grace and action.entry.definition.scope == "process":
                 assessment = by_account.get(key)
                 # Only a whole number says that it is enough; the other scopes are completed whatever is used.
-                if assessment is not None and assessment.used is not None and assessment.used <= deed.entry.height:
-                    deed.spare(now)
+                if assessment is not None and assessment.used is not None and assessment.used <= action.entry.height:
+                    action.spare(now)
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]
         return tuple(outcomes)
 
-    def note_released(self, deed: int, now: Now) -> None:
-        """Close an earlier daemon's deed in the record: its memory is free, or it has been waited for long enough."""
-        self._record.released(deed, now, None, "the watchdog had ended before its memory was seen free")
+    def note_released(self, action: int, now: Now) -> None:
+        """Close an earlier daemon's action in the record: its memory is free, or it has been waited for long enough."""
+        self._record.released(action, now, None, "the watchdog had ended before its memory was seen free")
 
     def note_breaker(self, opened: Now | None) -> None:
         """Write down that the breaker has opened, or closed (None): a daemon that starts again must know."""
@@ -185,7 +185,7 @@ class Deeds:
     def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
         """Stop all of them where they are: no further signal."""
         under_way = self._under_way.values()
-        outcomes = tuple(deed.stop(Result.INTERRUPTED, reason, now, is_final=False) for deed in under_way)
+        outcomes = tuple(action.stop(Result.INTERRUPTED, reason, now, is_final=False) for action in under_way)
         self._under_way.clear()
         return outcomes
 

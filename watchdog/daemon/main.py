@@ -17,7 +17,7 @@ from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Footing
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import left_over
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.permission import Permission
 from watchdog.daemon.sampler import Look, Looker, begin_anew, has_begun_anew
 from watchdog.daemon.second_look import LastLook
@@ -123,8 +123,8 @@ class Daemon:
             (self._cluster.announcer, self._cluster.evictor) if self._cluster is not None else (None, None)
         )
         self._reporter = Reporter(options, self._policy, now, announcer)
-        deeds = Deeds(scanner, self._reporter.record, clock.now)
-        self._cycle = Cycle(scanner, deeds, Evictions(evictor, self._reporter.record, clock.now))
+        actions = Kills(scanner, self._reporter.record, clock.now)
+        self._cycle = Cycle(scanner, actions, Evictions(evictor, self._reporter.record, clock.now))
         self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._reporter)
         self._opened: OpenPass | None = None
         self._next_beat_s = -math.inf
@@ -193,7 +193,7 @@ class Daemon:
         """What is looked for between passes: a new policy, new pods, the lock, the switches, a driver that hangs."""
         self._next_beat_s = now.boottime_s + _HEARTBEAT_S
         self._look_at_policy(now)
-        # While a deed is under way it is looked at every second, however long the interval is.
+        # While an action is under way it is looked at every second, however long the interval is.
         if self._surroundings.have_changed or self._cycle.is_acting:
             self._looker.pace.hurry(now)
         inheritance = self._reporter.tend(now)

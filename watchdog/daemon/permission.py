@@ -1,4 +1,4 @@
-"""Whether force may be used at the moment, and may still be used for a deed under way: asked again all the time."""
+"""Whether force may be used at the moment, and may still be used for an action under way: asked again all the time."""
 
 from watchdog import clock
 from watchdog.config.watch import PolicyFile

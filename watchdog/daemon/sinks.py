@@ -20,9 +20,9 @@ from watchdog.export.board import Board
 from watchdog.export.log import Log, Repeats, configure
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import HttpServer
-from watchdog.journal.actions import Kept
+from watchdog.journal.actions import Kept, UnfinishedAction
 from watchdog.journal.errors import JournalError
-from watchdog.journal.journal import Journal, UnfinishedDeed
+from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
@@ -75,9 +75,9 @@ _OPEN_WITHIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inheritance:
-    """What a journal tells a daemon that starts: deeds that nobody saw the end of, and what the brakes remember."""
+    """What a journal tells a daemon that starts: actions that nobody saw the end of, and what the brakes remember."""
 
-    unfinished: tuple[UnfinishedDeed, ...]
+    unfinished: tuple[UnfinishedAction, ...]
     brakes: BrakeMemory
 
 
@@ -110,10 +110,10 @@ def inherit(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     """
     if journal.is_blank and (lock.was_there or (known is None and journal.notices)):
         journal.presume(now)
-    unfinished = tuple(deed for deed in journal.unfinished() if deed.deed not in (known or ()))
-    for deed in unfinished:
-        if deed.result is None:
-            journal.end(deed.deed, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
+    unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
+    for action in unfinished:
+        if action.result is None:
+            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
     return Inheritance(unfinished=unfinished, brakes=journal.brakes(now))
 
 
@@ -309,7 +309,7 @@ class Reporter:
 
     @property
     def is_writable(self) -> bool:
-        """Whether a deed could be written down, as far as that lies with the journal."""
+        """Whether an action could be written down, as far as that lies with the journal."""
         return self._keeper.is_writable
 
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
@@ -325,7 +325,7 @@ class Reporter:
     def tend(self, now: Now) -> Inheritance | None:
         """Try for the lock and the journal again where they are missing, and keep the journal within its bounds.
 
-        Where a journal has just been opened, gives what an earlier daemon left in it; deeds without an end are closed
+        Where a journal has just been opened, gives what an earlier daemon left in it; actions without an end are closed
         in it as interrupted.
         """
         return self._keeper.tend(now)
@@ -399,7 +399,7 @@ class Reporter:
         self._log.loud(f"ending, to be started anew: {why}")
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
-        """Close everything; deeds that were interrupted stand in the journal already."""
+        """Close everything; actions that were interrupted stand in the journal already."""
         self._log.log_outcomes(outcomes)
         if self._announcer is not None:
             self._announcer.announce_end(outcomes, self._log.warn)

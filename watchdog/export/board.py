@@ -12,7 +12,7 @@ from watchdog.export.metrics import Metrics, late_after_s
 from watchdog.export.page.kept import Kept, PackedPage, Pages
 from watchdog.export.page.sight import Sight
 from watchdog.report.figures import all_gaps
-from watchdog.report.recent import KEPT_S, RecentDeed
+from watchdog.report.recent import KEPT_S, RecentAction
 from watchdog.report.status import NO_PASS, OK, Durations, Health, api_state, status_document
 from watchdog.report.text import elapsed_s, inert, span
 
@@ -59,7 +59,7 @@ class Board:
         self._started = now()
         self._finished: _Finished | None = None
         self._unready: tuple[str, ...] = ()
-        self._recent: tuple[RecentDeed, ...] = ()
+        self._recent: tuple[RecentAction, ...] = ()
         self._durations = Durations()
         self._journal = OK
         self._policy_error = ""
@@ -83,7 +83,7 @@ class Board:
         """Say why the daemon is not ready, a line for each reason; none: it is."""
         self._unready = tuple(reasons)
 
-    def set_journal(self, problem: str, recent: tuple[RecentDeed, ...] | None) -> None:
+    def set_journal(self, problem: str, recent: tuple[RecentAction, ...] | None) -> None:
         """Say what is wrong with the journal (nothing: it takes writes), and what was done lately by it, if it is open.
 
         Without a journal nobody is acted on, so what it had before still holds.
@@ -107,10 +107,10 @@ class Board:
         return finished.report if finished is not None else None
 
     @property
-    def recent(self) -> tuple[RecentDeed, ...]:
+    def recent(self) -> tuple[RecentAction, ...]:
         """What was done in the last day, newest first."""
         since_s = self._now().wall_s - KEPT_S
-        return tuple(deed for deed in self._recent if deed.wall_s > since_s)
+        return tuple(action for action in self._recent if action.wall_s > since_s)
 
     def page(self, *, is_still: bool) -> PackedPage:
         """The status page of this moment; one that is still does not load itself anew."""

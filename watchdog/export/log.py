@@ -93,7 +93,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     fields = {
         "result": outcome.result.value,
         "reason": outcome.reason or None,
-        "deed": outcome.deed,
+        "deed": outcome.number,
         "pids": [key.pid for key in outcome.signalled] or None,
         "victims": [inert(victim, 300) for victim in outcome.victims] or None,
         "reaction_s": _rounded(outcome.reaction_s),
@@ -200,7 +200,7 @@ class Log:
         self._tell(self._news.since(report))
 
     def log_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """A line for each deed that ended after the last pass."""
+        """A line for each action that ended after the last pass."""
         self._tell(item for outcome in outcomes for item in outcome_news(outcome))
 
     def _tell(self, items: Iterable[NewsItem]) -> None:

@@ -16,7 +16,7 @@ from watchdog.journal.file import Statement
 from watchdog.journal.rows import Row, storable
 from watchdog.journal.schema import COLUMNS, delete_past, past_size
 
-_BATCH: Final = 1000  # rows a transaction: a long one would keep deeds waiting
+_BATCH: Final = 1000  # rows a transaction: a long one would keep actions waiting
 _MOST_BATCHES: Final = 10  # a call: intentions wait meanwhile, and the next call goes on
 _FREE_PAGES: Final = 4096  # a call
 # No wait for memory lasts so long: what is unfinished after it belongs to a daemon that never came back.
@@ -96,7 +96,7 @@ def _give_back(connection: sqlite3.Connection) -> None:
     connection.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES});")
 
 
-# Number of the deed, namespace, kind and name of the owner, boot, boot time and wall clock.
+# Number of the action, namespace, kind and name of the owner, boot, boot time and wall clock.
 BegunRow = tuple[int, str, str, str, str, float, float]
 
 # The number of no action: from its moment on it is not known what was begun earlier (a journal that was lost).
@@ -108,10 +108,10 @@ _OPEN_BRAKES: Final = "INSERT OR REPLACE INTO breaker VALUES (1, ?, ?, ?)"
 _CLOSE: Final = "DELETE FROM breaker"
 
 
-def begun_row(deed: int, entry: PlanEntry, now: Now) -> BegunRow:
-    """Whose deed this is."""
+def begun_row(action: int, entry: PlanEntry, now: Now) -> BegunRow:
+    """Whose action this is."""
     namespace, kind, name = (str(storable(part) or "") for part in owner_of(entry.assessment.pod))
-    return (deed, namespace, kind, name, now.boot_id, now.boottime_s, now.wall_s)
+    return (action, namespace, kind, name, now.boot_id, now.boottime_s, now.wall_s)
 
 
 def lost_row(now: Now) -> BegunRow:
@@ -125,14 +125,14 @@ def moment_of(row: BegunRow) -> Now:
 
 
 def insert_begun(connection: sqlite3.Connection, row: BegunRow) -> bool:
-    """Write down whose deed it is, in the transaction of its intention; whether it was not there yet."""
+    """Write down whose action it is, in the transaction of its intention; whether it was not there yet."""
     return connection.execute(_INSERT_BRAKE, row).rowcount > 0
 
 
-def delete_begun(connection: sqlite3.Connection, deeds: Collection[int]) -> None:
-    """Forget deeds that no brake needs any more."""
-    if deeds:
-        connection.execute(_FORGET, (json.dumps([*deeds]),))
+def delete_begun(connection: sqlite3.Connection, actions: Collection[int]) -> None:
+    """Forget actions that no brake needs any more."""
+    if actions:
+        connection.execute(_FORGET, (json.dumps([*actions]),))
 
 
 def turn_breaker(connection: sqlite3.Connection, opened: Now | None) -> None:
@@ -144,7 +144,7 @@ def turn_breaker(connection: sqlite3.Connection, opened: Now | None) -> None:
 
 
 def read_begun(connection: sqlite3.Connection) -> tuple[list[BegunRow], Now | None]:
-    """The deeds that count, oldest first, and since when the breaker is open."""
+    """The actions that count, oldest first, and since when the breaker is open."""
     row = connection.execute("SELECT boot_id, boottime_s, wall_s FROM breaker").fetchone()
     opened = None if row is None else Now(boot_id=row[0], boottime_s=row[1], wall_s=row[2])
     return connection.execute(_SELECT).fetchall(), opened
@@ -166,7 +166,7 @@ def brake_memory(rows: Collection[BegunRow], opened: Now | None, now: Now, read_
 
 
 # Number, UID, container, GPU, step, victim, targets as JSON, boot, boot time, wall clock, result.
-DeedRow = tuple[Any, ...]
+ActionRow = tuple[Any, ...]
 
 _INSERT: Final = (
     "INSERT OR IGNORE INTO deed "
@@ -186,10 +186,10 @@ _MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM deed UNION SELECT deed, b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedDeed:
-    """A deed whose end or release the journal does not have: what a daemon finds when it starts again."""
+class UnfinishedAction:
+    """An action whose end or release the journal does not have: what a daemon finds when it starts again."""
 
-    deed: int
+    number: int
     uid: str
     account: AccountKey
     step: int
@@ -199,15 +199,15 @@ class UnfinishedDeed:
     result: Result | None
 
 
-def deed_row(deed: int, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> DeedRow:
-    """A deed that is about to begin."""
+def action_row(action: int, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> ActionRow:
+    """An action that is about to begin."""
     account = [storable(part) for part in (entry.account.uid, entry.account.container, entry.account.gpu)]
     moment = (now.boot_id, now.boottime_s, now.wall_s)
-    return (deed, *account, entry.step, storable(entry.victim), encode(keys), *moment, None)
+    return (action, *account, entry.step, storable(entry.victim), encode(keys), *moment, None)
 
 
-def insert_deed(connection: sqlite3.Connection, row: DeedRow) -> bool:
-    """Write a deed down; whether it was not there yet."""
+def insert_action(connection: sqlite3.Connection, row: ActionRow) -> bool:
+    """Write an action down; whether it was not there yet."""
     return connection.execute(_INSERT, row).rowcount > 0
 
 
@@ -221,28 +221,28 @@ def moments_of(connection: sqlite3.Connection) -> list[tuple[int, str, float]]:
     return connection.execute(_MOMENTS).fetchall()
 
 
-def renumber(connection: sqlite3.Connection, deed: int, number: int) -> None:
+def renumber(connection: sqlite3.Connection, action: int, number: int) -> None:
     """Give an action another number, wherever it stands."""
     for table, column in (("deed", "id"), ("begun", "deed"), ("occurrence", "deed")):
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (number, deed))
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (number, action))
 
 
-def withdrawn(deed: int, now: Now) -> tuple[Statement, ...]:
+def withdrawn(action: int, now: Now) -> tuple[Statement, ...]:
     """What makes an intended action one that never began; the brakes forget it in the same transaction."""
-    values = {"deed": deed, "at": now.wall_s, "result": Result.WITHDRAWN.value}
+    values = {"deed": action, "at": now.wall_s, "result": Result.WITHDRAWN.value}
     return (
         ("UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed", values),
         ("DELETE FROM begun WHERE deed = :deed", values),
     )
 
 
-def read_unfinished(connection: sqlite3.Connection) -> list[DeedRow]:
-    """Deeds without an end, or without the release that is to come, oldest first."""
+def read_unfinished(connection: sqlite3.Connection) -> list[ActionRow]:
+    """Actions without an end, or without the release that is to come, oldest first."""
     return connection.execute(_SELECT_UNFINISHED).fetchall()
 
 
-def unfinished_deeds(connection: sqlite3.Connection) -> list[tuple[UnfinishedDeed, Row]]:
-    """Deeds without an end, or without the release that is to come, oldest first, each with its intention's row."""
+def unfinished_actions(connection: sqlite3.Connection) -> list[tuple[UnfinishedAction, Row]]:
+    """Actions without an end, or without the release that is to come, oldest first, each with its intention's row."""
     return [(_unfinished(row), _read_context(connection, row[0])) for row in read_unfinished(connection)]
 
 
@@ -251,16 +251,16 @@ def encode(keys: tuple[ProcessKey, ...]) -> str:
     return json.dumps([[key.pid, key.start_ticks] for key in keys])
 
 
-def _read_context(connection: sqlite3.Connection, deed: int) -> Row:
+def _read_context(connection: sqlite3.Connection, action: int) -> Row:
     sql = f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE deed = ? AND event = 'intended'"
-    row = connection.execute(sql, (deed,)).fetchone()
+    row = connection.execute(sql, (action,)).fetchone()
     return dict(zip(COLUMNS, row, strict=True)) if row is not None else {}
 
 
-def _unfinished(row: tuple[Any, ...]) -> UnfinishedDeed:
-    deed, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result = row
-    return UnfinishedDeed(
-        deed=deed,
+def _unfinished(row: tuple[Any, ...]) -> UnfinishedAction:
+    action, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result = row
+    return UnfinishedAction(
+        number=action,
         uid=uid,
         account=AccountKey(uid=uid, container=container, gpu=gpu),
         step=step,
@@ -275,11 +275,11 @@ _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # fewer are all kept, whatever their ag
 
 
 class Kept:
-    """The deeds that count for the brakes, those that are not over, and since when the breaker is open."""
+    """The actions that count for the brakes, those that are not over, and since when the breaker is open."""
 
     def __init__(self) -> None:
         self._begun: dict[int, BegunRow] = {}
-        self._open: dict[int, DeedRow] = {}
+        self._open: dict[int, ActionRow] = {}
         self._opened: Now | None = None
         self._last = 0
         self._read_at: Now | None = None
@@ -301,27 +301,27 @@ class Kept:
 
     def _make_room(self, connection: sqlite3.Connection) -> None:
         """Give new numbers to the actions of a journal whose numbers stand for others here, perhaps in progress."""
-        mine = {deed: row[4:6] for deed, row in self._begun.items() if deed != LOST}
-        mine |= {deed: (row[7], row[8]) for deed, row in self._open.items()}
-        for deed, boot_id, boottime_s in moments_of(connection) if mine else ():
-            if mine.get(deed, (boot_id, boottime_s)) != (boot_id, boottime_s):
+        mine = {action: row[4:6] for action, row in self._begun.items() if action != LOST}
+        mine |= {action: (row[7], row[8]) for action, row in self._open.items()}
+        for action, boot_id, boottime_s in moments_of(connection) if mine else ():
+            if mine.get(action, (boot_id, boottime_s)) != (boot_id, boottime_s):
                 self._last += 1
-                renumber(connection, deed, self._last)
+                renumber(connection, action, self._last)
 
-    def add(self, deed: DeedRow, begun: BegunRow) -> None:
-        """A deed has begun."""
+    def add(self, action: ActionRow, begun: BegunRow) -> None:
+        """An action has begun."""
         self._begun[begun[0]] = begun
-        self._open[deed[0]] = deed
-        self._last = max(self._last, deed[0])
+        self._open[action[0]] = action
+        self._last = max(self._last, action[0])
 
-    def remove(self, deed: int) -> None:
-        """A deed is over: nobody has to wait for it any more."""
-        self._open.pop(deed, None)
+    def remove(self, action: int) -> None:
+        """An action is over: nobody has to wait for it any more."""
+        self._open.pop(action, None)
 
-    def withdraw(self, deed: int) -> None:
+    def withdraw(self, action: int) -> None:
         """An action was withdrawn before it began: no brake counts it."""
-        self.remove(deed)
-        self._begun.pop(deed, None)
+        self.remove(action)
+        self._begun.pop(action, None)
 
     def lose(self, now: Now) -> BegunRow:
         """Everything begun before this moment is lost; the row that says so."""
@@ -336,16 +336,16 @@ class Kept:
         """
         if len(self._begun) <= _MOST_ROWS:
             return ()
-        moments = {deed: in_this_boot_s(moment_of(row), now) for deed, row in self._begun.items()}
+        moments = {action: in_this_boot_s(moment_of(row), now) for action, row in self._begun.items()}
         of_owner: Counter[tuple[str, ...]] = Counter()
         needless: list[int] = []
-        for place, deed in enumerate(sorted(moments, key=lambda deed: (-moments[deed], -deed))):
-            of_owner[owner := self._begun[deed][1:4]] += 1
-            is_old = moments[deed] < now.boottime_s - FORGOTTEN_AFTER_S
+        for place, action in enumerate(sorted(moments, key=lambda action: (-moments[action], -action))):
+            of_owner[owner := self._begun[action][1:4]] += 1
+            is_old = moments[action] < now.boottime_s - FORGOTTEN_AFTER_S
             if of_owner[owner] > MOST_REMEMBERED or (is_old and place >= _MOST_ROWS):
-                needless.append(deed)
-        for deed in needless:
-            del self._begun[deed]
+                needless.append(action)
+        for action in needless:
+            del self._begun[action]
         return tuple(needless)
 
     def turn(self, opened: Now | None) -> None:
@@ -358,8 +358,8 @@ class Kept:
         return frozenset(self._open)
 
     @property
-    def next_deed(self) -> int:
-        """The number of the next deed; numbers are never used again."""
+    def next_action(self) -> int:
+        """The number of the next action; numbers are never used again."""
         return self._last + 1
 
     def memory(self, now: Now) -> BrakeMemory:
@@ -369,7 +369,7 @@ class Kept:
 
     def give_back(self, connection: sqlite3.Connection) -> int:
         """Write into a journal what it lacks of this: rows of the brakes, actions in progress; how many they were."""
-        lacked = sum([insert_deed(connection, deed) for deed in self._open.values()])
+        lacked = sum([insert_action(connection, action) for action in self._open.values()])
         lacked += sum([insert_begun(connection, row) for row in self._begun.values()])
         turn_breaker(connection, self._opened)
         return lacked

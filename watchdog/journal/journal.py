@@ -13,16 +13,16 @@ from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.actions import (
     Kept,
-    UnfinishedDeed,
+    UnfinishedAction,
+    action_row,
     begun_row,
-    deed_row,
     delete_begun,
     encode,
+    insert_action,
     insert_begun,
-    insert_deed,
     prune,
     turn_breaker,
-    unfinished_deeds,
+    unfinished_actions,
     withdrawn,
 )
 from watchdog.journal.errors import JournalError
@@ -43,7 +43,7 @@ from watchdog.journal.schema import COLUMNS, is_blank
 from watchdog.report.actions import fit
 from watchdog.report.news import Event, News
 from watchdog.report.next import begun_writer
-from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_DEEDS, LastAction, Recent
+from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 
 _ENDS: Final = (Event.WARNED, Event.KILL_ENDED, Event.EVICT_ENDED, Event.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
@@ -63,7 +63,7 @@ def actions_of(connection: sqlite3.Connection, now_s: float) -> tuple[LastAction
 
 
 _NAMED_RECENT: Final = ", ".join(f"'{event}'" for event in EVENTS)
-# Two bounded looks instead of one over the whole day: a node can have thousands of occurrences in it. A deed has a
+# Two bounded looks instead of one over the whole day: a node can have thousands of occurrences in it. An action has a
 # handful of rows of these kinds, and a fork bomb's some twenty.
 _SELECT_RECENT: Final = (
     f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
@@ -77,20 +77,18 @@ _SELECT_RECENT: Final = (
 
 
 def recent_of(connection: sqlite3.Connection, now_s: float) -> Iterator[dict[str, Any]]:
-    """The rows of the deeds of the last day (before a Unix time), oldest first, as `Recent.take` reads them."""
-    values = {"since": now_s - KEPT_S, "most": MOST_DEEDS}
+    """The rows of the actions of the last day (before a Unix time), oldest first, as `Recent.take` reads them."""
+    values = {"since": now_s - KEPT_S, "most": MOST_ACTIONS}
     for row in connection.execute(_SELECT_RECENT, values).fetchall():
         yield dict(zip(COLUMNS, row, strict=True))
 
-
-__all__ = ["Journal", "JournalError", "UnfinishedDeed"]
 
 _MOST_CONTEXTS: Final = 1000
 _RESTORED: Final = (
     "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
     "brakes need or which are in progress, were written to it again; the history before this may be missing"
 )
-# Deeds write these themselves, at the very moment, and not with the report that tells of them later.
+# Actions write these themselves, at the very moment, and not with the report that tells of them later.
 _WRITTEN_BY_DEEDS: Final = frozenset(
     {Event.KILL_BEGUN, Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED, Event.RELEASED}
 )
@@ -101,7 +99,7 @@ class Journal:
     """The journal of one node; `open` gives one.
 
     Only `open`, `intend`, `unfinished` and `lately` raise (JournalError). What the other methods can't write is kept in
-    memory, up to a bound, and written once the disk takes it again. `recent` has the last deeds. `is_blank` says that
+    memory, up to a bound, and written once the disk takes it again. `recent` has the last actions. `is_blank` says that
     nothing had ever been written to it when it was opened.
     """
 
@@ -167,61 +165,61 @@ class Journal:
         return self._file.notices
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
-        """Commit the intention of a deed to disk, and give its number; JournalError: nothing may be signalled."""
+        """Commit the intention of an action to disk, and give its number; JournalError: nothing may be signalled."""
         keys = tuple(targets)
         row = base_row("intended", self._node, now, fit(begun_writer(entry, now, len(keys)))) | entry_columns(entry)
 
-        deed = self._kept.next_deed
-        begun = deed_row(deed, entry, keys, now), begun_row(deed, entry, now)
+        action = self._kept.next_action
+        begun = action_row(action, entry, keys, now), begun_row(action, entry, now)
 
         def write(connection: sqlite3.Connection) -> None:
-            insert_deed(connection, begun[0])
+            insert_action(connection, begun[0])
             insert_begun(connection, begun[1])
-            connection.execute(INSERT, bound({**row, "deed": deed, "detail": encode(keys)}))
+            connection.execute(INSERT, bound({**row, "deed": action, "detail": encode(keys)}))
 
         self._file.transaction(write)
         self._kept.add(*begun)
-        self.recent.take(bound({**row, "deed": deed}))
-        self._remember(deed, row)
-        return deed
+        self.recent.take(bound({**row, "deed": action}))
+        self._remember(action, row)
+        return action
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Note which processes got which signal."""
         sent = tuple(keys)
-        context = self._contexts.get(deed, {})
+        context = self._contexts.get(action, {})
         row = base_row("signalled", self._node, now, signalled_sentence(context, signal, sent))
-        self._queue.put([self._row({**context, **row, "deed": deed, "detail": f"{signal} {encode(sent)}"})])
+        self._queue.put([self._row({**context, **row, "deed": action, "detail": f"{signal} {encode(sent)}"})])
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
-        """Note what came of a deed: its processes are dead, its eviction was accepted, it failed or was interrupted."""
-        context = self._contexts.get(deed, {})
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
+        """Note what came of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
+        context = self._contexts.get(action, {})
         event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
         row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
-        row |= {"deed": deed, "result": result.value, "reason": reason or None, "detail": None}
+        row |= {"deed": action, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
-        values = {"result": result.value, "at": now.wall_s, "deed": deed}
+        values = {"result": result.value, "at": now.wall_s, "deed": action}
         self._queue.put([(update, values), self._row({**context, **row})])
         if result in _FINAL:
-            self._kept.remove(deed)
-            self._contexts.pop(deed, None)
+            self._kept.remove(action)
+            self._contexts.pop(action, None)
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Note that an intention came to nothing before the first signal: no brake counts it, and nobody waits."""
-        self._kept.withdraw(deed)
-        context = self._contexts.pop(deed, {})
+        self._kept.withdraw(action)
+        context = self._contexts.pop(action, {})
         event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
         row = base_row(event.value, self._node, now, ended_sentence(context, Result.WITHDRAWN, reason))
-        row |= {"deed": deed, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
-        self._queue.put([*withdrawn(deed, now), self._row({**context, **row})])
+        row |= {"deed": action, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
+        self._queue.put([*withdrawn(action, now), self._row({**context, **row})])
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
-        """Note when the memory of a deed was seen free; None: it was not, in time."""
-        self._kept.remove(deed)
-        context = self._contexts.pop(deed, {})
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
+        """Note when the memory of an action was seen free; None: it was not, in time."""
+        self._kept.remove(action)
+        context = self._contexts.pop(action, {})
         row = base_row(Event.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
-        row |= {"deed": deed, "reason": reason or None, "detail": None}
+        row |= {"deed": action, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
-        values = {"at": now.wall_s, "release_s": release_s, "deed": deed}
+        values = {"at": now.wall_s, "release_s": release_s, "deed": action}
         self._queue.put([(update, values), self._row({**context, **row})])
 
     def breaker(self, opened: Now | None) -> None:
@@ -253,7 +251,7 @@ class Journal:
         return [
             row_of(item, self._node, report)
             for item in self._news.since(report)
-            if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.deed is None
+            if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.number is None
         ]
 
     def write(self, rows: Iterable[Row]) -> None:
@@ -268,22 +266,22 @@ class Journal:
         """Keep these to be written together with whatever is written next."""
         self._queue.later(statements)
 
-    def unfinished(self) -> tuple[UnfinishedDeed, ...]:
-        """The deeds whose end or release is not known, oldest first; JournalError. To be asked once, at the start.
+    def unfinished(self) -> tuple[UnfinishedAction, ...]:
+        """The actions whose end or release is not known, oldest first; JournalError. To be asked once, at the start.
 
         Whoever asks closes each: with `end` where it has no result, and with `released`.
         """
-        found = self._file.use(unfinished_deeds)
-        for deed, context in found:
-            self._remember(deed.deed, context)
-        return tuple(deed for deed, _ in found)
+        found = self._file.use(unfinished_actions)
+        for action, context in found:
+            self._remember(action.number, context)
+        return tuple(action for action, _ in found)
 
     def lately(self, now: Now) -> tuple[LastAction, ...]:
         """What was done to pods in the last quarter of an hour; JournalError."""
         return self._file.use(lambda connection: actions_of(connection, now.wall_s))
 
     def prune(self, now: Now) -> None:
-        """Delete what is older or more than the limits say; never an unfinished deed."""
+        """Delete what is older or more than the limits say; never an unfinished action."""
         if self.writable:
             needless = self._kept.forget(now)
             with suppress(JournalError):
@@ -328,7 +326,7 @@ class Journal:
         for row in recent_of(connection, clock.now().wall_s):
             self.recent.take(row)
 
-    def _remember(self, deed: int, context: Row) -> None:
-        self._contexts[deed] = context
+    def _remember(self, action: int, context: Row) -> None:
+        self._contexts[action] = context
         while len(self._contexts) > _MOST_CONTEXTS:
             del self._contexts[next(iter(self._contexts))]

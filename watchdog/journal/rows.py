@@ -52,7 +52,7 @@ def row_of(item: NewsItem, node: str, report: CycleReport) -> Row:
     elif item.assessment is not None:
         row |= account_columns(item.assessment)
     if item.outcome is not None:
-        row |= {"deed": item.outcome.deed, "result": item.outcome.result.value, "reason": item.outcome.reason or None}
+        row |= {"deed": item.outcome.number, "result": item.outcome.result.value, "reason": item.outcome.reason or None}
     return row
 
 
@@ -108,7 +108,7 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
 
 
 def is_eviction(context: Row) -> bool:
-    """Whether the deed of these columns is an eviction."""
+    """Whether the action of these columns is an eviction."""
     return context.get("do") == Do.EVICT.value
 
 

@@ -16,7 +16,7 @@ from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import Statement
 from watchdog.journal.journal import Journal
-from watchdog.report.recent import RecentDeed
+from watchdog.report.recent import RecentAction
 
 # A write that has not come back after this time holds enforcement back until it has.
 COMMIT_WITHIN_S: Final = 2.0
@@ -71,9 +71,9 @@ class JournalWriter:
         return self._journal.notices if self._journal is not None else ()
 
     @property
-    def recent(self) -> tuple[RecentDeed, ...] | None:
+    def recent(self) -> tuple[RecentAction, ...] | None:
         """The last actions, newest first; None without a journal."""
-        return self._journal.recent.deeds if self._journal is not None else None
+        return self._journal.recent.actions if self._journal is not None else None
 
     def submit(self, job: Callable[[], T]) -> "Future[T]":
         """Have something done on the thread that owns the journal, after everything that was handed in before."""
@@ -101,9 +101,9 @@ class JournalWriter:
             return failed
         return self.submit(lambda: journal.intend(entry, keys, now))
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Note that an intention came to nothing, without a signal: no brake counts it."""
-        self._must(lambda journal: journal.withdraw(deed, reason, now))
+        self._must(lambda journal: journal.withdraw(action, reason, now))
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """Note the same of an intention that is being written, as soon as it is on disk."""
@@ -115,18 +115,18 @@ class JournalWriter:
 
         self._must(withdraw)
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Note which processes got which signal."""
         sent = tuple(keys)
-        self._must(lambda journal: journal.signalled(deed, now, signal, sent))
+        self._must(lambda journal: journal.signalled(action, now, signal, sent))
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of an action."""
-        self._must(lambda journal: journal.end(deed, result, reason, now))
+        self._must(lambda journal: journal.end(action, result, reason, now))
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Note when the memory was seen free; None: it was not, in time."""
-        self._must(lambda journal: journal.released(deed, now, release_s, reason))
+        self._must(lambda journal: journal.released(action, now, release_s, reason))
 
     def breaker(self, opened: Now | None) -> None:
         """Note since when the breaker is open; None: it has closed."""

@@ -91,7 +91,7 @@ class Recorder:
         self._frames.append(frame)
 
     def _due(self, report: CycleReport) -> Iterator[Statement]:
-        """What is to be written after this pass: with a deed at once, else every few seconds."""
+        """What is to be written after this pass: with an action at once, else every few seconds."""
         now_s = report.at.boottime_s
         waited_s = now_s - self._written_s
         if now_s - self._whole_s >= _WHOLE_S:
@@ -100,8 +100,8 @@ class Recorder:
             self._differ = Differ()
             self._append(report.at, 0.0, self._differ.changes(report), is_full=True)
             waited_s = _ALIVE_S
-        is_deed = bool(report.began or report.outcomes) or any(each.news for each in report.plan.entries)
-        if waited_s >= (_BATCH_S if self._frames else _ALIVE_S) or is_deed or self._is_first:
+        is_action = bool(report.began or report.outcomes) or any(each.news for each in report.plan.entries)
+        if waited_s >= (_BATCH_S if self._frames else _ALIVE_S) or is_action or self._is_first:
             yield from self._write()
 
     @property

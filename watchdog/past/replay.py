@@ -18,7 +18,7 @@ from watchdog.past.read import Kind, Look, Scene
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withholding:
-    """A deed held back from a moment on: the entry says by which brake, and when that was to let go."""
+    """An action held back from a moment on: the entry says by which brake, and when that was to let go."""
 
     entry: PlanEntry
     at: Now
@@ -32,7 +32,7 @@ class Withholding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The first deed of an incident, or a warning in it: the entry as it stood when it was due.
+    """The first action of an incident, or a warning in it: the entry as it stood when it was due.
 
     `due` is when it first was due, `at` when nothing held it back any more; None: something did until the incident
     ended, or until the end of the past where it `goes_on`.
@@ -182,7 +182,7 @@ class Replayed:
 
 
 class Replay:
-    """Lives through spans of looks under one policy; gives the first deed of each incident and claims no more."""
+    """Lives through spans of looks under one policy; gives the first action of each incident and claims no more."""
 
     def __init__(self, policy: Policy, since_s: float = -math.inf) -> None:
         """What lies before `since_s` (Unix time) is lived through, and does not count as seen."""

@@ -33,8 +33,8 @@ class Story:
     record: Record
 
     @property
-    def deeds(self) -> tuple[Found, ...]:
-        """The first deed of each incident, held back or not."""
+    def actions(self) -> tuple[Found, ...]:
+        """The first action of each incident, held back or not."""
         return tuple(each for each in self.replayed.found if each.entry.do.is_force)
 
     @property
@@ -50,7 +50,7 @@ def story_document(story: Story) -> dict[str, Any]:
         "policy": {"source": story.policy.source, "sha256": story.policy.sha256, "mode": story.policy.mode},
         "since": rfc3339(story.since_s),
         "seen_s": round(story.replayed.seen_s, 3),
-        "deeds": [_document(each, story.policy) for each in story.deeds],
+        "deeds": [_document(each, story.policy) for each in story.actions],
         "warnings": [_document(each, story.policy) for each in story.warnings],
         "summary": summary(story),
         "then": {"begun": record.begun, "would_act": record.observed, "withheld": record.withheld},
@@ -58,15 +58,15 @@ def story_document(story: Story) -> dict[str, Any]:
 
 
 def summary(story: Story) -> dict[str, Any]:
-    """The counts: deeds let through by what they are, incidents, workloads, and deeds held back to the end by brake."""
-    through = [each for each in story.deeds if each.is_let_through]
-    held = [each for each in story.deeds if not each.is_let_through]
+    """The counts: actions let through by kind, incidents, workloads, and actions held back to the end by brake."""
+    through = [each for each in story.actions if each.is_let_through]
+    held = [each for each in story.actions if not each.is_let_through]
     return {
         "kills": sum(each.entry.do is Do.KILL for each in through),
         "evictions": sum(each.entry.do is Do.EVICT for each in through),
         "observed_by_rule": sum(each.entry.assessment.observes for each in through),
-        "incidents": len(story.deeds),
-        "workloads": len(_workloads(story.deeds)),
+        "incidents": len(story.actions),
+        "workloads": len(_workloads(story.actions)),
         "withheld": dict(sorted(Counter(_brake(each) for each in held).items())),
         "warnings": len(story.warnings),
     }
@@ -131,16 +131,16 @@ _DEEDS = {Do.KILL: ("kill", "kills"), Do.EVICT: ("eviction", "evictions")}
 def story_text(story: Story, *, colour: bool = False, width: int) -> str:
     """A replay for people, ending with a line break."""
     lines: list[str] = []
-    if story.deeds:
-        is_wide = fits(_WIDE, [_wide(each) for each in story.deeds], width)
-        rows = (line for each in story.deeds for line in _rows(each, story.policy, width, is_wide=is_wide))
+    if story.actions:
+        is_wide = fits(_WIDE, [_wide(each) for each in story.actions], width)
+        rows = (line for each in story.actions for line in _rows(each, story.policy, width, is_wide=is_wide))
         lines += [*table(_WIDE if is_wide else _NARROW, rows, colour=colour, width=width), ""]
     lines += [line for sentence in _sentences(story) for line in wrapped(sentence, width)]
     return "\n".join(lines) + "\n"
 
 
 def _rows(found: Found, policy: Policy, width: int, *, is_wide: bool) -> Iterator[Row | str]:
-    """A deed as a row; where that is too narrow for it, what would be done and by which rule stand below."""
+    """An action as a row; where that is too narrow for it, what would be done and by which rule stand below."""
     due, pod, verb, rule, *amounts = row = _wide(found)
     yield row if is_wide else (pod, due, *amounts)
     if not is_wide:
@@ -192,7 +192,7 @@ def _sentences(story: Story) -> Iterator[str]:
     held = ", ".join(f"{number} by {brake}" for brake, number in found["withheld"].items())
     rest = f"; held back to the end: {held}" if held else ""
     warned = f"; {count(found['warnings'], 'warning')}"
-    what = f"{' and '.join(done) or 'no kill'} {where}" if story.deeds else "no kill and no eviction"
+    what = f"{' and '.join(done) or 'no kill'} {where}" if story.actions else "no kill and no eviction"
     yield f"Under this policy: {what}{rest}{warned}."
     if story.policy.mode == "observe":
         yield "Its mode is observe: all of this would have been recorded, and none of it done."
@@ -200,7 +200,7 @@ def _sentences(story: Story) -> Iterator[str]:
         f"What the journal has of that time: {count(record.begun, 'deed')} begun, {record.observed} only observed, "
         f"{record.withheld} held back."
     )
-    if story.deeds:
+    if story.actions:
         yield "Each line is the first deed of an incident. What would have followed it, nobody can say."
 
 

@@ -324,19 +324,19 @@ class Tidings:
 
     def _begin(self, outcomes: Iterable[Outcome], report: CycleReport) -> Iterator[Tiding]:
         for outcome in outcomes:
-            if outcome.deed is not None:
-                self._begun |= {outcome.deed}
+            if outcome.number is not None:
+                self._begun |= {outcome.number}
             yield _begun(outcome, report)
 
     def _end(self, outcome: Outcome, report: CycleReport) -> Iterator[Tiding]:
-        """What came of a step: of a deed that has begun its end, of one that has not what is left to be said."""
-        entry, deed = outcome.entry, outcome.deed
+        """What came of a step: of an action that has begun its end, of one that has not what is left to be said."""
+        entry, action = outcome.entry, outcome.number
         if outcome.result is Result.OBSERVED:
             yield from (_observed(outcome, report),) if report.policy.events_in_observe else ()
         elif not entry.do.is_force:
             yield told(entry, OVER_LIMIT, outcome, due_note(entry, outcome.at, report))
-        elif deed is not None and deed in self._begun:
-            self._begun -= {deed}
+        elif action is not None and action in self._begun:
+            self._begun -= {action}
             yield _ended(outcome, report)
         elif entry.do is Do.EVICT and outcome.result in (Result.BLOCKED, Result.FAILED):
             yield told(entry, EVICTION_BLOCKED, outcome, blocked_note(outcome, report))

@@ -203,7 +203,7 @@ def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterato
 
 def is_told_whole(outcome: Outcome) -> bool:
     """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
-    if outcome.deed is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
+    if outcome.number is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
         return False
     return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
 

@@ -109,7 +109,7 @@ def forecast(
 
     def write(limit: int) -> str:
         idle = is_idle(entry.assessment, policy, suspended)
-        deed = acted(VERBS[entry.do].base, entry, None, limit)
+        action = acted(VERBS[entry.do].base, entry, None, limit)
         how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
         nothing = ""
         if entry.withheld_by is not None:
@@ -120,7 +120,7 @@ def forecast(
         who = capital(holder(entry.assessment, limit))
         why = because(entry, limit, policy, in_bytes=True)
         still = f" {OUT_OF_DATE}: {NO_TIME_COUNTS}." if stale and entry.due_in_s > 0 else ""
-        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{deed}{how}. {why}{nothing}{still}"
+        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{action}{how}. {why}{nothing}{still}"
 
     return fit(write)
 

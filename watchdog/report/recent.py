@@ -94,10 +94,10 @@ def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:
     return None if elapsed_s(gone_since, now) > LAST_KEPT_S else replace(action, gone_since=gone_since)
 
 
-MOST_DEEDS: Final = 20
+MOST_ACTIONS: Final = 20
 KEPT_S: Final = 86400.0
 # Whatever there are more of: neither do warnings drive out the kills, nor kills the warnings.
-_LEAST_OF_A_KIND: Final = MOST_DEEDS // 2
+_LEAST_OF_A_KIND: Final = MOST_ACTIONS // 2
 _INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
 _ENDED: Final = frozenset({Event.KILL_ENDED.value, Event.EVICT_ENDED.value, Event.EVICT_BLOCKED.value})
@@ -117,7 +117,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecentDeed:
+class RecentAction:
     """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
 
     `result` is None while it is under way. `why` is the sentence that told of its beginning, `outcome` that of its
@@ -144,44 +144,44 @@ class RecentDeed:
     reason: str | None = None
     outcome: str | None = None
     signals: tuple[Signal, ...] = ()
-    deed: int | None = None
+    number: int | None = None
     mark: str | None = None
     ended_s: float | None = None
     released_s: float | None = None
     unreleased: str | None = None
 
     @property
-    def is_deed(self) -> bool:
+    def is_action(self) -> bool:
         """Whether somebody was to be hit, which is more than a warning or what would have been done."""
         return self.do != "warn" and self.result != Result.OBSERVED.value
 
 
 class Recent:
-    """The last deeds, newest first.
+    """The last actions, newest first.
 
     Only the thread that owns the journal calls `take`; the tuple is replaced whole, so any thread may read.
     """
 
     def __init__(self) -> None:
-        self.deeds: tuple[RecentDeed, ...] = ()
+        self.actions: tuple[RecentAction, ...] = ()
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Take in a row of the journal; most tell nothing of a deed."""
+        """Take in a row of the journal; most tell nothing of an action."""
         event, number = row["event"], row.get("deed")
         if event == _INTENDED or (number is None and event in _ALONE and row.get("do") is not None):
-            self.deeds = _kept((_begun(row), *self.deeds))
+            self.actions = _kept((_begun(row), *self.actions))
         elif number is not None and event in EVENTS:
-            self.deeds = tuple(_told(each, row) if each.deed == number else each for each in self.deeds)
+            self.actions = tuple(_told(each, row) if each.number == number else each for each in self.actions)
 
 
-def recent_rows(deeds: Iterable[RecentDeed]) -> list[dict[str, Any]]:
-    """The deeds as the status has them."""
-    return [_json(each) for each in deeds]
+def recent_rows(actions: Iterable[RecentAction]) -> list[dict[str, Any]]:
+    """The actions as the status has them."""
+    return [_json(each) for each in actions]
 
 
-def _begun(row: Mapping[str, Any]) -> RecentDeed:
+def _begun(row: Mapping[str, Any]) -> RecentAction:
     is_whole = row["event"] != _INTENDED
-    return RecentDeed(
+    return RecentAction(
         wall_s=row["wall_s"],
         namespace=row.get("namespace"),
         pod=row.get("pod"),
@@ -199,22 +199,22 @@ def _begun(row: Mapping[str, Any]) -> RecentDeed:
         why=row["sentence"],
         result=row.get("result") if is_whole else None,
         reason=row.get("reason") if is_whole else None,
-        deed=row.get("deed"),
+        number=row.get("deed"),
         mark=row.get("mark"),
         ended_s=row["wall_s"] if is_whole else None,
     )
 
 
-def _told(deed: RecentDeed, row: Mapping[str, Any]) -> RecentDeed:
+def _told(action: RecentAction, row: Mapping[str, Any]) -> RecentAction:
     event = row["event"]
     if event == _SIGNALLED:
-        return replace(deed, signals=(*deed.signals, _signal(row))[-_LEAST_OF_A_KIND:])
+        return replace(action, signals=(*action.signals, _signal(row))[-_LEAST_OF_A_KIND:])
     if event in _ENDED:
-        ended = replace(deed, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
+        ended = replace(action, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
         return replace(ended, ended_s=row["wall_s"])
     if event != _RELEASED:
-        return deed
-    return replace(deed, outcome=row["sentence"], released_s=row["wall_s"], unreleased=row.get("reason"))
+        return action
+    return replace(action, outcome=row["sentence"], released_s=row["wall_s"], unreleased=row.get("reason"))
 
 
 def _signal(row: Mapping[str, Any]) -> Signal:
@@ -226,41 +226,41 @@ def _signal(row: Mapping[str, Any]) -> Signal:
     return Signal(name=name, wall_s=row["wall_s"], processes=processes)
 
 
-def _kept(deeds: tuple[RecentDeed, ...]) -> tuple[RecentDeed, ...]:
+def _kept(actions: tuple[RecentAction, ...]) -> tuple[RecentAction, ...]:
     """At most so many, the newest of each kind."""
-    newest = deeds[0].wall_s
-    deeds = tuple(each for each in deeds if each.wall_s > newest - KEPT_S)
-    if len(deeds) <= MOST_DEEDS:
-        return deeds
+    newest = actions[0].wall_s
+    actions = tuple(each for each in actions if each.wall_s > newest - KEPT_S)
+    if len(actions) <= MOST_ACTIONS:
+        return actions
     # There is one too many: of which kind there are more than half, its oldest goes.
-    is_hit = sum(each.is_deed for each in deeds) > _LEAST_OF_A_KIND
-    last = max(number for number, each in enumerate(deeds) if each.is_deed is is_hit)
-    return (*deeds[:last], *deeds[last + 1 :])
+    is_hit = sum(each.is_action for each in actions) > _LEAST_OF_A_KIND
+    last = max(number for number, each in enumerate(actions) if each.is_action is is_hit)
+    return (*actions[:last], *actions[last + 1 :])
 
 
-def _json(deed: RecentDeed) -> dict[str, Any]:
+def _json(action: RecentAction) -> dict[str, Any]:
     return {
-        "at": rfc3339(deed.wall_s),
-        "namespace": deed.namespace,
-        "pod": deed.pod,
-        "uid": deed.uid,
-        "container": deed.container,
-        "gpu": deed.gpu,
-        "do": deed.do,
-        "scope": deed.scope,
-        "result": deed.result,
-        "reason": deed.reason,
-        "rule": deed.rule,
-        "step": deed.step,
-        "mark": deed.mark,
-        "used": deed.used,
-        "used_at_least": deed.used_at_least,
-        "allowed": deed.allowed,
-        "declared": deed.declared,
-        "why": deed.why,
-        "outcome": deed.outcome,
-        "ended_at": rfc3339(deed.ended_s) if deed.ended_s is not None else None,
-        "released_at": rfc3339(deed.released_s) if deed.released_s is not None else None,
-        "unreleased": deed.unreleased,
-        "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in deed.signals],
+        "at": rfc3339(action.wall_s),
+        "namespace": action.namespace,
+        "pod": action.pod,
+        "uid": action.uid,
+        "container": action.container,
+        "gpu": action.gpu,
+        "do": action.do,
+        "scope": action.scope,
+        "result": action.result,
+        "reason": action.reason,
+        "rule": action.rule,
+        "step": action.step,
+        "mark": action.mark,
+        "used": action.used,
+        "used_at_least": action.used_at_least,
+        "allowed": action.allowed,
+        "declared": action.declared,
+        "why": action.why,
+        "outcome": action.outcome,
+        "ended_at": rfc3339(action.ended_s) if action.ended_s is not None else None,
+        "released_at": rfc3339(action.released_s) if action.released_s is not None else None,
+        "unreleased": action.unreleased,
+        "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in action.signals],
     }

@@ -18,7 +18,7 @@ from watchdog.report.advice import advice, declare_by
 from watchdog.report.brakes import breaker_times, withheld_because
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.next import forecast
-from watchdog.report.recent import RecentDeed, recent_rows
+from watchdog.report.recent import RecentAction, recent_rows
 from watchdog.report.text import inert, rfc3339
 
 _STATES: Final[Mapping[Reading, str]] = {
@@ -297,7 +297,7 @@ _PUT_OFF: Final = "No pass has ended since this one: until one does nothing is d
 
 
 def status_document(
-    report: CycleReport, recent: Iterable[RecentDeed] = (), health: Health | None = None
+    report: CycleReport, recent: Iterable[RecentAction] = (), health: Health | None = None
 ) -> dict[str, Any]:
     """A report as the JSON that the outside relies on. Process names have their control characters escaped.
 

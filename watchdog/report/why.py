@@ -422,7 +422,7 @@ def _rule(account: Part, status: Part) -> Iterator[str]:
     yield f"The rule for it is {inert(rule)}{more}."
     protected = account.text("protected")
     if protected == TERMINATING and account.part("under_way") is not None:
-        return  # by the very deed of which is told next
+        return  # by the very action of which is told next
     if protected == TERMINATING:
         yield f"This pod is not killed or evicted at the moment: {TERMINATING}."
     elif protected is not None:

@@ -62,7 +62,7 @@ def pod_killed_twice(world: World) -> None:
     _look(world, daemon, 1, 4.0)
     restart(world, daemon, 2)
     _look(world, daemon, 4, 4.0, killed(at=at(100)))
-    _look(world, daemon, 5.5, 4.0, killed(at=at(310.5), deed=2))
+    _look(world, daemon, 5.5, 4.0, killed(at=at(310.5), number=2))
     labels = dict(KILLED_LABELS)
     said = {**KILLED, "description": KILLED["description"].replace("12.4GiB", "4GiB")}
     world.expect("GPUMemoryPodKilled", "restart", (labels, said))

@@ -148,7 +148,7 @@ def _ages() -> list[Panel]:
 
 
 def _speed() -> list[Panel]:
-    deeds = "$__range"
+    actions = "$__range"
     return [
         curves(
             "Duration of a pass",
@@ -163,7 +163,7 @@ def _speed() -> list[Panel]:
             "From the last reading that was not above the mark, plus the step's `for`, to the act: 99 of 100 were no "
             "slower. An upper bound, since the mark was crossed somewhere in between. Over the time range, by action.",
             "s",
-            Query(expr=quantile("0.99", "action", "reaction_seconds", deeds), legend="{{action}}", instant=True),
+            Query(expr=quantile("0.99", "action", "reaction_seconds", actions), legend="{{action}}", instant=True),
             width=6,
             height=9,
             text="value_and_name",
@@ -174,8 +174,8 @@ def _speed() -> list[Panel]:
             "Release, p50 and p99",
             "From the first signal to the memory seen free, the grace included. Over the time range.",
             "s",
-            Query(expr=quantile("0.5", "", "release_seconds", deeds), legend="p50", instant=True),
-            Query(expr=quantile("0.99", "", "release_seconds", deeds), legend="p99", instant=True),
+            Query(expr=quantile("0.5", "", "release_seconds", actions), legend="p50", instant=True),
+            Query(expr=quantile("0.99", "", "release_seconds", actions), legend="p99", instant=True),
             width=6,
             height=9,
             text="value_and_name",

@@ -45,7 +45,7 @@ def _queries() -> list[Query]:
     accounts = f"({USED} or {ALLOWED}) * 0 + 1"
     peak = f"({accounts}) * on ({POD}) group_left () {by(POD, 'pod_memory_peak_bytes', OF_PODS)}"
     over = by(ACCOUNT, "account_over_limit", OF_PODS)
-    # Of those that are there now: the deeds tell of those that are gone.
+    # Of those that are there now: the actions tell of those that are gone.
     lasting = f"max by ({ACCOUNT}) (avg_over_time({metric('account_over_limit', OF_PODS)}[$__range])) and {over}"
     exprs = (USED, DECLARED, ALLOWED, SHARE, peak, over, lasting)
     return [Query(expr=expr, instant=True, table=True) for expr in exprs]

@@ -88,7 +88,7 @@ def annotations() -> list[Json]:
     time with `useValueForTime`, in milliseconds: hence times 1000. A value that repeats is one mark, not one each step
     (processEvents in packages/grafana-prometheus/src/annotations.ts of Grafana).
     """
-    deed = "{{node}}: {{namespace}}/{{pod}} {{container}}, rule {{rule}}"
+    action = "{{node}}: {{namespace}}/{{pod}} {{container}}, rule {{rule}}"
     restarted = f"max by ({NODE}) (process_start_time_seconds{{{JOB}, {ON_NODES}}})"
     return [
         {
@@ -100,9 +100,9 @@ def annotations() -> list[Json]:
             "name": "Annotations & Alerts",
             "type": "dashboard",
         },
-        _mark("Kills", RED, _deeds("kill"), "Kill: {{result}}", deed),
-        _mark("Evictions", ORANGE, _deeds("evict"), "Evict: {{result}}", deed),
-        _mark("Warnings", YELLOW, _deeds("warn"), "Warn: {{result}}", deed),
+        _mark("Kills", RED, _actions("kill"), "Kill: {{result}}", action),
+        _mark("Evictions", ORANGE, _actions("evict"), "Evict: {{result}}", action),
+        _mark("Warnings", YELLOW, _actions("warn"), "Warn: {{result}}", action),
         _mark("Starts of the watchdog", PURPLE, restarted, "Watchdog started", "{{node}}", enable=False),
         _mark(
             "New policies",
@@ -115,7 +115,7 @@ def annotations() -> list[Json]:
     ]
 
 
-def _deeds(action: str) -> str:
+def _actions(action: str) -> str:
     labels = f"{NODE}, namespace, pod, container, result, rule"
     return by(labels, "pod_last_action_timestamp_seconds", OF_PODS, f'action="{action}"')
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Final
 
+from tests.tools.dashboard.actions import actions
 from tests.tools.dashboard.cards import cards
 from tests.tools.dashboard.course import course
-from tests.tools.dashboard.deeds import deeds
 from tests.tools.dashboard.grid import dashboard
 from tests.tools.dashboard.health import health
 from tests.tools.dashboard.overview import overview
@@ -18,5 +18,5 @@ FILE: Final = Path(__file__).parents[3] / "deploy" / "grafana" / "gpu-memory-wat
 
 def text() -> str:
     """Give the file's text."""
-    made = dashboard([overview(), cards(), pods(), course(), deeds(), unseen(), health()])
+    made = dashboard([overview(), cards(), pods(), course(), actions(), unseen(), health()])
     return json.dumps(made, indent=2) + "\n"

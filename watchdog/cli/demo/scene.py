@@ -49,7 +49,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class Chronicle:
-    """Collects occurrences; a `Record` for the deeds, which hands everything on to the journal where there is one."""
+    """Collects occurrences; a `Record` for the actions, which hands everything on to the journal where there is one."""
 
     journal: Journal | None
     parties: Mapping[str, Party]
@@ -63,7 +63,7 @@ class Chronicle:
         """The last kill of an account, if there was one."""
         return next((blow for blow in reversed(self.blows.values()) if blow.entry.account == account), None)
 
-    # ---- as the record of the deeds
+    # ---- as the record of the actions
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention, then tell of it."""
@@ -76,40 +76,40 @@ class Chronicle:
         self._tell(now, "kill", f"{entry.assessment.pod.title}, {mark(entry)}{where}", "bad")
         return number
 
-    def withdraw(self, deed: int, reason: str, now: Now) -> None:
+    def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Tell that it came to nothing."""
         if self.journal is not None:
-            self.journal.withdraw(deed, reason, now)
-        self._tell(now, "withdrawn", f"{self.blows.pop(deed).entry.assessment.pod.title}: {reason}")
+            self.journal.withdraw(action, reason, now)
+        self._tell(now, "withdrawn", f"{self.blows.pop(action).entry.assessment.pod.title}: {reason}")
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """Tell the same of an intention, which is always written at once."""
         self.withdraw(intended.result(), reason, now)
 
-    def signalled(self, deed: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Tell who got which signal."""
         sent = tuple(keys)
         if self.journal is not None:
-            self.journal.signalled(deed, now, signal, sent)
-        blow = self.blows[deed]
+            self.journal.signalled(action, now, signal, sent)
+        blow = self.blows[action]
         if signal == "SIGTERM":
-            self.blows[deed] = replace(blow, terminated=blow.terminated + sent)
+            self.blows[action] = replace(blow, terminated=blow.terminated + sent)
         else:
-            self.blows[deed] = replace(blow, killed=blow.killed + sent)
+            self.blows[action] = replace(blow, killed=blow.killed + sent)
         grace = format_duration(blow.entry.definition.grace_s)
         why = f", not gone {grace} after SIGTERM" if signal == "SIGKILL" and blow.terminated else ""
         self._tell(now, signal, f"{self.names(sent)}{why}", "bad")
 
-    def end(self, deed: int, result: Result, reason: str, now: Now) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Hand on what came of it."""
         if self.journal is not None:
-            self.journal.end(deed, result, reason, now)
+            self.journal.end(action, result, reason, now)
 
-    def released(self, deed: int, now: Now, release_s: float | None, reason: str) -> None:
+    def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Tell that the memory is free."""
         if self.journal is not None:
-            self.journal.released(deed, now, release_s, reason)
-        used = format_bytes(self.blows[deed].entry.assessment.used_at_least)
+            self.journal.released(action, now, release_s, reason)
+        used = format_bytes(self.blows[action].entry.assessment.used_at_least)
         if release_s is None:
             self._tell(now, "stuck", f"{used} not back on the card: {reason}", "bad")
         else:
@@ -154,8 +154,8 @@ class Chronicle:
         entry = outcome.entry
         if entry.do is Do.WARN:
             self._tell(outcome.at, "warned", f"{entry.assessment.pod.title}, {mark(entry)}", "warn")
-        elif outcome.deed is not None and outcome.deed in self.blows:
-            self.blows[outcome.deed] = replace(self.blows[outcome.deed], outcome=outcome)
+        elif outcome.number is not None and outcome.number in self.blows:
+            self.blows[outcome.number] = replace(self.blows[outcome.number], outcome=outcome)
         if outcome.result is Result.FAILED:
             self._tell(outcome.at, "failed", f"{entry.assessment.pod.title}: {outcome.reason}", "bad")
 

@@ -21,12 +21,13 @@ from watchdog.core.rules import Switches
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import REMEDIES, Footing, judge
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kills import Deeds
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.main import FRESH_S
 from watchdog.daemon.sampler import Pace
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sources import is_stale
-from watchdog.journal.journal import Journal, JournalError
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.kube.files import PodFile
 from watchdog.node.pidfd import pidfd_supported
@@ -88,8 +89,8 @@ class Stage:
             for member in party.members:
                 self._driver.allocate(member.key, member.task.curve)
         self._scanner = Scanner(ProcessTable(procfs, pidfds=missing is None))
-        deeds = Deeds(self._scanner, self.chronicle, clock.now)
-        self._cycle = Cycle(self._scanner, deeds, Evictions(None, self.chronicle, clock.now))
+        actions = Kills(self._scanner, self.chronicle, clock.now)
+        self._cycle = Cycle(self._scanner, actions, Evictions(None, self.chronicle, clock.now))
         self._pace = Pace(_LOOK_EVERY_S)
         self._over_s = self._begin.boottime_s + _TOO_LONG_S
         self._is_ending = False
@@ -115,7 +116,7 @@ class Stage:
         return min(self._pace.next_look_s, self._cycle.next_wake_s) - self._clock.now().boottime_s
 
     def turn(self) -> None:
-        """Let deeds go on; look, decide and act if it is time."""
+        """Let actions go on; look, decide and act if it is time."""
         self._cycle.advance(self._clock.now(), lambda _entry: None)
         if self._clock.now().boottime_s >= self._pace.next_look_s:
             self._last = self._pass()

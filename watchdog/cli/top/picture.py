@@ -27,7 +27,7 @@ from watchdog.cli.top.grid import (
 )
 from watchdog.cli.top.reading import total
 from watchdog.cli.top.state import VERDICTS
-from watchdog.cli.top.values import Account, Card, Deed, View, amount, card_bar, long, short
+from watchdog.cli.top.values import Account, Action, Card, View, amount, card_bar, long, short
 from watchdog.core.units import format_bytes
 from watchdog.report.text import byte_cell, clock_time, count, span
 
@@ -365,30 +365,30 @@ def _standing(account: Account, scene: Scene) -> str:
     return ", ".join(parts)
 
 
-def deed_lines(deeds: tuple[Deed, ...], scene: Scene, room: int) -> list[Text]:
+def action_lines(actions: tuple[Action, ...], scene: Scene, room: int) -> list[Text]:
     """What was done lately, newest first."""
-    if not deeds or room < 2:
+    if not actions or room < 2:
         return []
     at_s = scene.view.at_s if scene.view is not None else None
-    cells = [_deed(each, at_s, scene) for each in deeds]
+    cells = [_action(each, at_s, scene) for each in actions]
     table = grid(_DEEDS, cells, scene.width)
-    title = Text(f"Recent actions: {len(deeds)}", style=TITLE, end="")
+    title = Text(f"Recent actions: {len(actions)}", style=TITLE, end="")
     return [title, *(table.line(row) for row in cells[: room - 1])]
 
 
-def _deed(deed: Deed, at_s: float | None, scene: Scene) -> tuple[Cell, ...]:
-    when = "" if deed.at_s is None else clock_time(deed.at_s, at_s if at_s is not None else deed.at_s)
-    result = deed.result or "under way"
-    tone = _RESULTS.get(result, ODD if deed.result is None else PLAIN)
+def _action(action: Action, at_s: float | None, scene: Scene) -> tuple[Cell, ...]:
+    when = "" if action.at_s is None else clock_time(action.at_s, at_s if at_s is not None else action.at_s)
+    result = action.result or "under way"
+    tone = _RESULTS.get(result, ODD if action.result is None else PLAIN)
     return (
         when.removesuffix(" UTC") or "now",
-        deed.do,
+        action.do,
         (result, tone),
-        deed.title,
-        values.amount(deed.used, scene.signs),
-        byte_cell(deed.allowed),
-        deed.rule or "-",
-        deed.why or "-",
+        action.title,
+        values.amount(action.used, scene.signs),
+        byte_cell(action.allowed),
+        action.rule or "-",
+        action.why or "-",
     )
 
 
@@ -413,7 +413,7 @@ def _lines(scene: Scene) -> list[Text]:
     selected = rows[scene.state.place] if scene.state.place < len(rows) else None
     below = max(height // 5, 4) if height >= _SHORT else 0
     panel = selected_lines(selected, scene, below) if selected is not None and below else []
-    done = deed_lines(view.deeds, scene, max(height // 7, 3)) if height >= _SHORT else []
+    done = action_lines(view.actions, scene, max(height // 7, 3)) if height >= _SHORT else []
     lower = [*(gap + panel if panel else []), *(gap + done if done else [])]
     above = [*top, *gap, *cards, *gap]
     room = height - len(above) - len(lower) - 1

@@ -5,7 +5,7 @@ from typing import Final
 
 from watchdog.cli.top import values
 from watchdog.cli.top.state import Choice, chosen
-from watchdog.cli.top.values import Account, Card, Deed, Process, Signs, View, long
+from watchdog.cli.top.values import Account, Action, Card, Process, Signs, View, long
 from watchdog.export.table import Cell, Column, table
 from watchdog.report.text import byte_cell, clock_time, date_time
 
@@ -23,8 +23,8 @@ def once(view: View, choice: Choice, signs: Signs) -> str:
     cards = [_card(card, signs) for card in view.cards]
     accounts = [_account(row, signs) for row in rows if not row.is_no_pod]
     uses = [_process(row, use) for row in rows for use in row.processes]
-    deeds = [_deed(each, view, signs) for each in view.deeds]
-    tables = ((_CARDS, cards), (_ACCOUNTS, accounts), (_PROCESSES, uses), (_DEEDS, deeds))
+    actions = [_action(each, view, signs) for each in view.actions]
+    tables = ((_CARDS, cards), (_ACCOUNTS, accounts), (_PROCESSES, uses), (_DEEDS, actions))
     lines = list(_head(view))
     for titles, body in tables:
         if body:
@@ -79,15 +79,15 @@ def _process(account: Account, use: Process) -> tuple[str, ...]:
     return str(use.pid), pod, use.where, use.card, byte_cell(use.used), use.name
 
 
-def _deed(deed: Deed, view: View, signs: Signs) -> tuple[str, ...]:
-    when = "" if deed.at_s is None else clock_time(deed.at_s, view.at_s if view.at_s is not None else deed.at_s)
+def _action(action: Action, view: View, signs: Signs) -> tuple[str, ...]:
+    when = "" if action.at_s is None else clock_time(action.at_s, view.at_s if view.at_s is not None else action.at_s)
     return (
         when.removesuffix(" UTC").replace(" ", "T"),
-        deed.do,
-        deed.result or "under_way",
-        deed.title.replace(" ", ""),
-        values.amount(deed.used, signs),
-        byte_cell(deed.allowed),
-        deed.rule,
-        deed.why,
+        action.do,
+        action.result or "under_way",
+        action.title.replace(" ", ""),
+        values.amount(action.used, signs),
+        byte_cell(action.allowed),
+        action.rule,
+        action.why,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.cli.top.values import Account, Amount, Card, Deed, Process, View, coming
+from watchdog.cli.top.values import Account, Action, Amount, Card, Process, View, coming
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.status_read import Part, doubts_of, hangs_since
 from watchdog.report.text import clock_time, inert, span
@@ -13,17 +13,17 @@ from watchdog.report.text import clock_time, inert, span
 _ABOUT: Final = re.compile(r"^(?:Container \S+ of p|P)od [^\s/]+/[^\s:]+:? ")
 
 
-def deeds_of(status: Part) -> tuple[Deed, ...]:
-    """The deeds that a status has, newest first; of a daemon that keeps none, only those that are under way."""
+def actions_of(status: Part) -> tuple[Action, ...]:
+    """The actions that a status has, newest first; of a daemon that keeps none, only those that are under way."""
     if "recent" in status.values:
         return tuple(_recent(part) for part in status.parts("recent"))
     return tuple(_under_way(status))
 
 
-def _recent(part: Part) -> Deed:
+def _recent(part: Part) -> Action:
     pod = f"{part.text('namespace')}/{part.text('pod')}"
     told = part.text("reason") or part.text("outcome") or part.text("why") or ""
-    return Deed(
+    return Action(
         at_s=part.moment("at"),
         title=_title(part),
         do=inert(part.text("do") or "", 20),
@@ -42,14 +42,14 @@ def _title(part: Part) -> str:
     return f"{pod} [{inert(container)}]" if container else pod
 
 
-def _under_way(status: Part) -> Iterator[Deed]:
+def _under_way(status: Part) -> Iterator[Action]:
     for account in status.parts("accounts"):
-        deed = account.part("under_way")
-        if deed is not None:
-            yield Deed(
+        action = account.part("under_way")
+        if action is not None:
+            yield Action(
                 at_s=None,
                 title=_title(account),
-                do=inert(deed.text("do") or "", 20),
+                do=inert(action.text("do") or "", 20),
                 result=None,
                 used=Amount(known=account.whole("used"), least=account.whole("used_at_least") or 0),
                 allowed=account.whole("allowed"),
@@ -198,7 +198,7 @@ def _view(status: Part) -> View:
         cards=_cards(status, labels),
         accounts=tuple(_account(each, status, labels) for each in accounts),
         no_pod=_no_pod(status, labels),
-        deeds=deeds_of(status),
+        actions=actions_of(status),
         troubles=troubles_of(status),
         health=health_of(status),
         counts=not status.flag("pods_stale") and status.text("maintenance") is None and hangs_since(status) is None,

@@ -56,11 +56,11 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """What comes next for an account, as of the pass: a deed that is `begun`, or a step that is due in `due_s`.
+    """What comes next for an account, as of the pass: an action that is `begun`, or a step that is due in `due_s`.
 
     `would`: nothing will be done, the step is only worked out. `put_off`: no pass ends, so that nobody does it.
     `held` is the brake, `because` the end of a sentence that says why, `lets_go_s` when it lets go (None: that is no
-    matter of time). `left_s` of a deed that is begun is until SIGKILL, or until an eviction is tried again (None:
+    matter of time). `left_s` of an action that is begun is until SIGKILL, or until an eviction is tried again (None:
     nothing is waited for but its end).
     """
 
@@ -124,7 +124,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class Action:
     """A line of what was done lately: when (Unix time), to whom, what, and what came of it (None: under way)."""
 
     at_s: float | None
@@ -155,7 +155,7 @@ class View:
     cards: tuple[Card, ...]
     accounts: tuple[Account, ...]
     no_pod: Account | None
-    deeds: tuple[Deed, ...]
+    actions: tuple[Action, ...]
     troubles: tuple[str, ...]
     health: str
     counts: bool

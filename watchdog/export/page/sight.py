@@ -12,7 +12,7 @@ from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.report.figures import Bounds, pods_stale, unlisted
 from watchdog.report.next import what_follows
-from watchdog.report.recent import RecentDeed
+from watchdog.report.recent import RecentAction
 from watchdog.report.status import Health
 from watchdog.report.text import clock_time
 
@@ -30,7 +30,7 @@ class Sight:
     health: Health
     now_s: float
     passed_s: float = 0.0
-    recent: tuple[RecentDeed, ...] = ()
+    recent: tuple[RecentAction, ...] = ()
     remedies: Mapping[str, str] = field(default_factory=dict)
     is_still: bool = False
 

@@ -49,7 +49,7 @@ def steps_of(assessment: Assessment, sight: Sight) -> tuple[Step, ...]:
         return ()
     under_way = _under_way(assessment, sight.state(assessment), report, sight)
     entries = sight.entries.get(assessment.account, [])
-    if under_way is not None:  # that the next deed waits for this one is nothing to read
+    if under_way is not None:  # that the next action waits for this one is nothing to read
         entries = [each for each in entries if each.withheld_by is not Brake.PENDING]
     ordered = sorted(entries, key=lambda each: (each.due_in_s, not each.do.is_force))
     return (*((under_way,) if under_way is not None else ()), *(_step(each, report, sight) for each in ordered))
@@ -58,27 +58,27 @@ def steps_of(assessment: Assessment, sight: Sight) -> tuple[Step, ...]:
 def _step(entry: PlanEntry, report: CycleReport, sight: Sight) -> Step:
     verb, left_s, is_force = _VERBS[entry.do], sight.left_s(entry), entry.do.is_force
     when = f"in {span(left_s)}" if left_s > 0 else "now"
-    deed = _planned(entry)
+    action = _planned(entry)
     why = because(entry, policy=report.policy, in_bytes=True)
     if sight.as_of:
-        sentence = f"{capital(deed)}. No pass has ended since then: until one does nothing is done. {why}"
+        sentence = f"{capital(action)}. No pass has ended since then: until one does nothing is done. {why}"
         return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
     if sight.is_stale and entry.due_in_s > 0:
-        sentence = f"{capital(deed)}. The pod list is out of date: until it is read anew no time counts. {why}"
+        sentence = f"{capital(action)}. The pod list is out of date: until it is read anew no time counts. {why}"
         return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
     if entry.withheld_by is not None:
         # What is not due yet is not held back yet.
         short = f"{verb} held back" if entry.due_in_s <= 0 else f"{verb} {when}, then held back"
         held = f"Held back{letting_go(entry, report.at)}, because {withheld_because(entry, report.policy)}."
-        sentence = f"{capital(deed)}. {held} {why}"
+        sentence = f"{capital(action)}. {held} {why}"
         return Step(short=short, sentence=sentence, level=Level.WATCH, is_held=True, is_force=is_force)
     if is_idle(entry.assessment, report.policy, report.suspended):
         # That the whole daemon only observes is said at the top.
         own = f" Nothing will be done: {observing_because(entry.assessment)}." if entry.assessment.observes else ""
-        sentence = f"Would {deed}.{own} {why}"
+        sentence = f"Would {action}.{own} {why}"
         return Step(short=f"would {verb} {when}", sentence=sentence, level=Level.WATCH, is_force=is_force)
     level = Level.BAD if is_force else Level.WATCH
-    return Step(short=f"{verb} {when}", sentence=f"{capital(deed)}. {why}", level=level, is_force=is_force)
+    return Step(short=f"{verb} {when}", sentence=f"{capital(action)}. {why}", level=level, is_force=is_force)
 
 
 def _planned(entry: PlanEntry) -> str:
@@ -90,7 +90,7 @@ def _planned(entry: PlanEntry) -> str:
 
 
 def _under_way(assessment: Assessment, state: AccountState | None, report: CycleReport, sight: Sight) -> Step | None:
-    """A deed that has begun and whose memory has not been seen free."""
+    """An action that has begun and whose memory has not been seen free."""
     if state is None or state.under_way is None:
         return None
     rule = assessment.rule

@@ -87,6 +87,6 @@ def _would() -> Panel:
     )
 
 
-def deeds() -> Row:
+def actions() -> Row:
     """Give the row."""
     return Row(title="Ladder and actions", panels=[_table(), _done(), _withheld(), _would()])

@@ -25,7 +25,7 @@ RESOURCE: Final = "example.com/gpu-memory"
 CARD: Final = Gpu(uuid="GPU-0", index=0, name="A100", total=80 * 2**30, reserved=0)
 
 
-class Deeds:
+class Kills:
     """Each method is one part of what the daemon does in the cluster, done as an account on a node."""
 
     def __init__(self, plane: ControlPlane, pods: Pods, account: Account, node: str) -> None:
@@ -41,7 +41,7 @@ class Deeds:
 
     @property
     def all(self) -> Mapping[str, Callable[[], str]]:
-        """Every deed by its name."""
+        """Every action by its name."""
         return {
             "follow pods": self.follow_pods,
             "follow the node": self.follow_node,
