@@ -8,8 +8,8 @@ from bench.recorded import PODS, SEQUENCE, UPDATES
 from watchdog.core.model import Now, Pod
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import gather, pods_of
-from watchdog.kube.store import Shelf
-from watchdog.kube.watch import Follower, Listener
+from watchdog.kube.store import Store
+from watchdog.kube.watch import Listener, Watcher
 
 
 class _DoneError(Exception):
@@ -22,22 +22,22 @@ class _Following:
     def __init__(self, config: Path) -> None:
         self._known: tuple[Pod, ...] = ()
         listener = Listener(on_news=self._take, on_problem=self._fail)
-        self._follower = Follower(Api(config), pods_of("n1"), listener)
+        self._watcher = Watcher(Api(config), pods_of("n1"), listener)
 
     def list(self) -> None:
-        self._follower.turn()
+        self._watcher.turn()
         assert len(self._known) == PODS
 
     def follow(self) -> None:
         try:
-            problem = self._follower.turn().problem
+            problem = self._watcher.turn().problem
         except _DoneError:
             return
         raise RuntimeError(f"the watch ended before its last update: {problem}")
 
-    def _take(self, shelf: Shelf[Pod] | None, at: Now) -> None:
-        if shelf is not None:
-            self._known, _ = gather(shelf)
+    def _take(self, store: Store[Pod] | None, at: Now) -> None:
+        if store is not None:
+            self._known, _ = gather(store)
             if self._known[(UPDATES - 1) % PODS].annotations[SEQUENCE] == LAST:
                 raise _DoneError
 

@@ -21,7 +21,7 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.steady import Assessor
-from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import node_source, pod_source
 from watchdog.daemon.start import open_processes
 from watchdog.node.driver_thread import DriverThread
@@ -61,19 +61,19 @@ def _steps(node: BenchNode) -> Iterator[dict[str, Callable[[], object]]]:
     reading = driver.read()
     _, scanner = open_processes(options)
     threaded = DriverThread(other)
-    reporter = _reporter(options, report)
+    sinks = _sinks(options, report)
     yield {
         "read the driver": driver.read,
         "hand a reading from thread to thread": _asking(threaded),
         "read pods and node": _sources(options),
         "look at processes": lambda: scanner.snapshot(reading, clock.now()),
         **_judging(report),
-        "report": lambda: reporter.publish(report, is_stale=False),
+        "report": lambda: sinks.publish(report, is_stale=False),
     }
     threaded.close(timeout_s=1.0)
     driver.close()
     scanner.close()
-    reporter.stop((), clock.now())
+    sinks.stop((), clock.now())
 
 
 def _asking(thread: DriverThread) -> Callable[[], object]:
@@ -109,9 +109,9 @@ def _judging(report: CycleReport) -> dict[str, Callable[[], object]]:
     }
 
 
-def _reporter(options: Options, report: CycleReport) -> Reporter:
+def _sinks(options: Options, report: CycleReport) -> Sinks:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
-        reporter = Reporter(options, report.policy, report.at)
-    reporter.tend(clock.now())
-    reporter.publish(report, is_stale=False)
-    return reporter
+        sinks = Sinks(options, report.policy, report.at)
+    sinks.tend(clock.now())
+    sinks.publish(report, is_stale=False)
+    return sinks

@@ -31,7 +31,7 @@ class Watch:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
             self._daemon = unpaced(options_of(node))
         self._poll = select.poll()
-        self._poll.register(self._daemon._looker.fileno(), select.POLLIN)
+        self._poll.register(self._daemon._sampler.fileno(), select.POLLIN)
 
     def run_pass(self) -> None:
         """From asking the driver to the report, with the loop's own code: one turn asks, the next one takes."""

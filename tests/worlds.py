@@ -25,7 +25,7 @@ from watchdog.core.model import (
     Use,
 )
 from watchdog.core.plan import Conditions, Plan
-from watchdog.core.policy import Allowance, Declaration, Do, Mark, Policy, Rule, Scope, Step
+from watchdog.core.policy import Allowance, Declaration, Do, Policy, Rule, Scope, Step, Threshold
 
 Gi = 2**30
 Mi = 2**20
@@ -105,11 +105,11 @@ def snapshot(
 def step(above: str = "100%", for_s: float = 0.0, do: str = "kill", scope: Scope = "container", **more: object) -> Step:
     """A step; `above` is a percentage, `+bytes` or bytes."""
     if above.endswith("%"):
-        mark = Mark(share=Fraction(above[:-1]) / 100)
+        mark = Threshold(share=Fraction(above[:-1]) / 100)
     elif above.startswith("+"):
-        mark = Mark(plus=int(above))
+        mark = Threshold(plus=int(above))
     else:
-        mark = Mark(amount=int(above))
+        mark = Threshold(amount=int(above))
     return replace(Step(above=mark, for_s=for_s, do=Do(do), scope=scope), **more)  # type: ignore[arg-type]
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from tests.act.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import Setting
-from watchdog.core.eviction import Answer, Attempt, Reply
+from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.core.ledger import AccountState, Trying
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
 from watchdog.core.plan import Conditions, Finish, Outcome, Pass, PlanEntry, View
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions, Evictor
-from watchdog.daemon.kill import Record
+from watchdog.daemon.kill import ActionRecord
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.second_look import LastLook
 from watchdog.node.driver import DriverReading
@@ -43,13 +43,13 @@ class Seen(Scanner):
 class Answers:
     """Stands where the API is: keeps what it is handed, and gives what the test says."""
 
-    tries: list[Attempt] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    tries: list[EvictionRequest] = field(default_factory=list)
+    replies: list[EvictionResult] = field(default_factory=list)
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: EvictionRequest) -> None:
         self.tries.append(attempt)
 
-    def take(self) -> tuple[Reply, ...]:
+    def take(self) -> tuple[EvictionResult, ...]:
         replies, self.replies = tuple(self.replies), []
         return replies
 
@@ -66,7 +66,7 @@ class World:
     api: Evictor | None = field(default_factory=Answers)
     group: Group = field(default_factory=Group)
     free: int | None = None  # of the card, in bytes
-    journal: Record | None = None  # in place of `record`
+    journal: ActionRecord | None = None  # in place of `record`
     node: Node = NODE
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class World:
         self.cycle = Cycle(self.seen, actions, self.evictions)
 
     @property
-    def tries(self) -> list[Attempt]:
+    def tries(self) -> list[EvictionRequest]:
         """Every try that was handed in."""
         assert isinstance(self.api, Answers)
         return self.api.tries
@@ -134,12 +134,12 @@ class World:
         return self.close(self.open(second, **conditions))
 
     def answer(
-        self, answer: Answer, reason: str = "", wait_s: float = 5.0, *, number: int = -1, for_owner: str = ""
+        self, answer: EvictionAnswer, reason: str = "", wait_s: float = 5.0, *, number: int = -1, for_owner: str = ""
     ) -> None:
         """Let the API answer a try (the last one), and the daemon wake up for it."""
         assert isinstance(self.api, Answers)
         ticket = self.tries[number].ticket
-        reply = Reply(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s, for_owner=for_owner)
+        reply = EvictionResult(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s, for_owner=for_owner)
         self.api.replies.append(reply)
         self.wake()
 
@@ -182,7 +182,9 @@ def begun(world: World) -> World:
 
 def blocked(world: World, wait_s: float = 5.0) -> World:
     """A world in which the first try was blocked."""
-    begun(world).answer(Answer.BLOCKED, "the disruption budget b needs 2 healthy pods and has 2 currently", wait_s)
+    begun(world).answer(
+        EvictionAnswer.BLOCKED, "the disruption budget b needs 2 healthy pods and has 2 currently", wait_s
+    )
     return world
 
 

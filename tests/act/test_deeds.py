@@ -425,7 +425,7 @@ def test_a_stronger_step_ends_the_grace(group: Group) -> None:
     made, clock = actions(group)
     entry = due(step(grace_s=60.0), group.key(process))
     begun(made, entry)
-    made.hasten(due(step(grace_s=0.0), group.key(process)), at(1.0))
+    made.escalate(due(step(grace_s=0.0), group.key(process)), at(1.0))
     advance(made, clock, 1.0)
     assert process.wait(5) == -signal.SIGKILL
 
@@ -438,7 +438,7 @@ def test_a_stronger_step_wakes_nobody_who_waits_for_memory_alone(group: Group) -
     begun(made, entry)
     process.wait(5)
     advance(made, clock, 1.0)
-    made.hasten(stronger, at(2.0))
+    made.escalate(stronger, at(2.0))
     assert made.next_wake_s == float("inf")
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, planned
 from tests.worlds import Gi, at, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
-from watchdog.core.eviction import Answer
+from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.plan import Result
 
 
@@ -86,7 +86,7 @@ def test_accepted_then_released() -> None:
     """After 201 it is under way like a kill, until the driver lists none of the pod's processes any more."""
     world = begun(World())
     world.second = 2.0
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     assert world.record.lines[1:] == [("end", "done")]
     assert world.state.under_way is not None
     assert world.state.under_way.whole_pod
@@ -113,7 +113,7 @@ def test_the_reaction_is_measured_to_the_acceptance() -> None:
     begun_at = world.look(1)
     assert planned(begun_at).trying is not None
     world.second = 1.5
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.look(2)
     assert world.began[0].reaction_s == pytest.approx(1.5)
 
@@ -122,7 +122,7 @@ def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
     """The whole pod goes: the memory of every process of it counts, of those too that came after the eviction."""
     two = pod("a", container("main", "1Gi"), container("side"))
     world = World(pods=(two,), used={5: 4 * Gi, 6: Gi}, processes=(process(6, "a/side"), process(7, "a/side")))
-    begun(world).answer(Answer.ACCEPTED)
+    begun(world).answer(EvictionAnswer.ACCEPTED)
     world.used = {7: Gi}
     world.look(3)
     world.used = {7: Gi}
@@ -136,7 +136,7 @@ def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
 def test_memory_that_does_not_come_back_is_given_up() -> None:
     """After the grace and release_timeout the next action need not wait longer, and that is said."""
     world = begun(World())
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.look(39.9)
     assert world.ended == []
     world.look(40)
@@ -147,9 +147,9 @@ def test_memory_that_does_not_come_back_is_given_up() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "result"),
-    [(Answer.GONE, "gone"), (Answer.SPARED, "interrupted"), (Answer.REFUSED, "failed")],
+    [(EvictionAnswer.GONE, "gone"), (EvictionAnswer.SPARED, "interrupted"), (EvictionAnswer.REFUSED, "failed")],
 )
-def test_answers_that_end_it(answer: Answer, result: str) -> None:
+def test_answers_that_end_it(answer: EvictionAnswer, result: str) -> None:
     """Gone, spared by the fresh look, refused: told at once, nothing is under way, and the step waits 10 s."""
     world = begun(World())
     world.answer(answer, "so it is")
@@ -171,7 +171,7 @@ def test_other_steps_keep_their_stretches() -> None:
     begun(world)
     for second in range(1, 10):
         world.look(second)
-    world.answer(Answer.REFUSED, "403")
+    world.answer(EvictionAnswer.REFUSED, "403")
     assert world.state.stretches["all", later.signature].counted_s == 9.0
 
 
@@ -181,7 +181,7 @@ def test_after_it_came_about_kill_steps_start_over() -> None:
     world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
     begun(world)
     world.look(5)
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.used = {}
     world.look(9)
     assert ("all", later.signature) not in world.state.stretches

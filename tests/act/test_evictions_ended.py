@@ -6,7 +6,7 @@ import pytest
 
 from tests.act.eviction_rig import EVICT_AT_ONCE, Answers, World, begun, blocked
 from tests.worlds import Gi, at, container, pod, policy, rule, step
-from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, Answer
+from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, EvictionAnswer
 from watchdog.core.model import Owner
 from watchdog.core.plan import Result
 from watchdog.core.policy import Protect
@@ -46,7 +46,7 @@ def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
     world.objection = "enforcement was withdrawn"
     world.wake(0.5)
     assert not world.tries[0].is_wanted()
-    world.answer(Answer.WITHDRAWN)
+    world.answer(EvictionAnswer.WITHDRAWN)
     assert world.results() == ["interrupted"]
     assert "not permitted on it any more" in world.reason()
 
@@ -103,7 +103,7 @@ def test_the_eviction_of_a_pod_whose_deletion_takes_long_goes_on() -> None:
     assert attempt.objection(replace(DYING, deletion_deadline_s=at(1).wall_s)) is not None
     world.look(6)
     assert (world.results(), len(world.tries)) == (["blocked"], 2)
-    world.answer(Answer.LATER)
+    world.answer(EvictionAnswer.LATER)
     world.pods = (replace(DYING, deletion_deadline_s=at(-1).wall_s),)
     world.look(7)
     assert (world.results(), world.reason()) == (["blocked", "gone"], "the pod is being deleted")
@@ -112,7 +112,7 @@ def test_the_eviction_of_a_pod_whose_deletion_takes_long_goes_on() -> None:
 def test_a_deletion_after_a_lost_answer_is_ours() -> None:
     """No answer came, then the pod is being deleted: the eviction has come about, and its memory is waited for."""
     world = begun(World())
-    world.answer(Answer.UNKNOWN, "no answer", 5.0)
+    world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
     assert world.ended == []
     world.pods = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
     world.look(1)
@@ -126,7 +126,7 @@ def test_a_deletion_after_a_lost_answer_is_ours() -> None:
 def test_the_next_try_after_a_lost_answer_knows_of_it() -> None:
     """So that a pod which is not there any more is taken for evicted and not for gone."""
     world = begun(World())
-    world.answer(Answer.UNKNOWN, "no answer", 5.0)
+    world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
     world.look(5)
     assert [attempt.is_unsure for attempt in world.tries] == [False, True]
 
@@ -139,7 +139,7 @@ def test_it_is_given_up_in_time() -> None:
         second += 30.0
         world.look(second)
         assert second <= GIVE_UP_AFTER_S
-        world.answer(Answer.BLOCKED, "the disruption budget b needs 2 healthy pods", 29.0)
+        world.answer(EvictionAnswer.BLOCKED, "the disruption budget b needs 2 healthy pods", 29.0)
     assert world.results() == ["blocked", "failed"]
     assert world.reason() == "given up, tried 21 times in 10m: the disruption budget b needs 2 healthy pods"
     assert world.trying is None
@@ -150,7 +150,7 @@ def test_so_many_tries_are_enough() -> None:
     world = blocked(World(), wait_s=1.0)
     for second in range(1, MOST_TRIES):
         world.look(second)
-        world.answer(Answer.LATER, "busy", 0.5)
+        world.answer(EvictionAnswer.LATER, "busy", 0.5)
     assert len(world.tries) == MOST_TRIES
     assert world.results() == ["blocked", "failed"]
     assert world.reason() == f"given up, tried {MOST_TRIES} times in 24s: busy"
@@ -173,14 +173,14 @@ def test_an_answer_that_never_comes_does_not_keep_the_loop_awake() -> None:
     assert until_s == at(GIVE_UP_AFTER_S).boottime_s
     world.wake(GIVE_UP_AFTER_S + 1)
     assert world.cycle.next_wake_s == float("inf")
-    world.answer(Answer.LATER, "too busy")
+    world.answer(EvictionAnswer.LATER, "too busy")
     assert world.results() == ["failed"]
 
 
 def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
     """A Retry-After longer than what is left: failed now, not later."""
     world = begun(World())
-    world.answer(Answer.LATER, "come back later", GIVE_UP_AFTER_S + 1)
+    world.answer(EvictionAnswer.LATER, "come back later", GIVE_UP_AFTER_S + 1)
     assert world.results() == ["failed"]
 
 
@@ -203,7 +203,7 @@ def test_stopping_while_an_answer_is_awaited_leaves_it_to_the_next_daemon() -> N
 def test_stopping_after_it_was_accepted_leaves_its_memory_to_the_next_daemon() -> None:
     """It stands as done in the journal, and its release is still to come."""
     world = begun(World())
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.cycle.interrupt("the watchdog was stopped", at(1))
     assert world.record.lines[-1] == ("end", "done")
     assert [outcome.result.value for outcome in world.cycle.take_ended()] == ["done"]
@@ -245,7 +245,7 @@ def test_what_the_fresh_look_objects_to(fresh: object, why: str | None) -> None:
 def test_a_late_reply_to_something_over_is_dropped() -> None:
     """A reply whose eviction is not known any more changes nothing."""
     world = begun(World(api=Answers()))
-    world.answer(Answer.REFUSED, "403")
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.REFUSED, "403")
+    world.answer(EvictionAnswer.ACCEPTED)
     assert world.results() == ["failed"]
     assert world.state.under_way is None

@@ -8,7 +8,7 @@ from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, blocked, planned
 from tests.act.rig import Group
 from tests.worlds import Gi, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
-from watchdog.core.eviction import Answer
+from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.plan import Result
 from watchdog.core.policy import Backoff, Brakes, Window
 
@@ -27,9 +27,9 @@ def test_blocked_is_told_once_and_tried_again_by_passes() -> None:
     assert opened.only == {"GPU-0"}
     world.close(opened)
     assert [attempt.number for attempt in world.tries] == [1, 2]
-    world.answer(Answer.BLOCKED, "still", 5.0)
+    world.answer(EvictionAnswer.BLOCKED, "still", 5.0)
     world.look(11)
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     assert world.results() == ["blocked"]
     world.used = {}
     world.look(12)
@@ -82,7 +82,7 @@ def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
         world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
         begun(world)
         if answers_first:
-            world.answer(Answer.BLOCKED, "no", 30.0)
+            world.answer(EvictionAnswer.BLOCKED, "no", 30.0)
         world.used = {running.pid: 4 * Gi}
         world.look(1)
         assert running.wait(5) == -9
@@ -90,7 +90,7 @@ def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
         assert (kill.entry.do.value, kill.result) == ("kill", Result.DONE)
         assert not world.tries[0].is_wanted()
         if not answers_first:
-            world.answer(Answer.WITHDRAWN)
+            world.answer(EvictionAnswer.WITHDRAWN)
         evicted = world.ended[-1]
         assert (evicted.entry.do.value, evicted.result) == ("evict", Result.INTERRUPTED)
         assert evicted.reason == "rule all has begun to kill meanwhile"
@@ -111,7 +111,7 @@ def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone() -> 
         begun(world)
         world.used = {running.pid: 4 * Gi}
         world.look(1)
-        world.answer(Answer.ACCEPTED)
+        world.answer(EvictionAnswer.ACCEPTED)
         assert world.state.under_way is not None
         assert world.state.under_way.step == KILL_LATER.signature
         world.used = {}
@@ -161,7 +161,7 @@ def test_a_blind_stretch_begins_the_count_anew_for_the_next_try_too() -> None:
     for second in range(4):
         world.look(second)
     assert len(world.tries) == 1
-    world.answer(Answer.BLOCKED, "no", 5.0)
+    world.answer(EvictionAnswer.BLOCKED, "no", 5.0)
     world.used = {5: None}
     for second in range(4, 20):
         world.look(second)
@@ -217,7 +217,7 @@ def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
     assert len(world.tries) == 1
     second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
     assert [entry.withheld_by for entry in second] == [Brake.PENDING]
-    world.answer(Answer.BLOCKED, "no", 60.0)
+    world.answer(EvictionAnswer.BLOCKED, "no", 60.0)
     finish = world.look(1)
     assert len(world.tries) == 1
     second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
@@ -238,10 +238,10 @@ def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
     world.look(0)
     world.look(1)
     assert [attempt.uid for attempt in world.tries] == ["a"]
-    world.answer(Answer.BLOCKED, "no", 5.0)
+    world.answer(EvictionAnswer.BLOCKED, "no", 5.0)
     world.look(2)
     assert [attempt.uid for attempt in world.tries] == ["a", "b"]
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.look(20)
     assert len(world.tries) == 2, "the first one's next try waits for the release of the second"
 

@@ -10,16 +10,16 @@ from tests.cluster.event_rig import events_of, warning
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.clock import Bell
-from watchdog.core.eviction import Answer, Attempt
+from watchdog.core.eviction import EvictionAnswer, EvictionRequest
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import evict
-from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.notices import Note
-from watchdog.kube.watch import Feed
+from watchdog.kube.watch import Informer
 
 RESOURCE: Final = "example.com/gpu-memory"
 CARD: Final = Gpu(uuid="GPU-0", index=0, name="A100", total=80 * 2**30, reserved=0)
@@ -53,21 +53,21 @@ class Kills:
 
     def follow_pods(self) -> str:
         """Learn of a pod that comes after the list."""
-        return self._follow(PodFeed(self._api, self._node, self._bell), lambda: self._pods.create(node=self._node))
+        return self._follow(PodInformer(self._api, self._node, self._bell), lambda: self._pods.create(node=self._node))
 
     def follow_node(self) -> str:
         """Learn of a label that comes after the list."""
         label = {"metadata": {"labels": {"tests.invalid/changed": secrets.token_hex(3)}}}
         path = f"/api/v1/nodes/{self._node}"
         return self._follow(
-            NodeFeed(self._api, self._node, self._bell), lambda: self._plane.api.ask("PATCH", path, label)
+            NodeInformer(self._api, self._node, self._bell), lambda: self._plane.api.ask("PATCH", path, label)
         )
 
     def follow_namespaces(self) -> str:
         """Learn of a label that comes after the list."""
         label = {"metadata": {"labels": {"tests.invalid/changed": secrets.token_hex(3)}}}
         path = f"/api/v1/namespaces/{self._pods.namespace}"
-        return self._follow(NamespaceFeed(self._api, self._bell), lambda: self._plane.api.ask("PATCH", path, label))
+        return self._follow(NamespaceInformer(self._api, self._bell), lambda: self._plane.api.ask("PATCH", path, label))
 
     def write_events(self) -> str:
         """Write an Event, and count it on when it occurs again."""
@@ -92,7 +92,7 @@ class Kills:
     def evict(self) -> str:
         """Evict a pod."""
         pod = self._pods.create(node=self._node)["metadata"]
-        attempt = Attempt(
+        attempt = EvictionRequest(
             ticket=1,
             number=1,
             namespace=pod["namespace"],
@@ -104,11 +104,11 @@ class Kills:
             is_wanted=lambda: True,
         )
         reply = evict(self._api, attempt)
-        return "" if reply.answer is Answer.ACCEPTED else reply.reason
+        return "" if reply.answer is EvictionAnswer.ACCEPTED else reply.reason
 
     def advertise(self) -> str:
         """Advertise what a card has."""
-        feed = NodeFeed(self._api, self._node, self._bell)
+        feed = NodeInformer(self._api, self._node, self._bell)
         feed.fetch()
         now = clock.now()
         keeper = CapacityKeeper(self._api)
@@ -124,7 +124,7 @@ class Kills:
         keeper.stop()
         return "; ".join(note.text for note in notes if note.is_problem)
 
-    def _follow(self, feed: Feed[Any, Any], change: Callable[[], object]) -> str:
+    def _follow(self, feed: Informer[Any, Any], change: Callable[[], object]) -> str:
         feed.start()
         try:
             wait_until(lambda: bool(feed.problem or feed.requests["watch"]), "the list came, or did not")

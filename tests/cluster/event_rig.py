@@ -10,9 +10,9 @@ from typing import Final
 from tests.cluster.api import Object
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
-from tests.kube.tidings import tiding
+from tests.kube.pod_events import pod_event
+from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.core.tiding import Tiding
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 
@@ -31,16 +31,16 @@ def writing(kubeconfig: Path, *, longest_pause_s: float = 30.0) -> Iterator[Even
         writer.stop(0.3)
 
 
-def on(pod: Object, of: Tiding) -> Tiding:
+def on(pod: Object, of: PodEvent) -> PodEvent:
     """The same, told of this pod."""
     meta = pod["metadata"]
     key = (meta["uid"], *of.key[1:])
     return replace(of, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], key=key)
 
 
-def warning(pod: Object, second: float = 0.0, **more: object) -> Tiding:
+def warning(pod: Object, second: float = 0.0, **more: object) -> PodEvent:
     """A warning on this pod, so many seconds after now."""
-    return replace(on(pod, tiding()), at_s=time.time() + second, **more)  # type: ignore[arg-type]
+    return replace(on(pod, pod_event()), at_s=time.time() + second, **more)  # type: ignore[arg-type]
 
 
 def events_of(plane: ControlPlane, namespace: str) -> list[Object]:

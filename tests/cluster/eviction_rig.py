@@ -17,7 +17,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.worlds import policy, rule
 from watchdog.clock import Bell
-from watchdog.core.eviction import Answer, Attempt, Reply, against_evicting
+from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, against_evicting
 from watchdog.kube.client import Api
 from watchdog.kube.evict import ApiEvictor, evict
 from watchdog.kube.rights import ServiceAccount, rights_of
@@ -26,7 +26,7 @@ AGENT = "gpu-memory-watchdog"
 EVICTS: Final = policy(rule(EVICT_AT_ONCE))
 
 
-def attempt(pod: Object, **more: object) -> Attempt:
+def attempt(pod: Object, **more: object) -> EvictionRequest:
     """A try to evict a pod as the test made it, with the objections that no policy can lift."""
     given: dict[str, object] = {
         "ticket": 1,
@@ -39,7 +39,7 @@ def attempt(pod: Object, **more: object) -> Attempt:
         "objection": against_evicting,
         "is_wanted": lambda: True,
     }
-    return Attempt(**{**given, **more})  # type: ignore[arg-type]
+    return EvictionRequest(**{**given, **more})  # type: ignore[arg-type]
 
 
 class Bench:
@@ -60,7 +60,7 @@ class Bench:
         """The same by way of a proxy."""
         return Bench(self.account, self.pods, self.account.through(by))
 
-    def evict(self, pod: Object, **more: object) -> Reply:
+    def evict(self, pod: Object, **more: object) -> EvictionResult:
         """One try."""
         return evict(self.api, attempt(pod, **more))
 
@@ -79,13 +79,13 @@ class Bench:
         return all(self.pods.exists(pod) and "deletionTimestamp" not in self.pods.read(pod)["metadata"] for pod in pods)
 
 
-def evicting(api: Api) -> tuple[ApiEvictor, Callable[[int, float], list[Reply]]]:
+def evicting(api: Api) -> tuple[ApiEvictor, Callable[[int, float], list[EvictionResult]]]:
     """An evictor with its threads, and a way to wait for so many replies by its bell; take all that are to come."""
     bell = Bell()
     evictor = ApiEvictor(api, bell)
 
-    def wait(count: int, limit_s: float) -> list[Reply]:
-        found: list[Reply] = []
+    def wait(count: int, limit_s: float) -> list[EvictionResult]:
+        found: list[EvictionResult] = []
         deadline = time.monotonic() + limit_s
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count} replies"
@@ -116,4 +116,4 @@ def looking_account(control_plane: ControlPlane) -> Iterator[Account]:
         yield made
 
 
-__all__ = ["AGENT", "EVICTS", "Answer", "Bench", "attempt", "evicting", "evicting_account", "looking_account"]
+__all__ = ["AGENT", "EVICTS", "EvictionAnswer", "Bench", "attempt", "evicting", "evicting_account", "looking_account"]

@@ -19,8 +19,8 @@ from watchdog.clock import Bell
 from watchdog.core.model import PodList
 from watchdog.core.policy import Match, Policy, Rule
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodFeed
-from watchdog.kube.reflector import USUAL, Pace
+from watchdog.kube.feeds import PodInformer
+from watchdog.kube.reflector import USUAL, RequestPace
 
 OBSERVES: Final = Policy(sha256="", source="")
 # Needs namespaces besides pods and the node.
@@ -31,7 +31,7 @@ MATCHES_BY_NAMESPACE: Final = Policy(
 # one case in ten thousand; found by drawing them. Half the time it is 5 or fewer.
 MOST_IN_12_S: Final = 11
 # Everything in seconds instead of minutes, for what only time brings.
-QUICK: Final = Pace(
+QUICK: Final = RequestPace(
     length_s=(6.0, 7.0), silence_s=3.0, first_word_s=(2.5, 3.0), short_length_s=(3.0, 4.0), lived_s=2.0, answer_s=2.0
 )
 
@@ -47,7 +47,7 @@ class Followed:
         plane: ControlPlane,
         config: Path,
         node: str,
-        pace: Pace = USUAL,
+        pace: RequestPace = USUAL,
         by: ApiProxy | None = None,
         account: Account | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class Followed:
         self._by = by
         self.bell = Bell()
         self.api = Api(config)
-        self.feed = PodFeed(self.api, node, self.bell, pace)
+        self.feed = PodInformer(self.api, node, self.bell, pace)
         self._since_s = time.time()
 
     @property
@@ -134,7 +134,7 @@ def following(
     *,
     by: TcpProxy | ApiProxy | None = None,
     at: TcpProxy | None = None,
-    pace: Pace = USUAL,
+    pace: RequestPace = USUAL,
     token: str | None = None,
     policy: Policy = OBSERVES,
 ) -> Iterator[Followed]:

@@ -14,7 +14,7 @@ from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
 
 
 def run(plane: ControlPlane, minutes: float) -> None:
@@ -31,7 +31,7 @@ def watch_quiet(plane: ControlPlane, account: Account, minutes: float) -> None:
     node = pods.node()
     pods.create("trainer", node=node)
     api, bell = Api(account.kubeconfig), Bell()
-    feeds = (PodFeed(api, node, bell), NodeFeed(api, node, bell), NamespaceFeed(api, bell))
+    feeds = (PodInformer(api, node, bell), NodeInformer(api, node, bell), NamespaceInformer(api, bell))
     began_s, oldest_s, rings = time.time(), 0.0, 0
     for feed in feeds:
         feed.start()

@@ -18,9 +18,9 @@ from tests.export.occurrences import occurrences
 from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
-from watchdog.core.tiding import Tiding
-from watchdog.daemon.cluster import Announcer
-from watchdog.daemon.sinks import Reporter
+from watchdog.core.pod_event import PodEvent
+from watchdog.daemon.cluster import EventRecorder
+from watchdog.daemon.sinks import Sinks
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.options import Options
@@ -38,7 +38,7 @@ def config(new_account: NewAccount) -> Path:
     return new_account(TELLS).kubeconfig
 
 
-def told_now(pod: Object) -> list[Tiding]:
+def told_now(pod: Object) -> list[PodEvent]:
     """Every kind of thing that is told, of this pod, a second between each and the next."""
     found = occurrences().values()
     return [replace(on(pod, each), at_s=time.time() - len(found) + number) for number, each in enumerate(found)]
@@ -56,14 +56,14 @@ def test_every_reason_is_written_and_shown(
     lines = [line for line in shown.splitlines() if "gpu-memory-watchdog" in line]
     assert len(lines) == len(told)
     # What is told once has no moment in its name, by which kubectl sorts: it comes first.
-    for tiding, line in zip(sorted(told, key=lambda each: not each.once), lines, strict=True):
+    for pod_event, line in zip(sorted(told, key=lambda each: not each.once), lines, strict=True):
         kind, reason, age, source, note = re.split(r"\s{2,}", line.strip(), maxsplit=4)
-        assert (kind, reason) == ("Normal" if tiding.is_normal else "Warning", tiding.reason)
-        assert (source, note) == ("gpu-memory-watchdog", tiding.note)
+        assert (kind, reason) == ("Normal" if pod_event.is_normal else "Warning", pod_event.reason)
+        assert (source, note) == ("gpu-memory-watchdog", pod_event.note)
         assert age.endswith("s")
     listed = control_plane.kubectl("get", "events", "-n", namespace, "-o", "wide").stdout
-    for tiding in told:
-        (line,) = (each for each in listed.splitlines() if tiding.note in each)
+    for pod_event in told:
+        (line,) = (each for each in listed.splitlines() if pod_event.note in each)
         assert f"gpu-memory-watchdog, {NODE}" in line
         assert "pod/trainer" in line
     ours = control_plane.kubectl("events", "--for", "pod/trainer", "-n", namespace, "--types", "Normal").stdout
@@ -203,17 +203,17 @@ def test_what_a_pass_reports_becomes_events(
     owned = trainer(namespace=namespace, uid=pod["metadata"]["uid"])
     told_of = replace(entry(), assessment=replace(entry().assessment, pod=owned))
     options = Options(node=NODE, listen="127.0.0.1:0", journal=tmp_path / "journal.db")
-    announcer = Announcer(EventWriter(Api(config), NODE))
-    reporter = Reporter(options, policy(), at(0), announcer)
-    reporter.publish(quiet(30, outcomes=(killed(entry=told_of, release_s=1.0),)), is_stale=False)
-    reporter.tend(at(30))
-    reporter.publish(quiet(31, began=(killed(entry=told_of),)), is_stale=False)
-    wait_until(lambda: announcer.counts()["written"] == 1)
+    event_recorder = EventRecorder(EventWriter(Api(config), NODE))
+    sinks = Sinks(options, policy(), at(0), event_recorder)
+    sinks.publish(quiet(30, outcomes=(killed(entry=told_of, release_s=1.0),)), is_stale=False)
+    sinks.tend(at(30))
+    sinks.publish(quiet(31, began=(killed(entry=told_of),)), is_stale=False)
+    wait_until(lambda: event_recorder.counts()["written"] == 1)
     reason = "the watchdog was stopped in the grace period"
-    reporter.stop((replace(killed(entry=told_of), result=Result.INTERRUPTED, reason=reason),), at(33))
-    reporter._server.close()
+    sinks.stop((replace(killed(entry=told_of), result=Result.INTERRUPTED, reason=reason),), at(33))
+    sinks._server.close()
     structlog.reset_defaults()
-    announcer.close(0.3)
+    event_recorder.close(0.3)
     ended, began = sorted(events_of(control_plane, namespace), key=lambda event: str(event["action"]), reverse=True)
     assert (began["reason"], ended["reason"], ended["type"]) == ("GPUMemoryKilled", "GPUMemoryReleased", "Normal")
     assert reason in ended["note"]

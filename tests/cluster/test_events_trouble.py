@@ -14,7 +14,7 @@ from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
-from watchdog.core.tiding import Tiding
+from watchdog.core.pod_event import PodEvent
 from watchdog.kube.events import MOST_FAILURES, EventWriter
 
 
@@ -30,7 +30,7 @@ def account(new_account: NewAccount) -> Account:
     return new_account(TELLS)
 
 
-def several(pod: Object, count: int, since: int = 0) -> list[Tiding]:
+def several(pod: Object, count: int, since: int = 0) -> list[PodEvent]:
     """Different things that are told of one pod."""
     uid = pod["metadata"]["uid"]
     return [warning(pod, number / 100, key=(uid, str(number))) for number in range(since, since + count)]

@@ -12,7 +12,7 @@ from tests.cluster.eviction_rig import AGENT, Bench, attempt, evicting
 from tests.cluster.faults import Seen, writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
-from watchdog.core.eviction import Answer
+from watchdog.core.eviction import EvictionAnswer
 
 LOOK, EVICT = ("get", ""), ("create", "eviction")
 MIRROR = {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}
@@ -39,7 +39,7 @@ def test_an_eviction(bench: Bench, pods: Pods, node: str) -> None:
     """201: the pod is being deleted with the grace that was asked for, marked as evicted; its twin lives on."""
     twins = [pods.create(node=node, metadata={"labels": {"app": "twin"}}) for _ in range(2)]
     reply = bench.evict(twins[0], grace_s=7)
-    assert (reply.answer, reply.reason) == (Answer.ACCEPTED, "")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.ACCEPTED, "")
     evicted = pods.read(twins[0])
     assert evicted["metadata"]["deletionGracePeriodSeconds"] == 7
     (why,) = [each for each in evicted["status"]["conditions"] if each["type"] == "DisruptionTarget"]
@@ -53,7 +53,7 @@ def test_a_pod_that_is_gone(bench: Bench, pods: Pods, node: str) -> None:
     pod = pods.create(node=node)
     pods.delete(pod)
     reply = bench.evict(pod)
-    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is gone")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "the pod is gone")
     assert bench.requests() == [(*LOOK, 404)]
 
 
@@ -61,7 +61,7 @@ def test_a_pod_that_goes_between_the_look_and_the_eviction(bench: Bench, pods: P
     """404 on the eviction itself: gone."""
     pod = pods.create(node=node)
     reply = bench.evict(pod, is_wanted=doing(lambda: pods.delete(pod)))
-    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is gone")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "the pod is gone")
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 404)]
 
 
@@ -81,7 +81,7 @@ def test_a_pod_recreated_before_the_look(bench: Bench, pods: Pods, node: str) ->
     pods.delete(victim)
     other = pods.create("victim", node=node)
     reply = bench.evict(victim)
-    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "another pod has its name now")
     assert bench.spared(other)
     assert bench.requests() == [(*LOOK, 200)]
 
@@ -96,7 +96,7 @@ def test_a_pod_recreated_between_the_look_and_the_eviction(bench: Bench, pods: P
         made.append(pods.create("victim", node=node))
 
     reply = bench.evict(victim, is_wanted=doing(recreate))
-    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "another pod has its name now")
     assert bench.spared(*made)
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 409)]
 
@@ -112,7 +112,7 @@ def test_a_pod_recreated_that_does_not_run_yet(bench: Bench, pods: Pods, node: s
         made.append(pods.create("victim", node=node, running=False))
 
     reply = bench.evict(victim, is_wanted=doing(recreate))
-    assert (reply.answer, reply.reason) == (Answer.GONE, "another pod has its name now")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "another pod has its name now")
     assert bench.spared(*made)
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 409)]
 
@@ -122,9 +122,12 @@ def test_a_mirror_pod_with_the_victims_name(bench: Bench, pods: Pods, node: str)
     victim = pods.create("victim", node=node)
     pods.delete(victim)
     mirror = pods.create("victim", node=node, metadata={"annotations": MIRROR})
-    assert bench.evict(victim).answer is Answer.GONE
+    assert bench.evict(victim).answer is EvictionAnswer.GONE
     reply = bench.evict(mirror)
-    assert (reply.answer, reply.reason) == (Answer.SPARED, "it is a static pod: the kubelet would go on running it")
+    assert (reply.answer, reply.reason) == (
+        EvictionAnswer.SPARED,
+        "it is a static pod: the kubelet would go on running it",
+    )
     assert bench.spared(mirror)
     assert bench.requests() == [(*LOOK, 200), (*LOOK, 200)]
 
@@ -140,7 +143,10 @@ def test_a_pod_of_a_daemonset(bench: Bench, pods: Pods, node: str) -> None:
     wait_until(lambda: any(each["spec"].get("nodeName") for each in pods.list()), "the pod of the DaemonSet is bound")
     (pod,) = pods.list()
     reply = bench.evict(pods.run(pod))
-    assert (reply.answer, reply.reason) == (Answer.SPARED, "its DaemonSet would put the pod back on this node at once")
+    assert (reply.answer, reply.reason) == (
+        EvictionAnswer.SPARED,
+        "its DaemonSet would put the pod back on this node at once",
+    )
     assert bench.requests() == [(*LOOK, 200)]
 
 
@@ -151,7 +157,7 @@ def test_a_pod_that_has_ended(bench: Bench, pods: Pods, node: str, exit_code: in
     pods.finish(pod, exit_code=exit_code)
     reply = bench.evict(pod)
     phase = "Failed" if exit_code else "Succeeded"
-    assert (reply.answer, reply.reason) == (Answer.GONE, f"the pod has ended: its phase is {phase}")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, f"the pod has ended: its phase is {phase}")
     assert bench.spared(pod)
     assert bench.requests() == [(*LOOK, 200)]
 
@@ -161,7 +167,7 @@ def test_a_pod_that_is_being_deleted_already(bench: Bench, pods: Pods, node: str
     pod = pods.create(node=node)
     pods.delete(pod, grace_s=300)
     reply = bench.evict(pod, grace_s=1)
-    assert (reply.answer, reply.reason) == (Answer.GONE, "the pod is being deleted already")
+    assert (reply.answer, reply.reason) == (EvictionAnswer.GONE, "the pod is being deleted already")
     assert pods.read(pod)["metadata"]["deletionGracePeriodSeconds"] == 300
     assert bench.requests() == [(*LOOK, 200)]
 
@@ -169,7 +175,7 @@ def test_a_pod_that_is_being_deleted_already(bench: Bench, pods: Pods, node: str
 def test_a_try_that_was_called_back(bench: Bench, pods: Pods, node: str) -> None:
     """Given up while the pod was looked at: nothing more is asked."""
     pod = pods.create(node=node)
-    assert bench.evict(pod, is_wanted=lambda: False).answer is Answer.WITHDRAWN
+    assert bench.evict(pod, is_wanted=lambda: False).answer is EvictionAnswer.WITHDRAWN
     assert bench.spared(pod)
     assert bench.requests() == [(*LOOK, 200)]
 
@@ -180,14 +186,14 @@ def test_a_budget_blocks_and_lets_through(bench: Bench, pods: Pods, node: str) -
     both = [pods.create(node=node, metadata={"labels": labels}) for _ in range(2)]
     pods.budget(labels, allowed=0, name="web", minAvailable=2)
     reply = bench.evict(both[0])
-    assert reply.answer is Answer.BLOCKED
+    assert reply.answer is EvictionAnswer.BLOCKED
     assert reply.reason.startswith("the disruption budget web needs 2 healthy pods and has 2 currently; ")
     assert 1.0 <= reply.wait_s <= 5.0
     assert bench.spared(*both)
     path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets/web"
     bench.plane.api.ask("PATCH", path, {"spec": {"minAvailable": 1}})
     pods.wait_for_budget("web", allowed=1)
-    assert bench.evict(both[0], number=2).answer is Answer.ACCEPTED
+    assert bench.evict(both[0], number=2).answer is EvictionAnswer.ACCEPTED
     assert bench.spared(both[1])
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 429), (*LOOK, 200), (*EVICT, 201)]
 
@@ -199,7 +205,7 @@ def test_two_budgets(bench: Bench, pods: Pods, node: str) -> None:
     for name in ("one", "two"):
         pods.budget(labels, allowed=1, name=name, minAvailable=0)
     reply = bench.evict(pod)
-    assert reply.answer is Answer.BLOCKED
+    assert reply.answer is EvictionAnswer.BLOCKED
     assert "more than one PodDisruptionBudget" in reply.reason
     assert reply.reason.endswith("let only one of them select it")
     assert bench.spared(pod)
@@ -220,12 +226,12 @@ def test_a_budget_that_was_not_looked_at_yet(bench: Bench, pods: Pods, node: str
         reply = bench.evict(pod)
     finally:
         manager.start()
-    assert reply.answer is Answer.LATER
+    assert reply.answer is EvictionAnswer.LATER
     assert reply.reason.startswith("the disruption budget new is still being processed by the server; ")
     assert 10.0 < reply.wait_s <= 15.0
     assert bench.spared(pod)
     pods.wait_for_budget("new", allowed=1)
-    assert bench.evict(pod).answer is Answer.ACCEPTED
+    assert bench.evict(pod).answer is EvictionAnswer.ACCEPTED
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 429), (*LOOK, 200), (*EVICT, 201)]
 
 
@@ -234,11 +240,11 @@ def test_throttled_before_the_look(bench: Bench, pods: Pods, node: str) -> None:
     pod = pods.create(node=node)
     with bench.plane.throttle(bench.account.identity.user):
         reply = bench.evict(pod)
-    assert reply.answer is Answer.LATER
+    assert reply.answer is EvictionAnswer.LATER
     assert "429" in reply.reason
     assert reply.wait_s > 1.0
     assert bench.spared(pod)
-    assert bench.evict(pod).answer is Answer.ACCEPTED
+    assert bench.evict(pod).answer is EvictionAnswer.ACCEPTED
 
 
 def test_throttled_at_the_eviction(bench: Bench, pods: Pods, node: str) -> None:
@@ -249,7 +255,7 @@ def test_throttled_at_the_eviction(bench: Bench, pods: Pods, node: str) -> None:
         reply = bench.evict(pod, is_wanted=doing(throttling.__enter__))
     finally:
         throttling.__exit__(None, None, None)
-    assert reply.answer is Answer.LATER
+    assert reply.answer is EvictionAnswer.LATER
     assert "it throttles this account" in reply.reason
     assert bench.spared(pod)
 
@@ -258,7 +264,7 @@ def test_no_right_to_evict(bench: Bench, looking_account: Account, pods: Pods, n
     """403 with the remedy; it never falls back to deleting."""
     pod = pods.create(node=node)
     reply = Bench(looking_account, pods).evict(pod)
-    assert reply.answer is Answer.REFUSED
+    assert reply.answer is EvictionAnswer.REFUSED
     assert 'cannot create resource "pods/eviction"' in reply.reason
     assert "apply what `gpu-watchdog rights` prints" in reply.reason
     assert bench.spared(pod)
@@ -270,7 +276,7 @@ def test_no_right_to_look(bench: Bench, pods: Pods, node: str) -> None:
     pod = pods.create(node=node)
     config = bench.plane.kubeconfig(token=bench.plane.token("nobody"))
     reply = Bench(bench.account, pods, config).evict(pod)
-    assert reply.answer is Answer.REFUSED
+    assert reply.answer is EvictionAnswer.REFUSED
     assert reply.reason.startswith("looking at the pod before evicting it: ")
     assert 'cannot get resource "pods"' in reply.reason
     assert bench.requests() == [(*LOOK, 403)]
@@ -281,7 +287,7 @@ def test_credentials_that_are_not_taken(bench: Bench, pods: Pods, node: str) -> 
     pod = pods.create(node=node)
     config = bench.plane.kubeconfig(token="expired")
     reply = Bench(bench.account, pods, config).evict(pod)
-    assert reply.answer is Answer.REFUSED
+    assert reply.answer is EvictionAnswer.REFUSED
     assert "token" in reply.reason
     assert bench.requests() == [(*LOOK, 401), (*LOOK, 401)]
 
@@ -292,7 +298,7 @@ def test_credentials_that_were_rotated(bench: Bench, pods: Pods, node: str, api_
     made = bench.through(api_proxy)
     api_proxy.answer(401, times=1, when=lambda seen: seen.method == "GET")
     api_proxy.answer(401, times=1, when=writes("/eviction"))
-    assert made.evict(pod).answer is Answer.ACCEPTED
+    assert made.evict(pod).answer is EvictionAnswer.ACCEPTED
     assert [seen.method for seen in api_proxy.seen] == ["GET", "GET", "POST", "POST"]
 
 
@@ -302,9 +308,9 @@ def test_an_answer_that_is_lost(bench: Bench, pods: Pods, node: str, api_proxy: 
     made = bench.through(api_proxy)
     api_proxy.cut(when=writes("/eviction"))
     first = made.evict(pod, grace_s=60)
-    assert first.answer is Answer.UNKNOWN
+    assert first.answer is EvictionAnswer.UNKNOWN
     second = made.evict(pod, number=2, is_unsure=True)
-    assert second.answer is Answer.ACCEPTED
+    assert second.answer is EvictionAnswer.ACCEPTED
     assert second.reason == "the answer of the API server had been lost, and the pod is being deleted already"
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 201), (*LOOK, 200)]
     assert pods.read(pod)["metadata"]["deletionGracePeriodSeconds"] == 60
@@ -317,11 +323,11 @@ def test_an_answer_that_takes_too_long(bench: Bench, pods: Pods, node: str, api_
     made = bench.through(api_proxy)
     api_proxy.delay(60.0, when=writes("/eviction"), times=1)
     first = made.evict(pod)
-    assert first.answer is Answer.UNKNOWN
+    assert first.answer is EvictionAnswer.UNKNOWN
     assert bench.spared(pod)
     api_proxy.heal()
     wait_until(lambda: not bench.spared(pod), "the late eviction comes about")
-    assert made.evict(pod, number=2, is_unsure=True).answer is Answer.ACCEPTED
+    assert made.evict(pod, number=2, is_unsure=True).answer is EvictionAnswer.ACCEPTED
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 201), (*LOOK, 200)]
 
 
@@ -331,9 +337,9 @@ def test_a_server_that_is_not_well(bench: Bench, pods: Pods, node: str, api_prox
     pod = pods.create(node=node)
     made = bench.through(api_proxy)
     api_proxy.answer(status, when=writes("/eviction"), times=1)
-    assert made.evict(pod).answer is Answer.UNKNOWN
+    assert made.evict(pod).answer is EvictionAnswer.UNKNOWN
     api_proxy.answer(status, times=1)
-    assert made.evict(pod).answer is Answer.LATER
+    assert made.evict(pod).answer is EvictionAnswer.LATER
     assert bench.spared(pod)
 
 
@@ -343,11 +349,11 @@ def test_no_way_to_the_server(bench: Bench, pods: Pods, node: str, tcp_proxy: Tc
     made = bench.through(tcp_proxy)
     tcp_proxy.refuse()
     reply = made.evict(pod)
-    assert reply.answer is Answer.LATER
+    assert reply.answer is EvictionAnswer.LATER
     assert reply.reason.startswith("looking at the pod before evicting it: ")
     assert bench.requests() == []
     tcp_proxy.heal()
-    assert made.evict(pod).answer is Answer.ACCEPTED
+    assert made.evict(pod).answer is EvictionAnswer.ACCEPTED
 
 
 def test_one_silent_try_holds_up_no_other(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
@@ -363,9 +369,9 @@ def test_one_silent_try_holds_up_no_other(bench: Bench, pods: Pods, node: str, a
     for number, pod in enumerate((silent, *others)):
         evictor.begin(attempt(pod, ticket=number))
     found = wait(10, 14.0)
-    assert {reply.answer for reply in found} == {Answer.ACCEPTED}
+    assert {reply.answer for reply in found} == {EvictionAnswer.ACCEPTED}
     assert sorted(reply.ticket for reply in found) == list(range(1, 11))
     assert bench.spared(silent)
     api_proxy.heal()
     (last,) = wait(1, 90.0)
-    assert (last.ticket, last.answer) == (0, Answer.ACCEPTED)
+    assert (last.ticket, last.answer) == (0, EvictionAnswer.ACCEPTED)

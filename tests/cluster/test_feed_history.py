@@ -13,7 +13,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.kube.watching import error
 from watchdog.kube.feeds import pods_of
-from watchdog.kube.watch import Follower, Listener
+from watchdog.kube.watch import Listener, Watcher
 
 pytestmark = pytest.mark.slow
 
@@ -89,11 +89,11 @@ def test_a_version_that_the_server_has_not_come_to(control_plane: ControlPlane, 
     with following(control_plane, node) as followed:
         told: list[object] = []
         resource = pods_of(node)
-        listener: Listener[Any] = Listener(on_news=lambda shelf, at: told.append(at), on_problem=told.append)
-        follower = Follower(followed.api, resource, listener, version="999999999")
-        assert follower.turn().problem is None
-        assert follower.turn().problem is None
+        listener: Listener[Any] = Listener(on_news=lambda store, at: told.append(at), on_problem=told.append)
+        watcher = Watcher(followed.api, resource, listener, version="999999999")
+        assert watcher.turn().problem is None
+        assert watcher.turn().problem is None
         assert [one.code for one in followed.asked()] == [504, 200]
         assert "resourceVersion" not in followed.asked()[1].uri
         assert len(told) == 1
-        assert int(follower.version) < 999999999
+        assert int(watcher.version) < 999999999

@@ -8,7 +8,7 @@ from tests.cluster.pods import Pods
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.core.model import GapReason
-from watchdog.kube.feeds import NamespaceFeed, NodeFeed
+from watchdog.kube.feeds import NamespaceInformer, NodeInformer
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
     """The node's labels and annotations as they change; once deleted it is not known, which a gap says."""
     name = pods.node(labels={"zone": "a"})
     with following(control_plane, name) as followed:
-        feed = NodeFeed(followed.api, name, followed.bell)
+        feed = NodeInformer(followed.api, name, followed.bell)
         feed.start()
         try:
             wait_until(lambda: feed.read(clock.now())[0].labels.get("zone") == "a")
@@ -40,7 +40,7 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
 def test_namespaces(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
     """The labels of all namespaces as they change; only metadata is sent."""
     with following(control_plane, "n1", policy=MATCHES_BY_NAMESPACE) as followed:
-        feed = NamespaceFeed(followed.api, followed.bell)
+        feed = NamespaceInformer(followed.api, followed.bell)
         feed.start()
         try:
             wait_until(lambda: namespace in feed.read(clock.now())[0])

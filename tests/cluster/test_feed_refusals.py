@@ -20,10 +20,10 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import GapReason, Pod
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodFeed, pods_of
+from watchdog.kube.feeds import PodInformer, pods_of
 from watchdog.kube.rights import Piece, render
-from watchdog.kube.store import Decoded, Item, Shelf
-from watchdog.kube.watch import Feed, Kind
+from watchdog.kube.store import Decoded, Item, Store
+from watchdog.kube.watch import Informer, InformerKind
 
 pytestmark = pytest.mark.slow
 
@@ -149,11 +149,11 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
         raise ZeroDivisionError
 
     with following(control_plane, node) as followed:
-        resource = replace(pods_of(node), make_shelf=lambda: Shelf(decode, namespaced=True))
-        kind = Kind(
-            resource=resource, thread="api-odd", reason=GapReason.PODS, gather=lambda shelf: (tuple(shelf.values), ())
+        resource = replace(pods_of(node), make_store=lambda: Store(decode, namespaced=True))
+        kind = InformerKind(
+            resource=resource, thread="api-odd", reason=GapReason.PODS, gather=lambda store: (tuple(store.values), ())
         )
-        feed = Feed(followed.api, kind, followed.bell)
+        feed = Informer(followed.api, kind, followed.bell)
         feed.start()
         wait_until(lambda: feed.problem is not None)
         assert "its thread has ended" in (feed.problem or "")
@@ -164,7 +164,7 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
 def test_without_a_way_to_the_api(tmp_path: Path) -> None:
     """Where there is no configuration the problem says so, and the feed goes on trying: it may come."""
     bell = Bell()
-    feed = PodFeed(Api(tmp_path / "missing"), "n1", bell)
+    feed = PodInformer(Api(tmp_path / "missing"), "n1", bell)
     feed.fetch()
     assert "no way to the API server" in (feed.problem or "")
     assert feed.read(clock.now()).synced is None

@@ -47,7 +47,7 @@ def node(pods: Pods) -> str:
 
 
 @pytest.fixture
-def follower(new_account: NewAccount, node: str) -> Iterator[Follower]:
+def watcher(new_account: NewAccount, node: str) -> Iterator[Follower]:
     """Follows nothing yet; it may follow all there is."""
     made = Follower(new_account(ENFORCES, node), node)
     yield made
@@ -55,26 +55,26 @@ def follower(new_account: NewAccount, node: str) -> Iterator[Follower]:
     wait_until(lambda: not has_threads(), "its threads have ended")
 
 
-def test_a_start_is_one_list_and_one_watch_of_the_pods_and_of_the_node(follower: Follower) -> None:
+def test_a_start_is_one_list_and_one_watch_of_the_pods_and_of_the_node(watcher: Follower) -> None:
     """Also for a policy that only observes, and asks for nothing of the node: it holds the driver open all the same."""
-    follower.cluster.follow(OBSERVES)
-    wait_until(lambda: follower.has_asked("pods", "nodes"), "both are followed")
-    follower.cluster.follow(OBSERVES)  # a reload that changes nothing costs nothing
-    follower.cluster.follow(ENFORCES)
-    wait_until(lambda: follower.has_asked("pods", "nodes", "namespaces"), "namespaces are followed too")
+    watcher.cluster.follow(OBSERVES)
+    wait_until(lambda: watcher.has_asked("pods", "nodes"), "both are followed")
+    watcher.cluster.follow(OBSERVES)  # a reload that changes nothing costs nothing
+    watcher.cluster.follow(ENFORCES)
+    wait_until(lambda: watcher.has_asked("pods", "nodes", "namespaces"), "namespaces are followed too")
 
 
 def test_a_reload_to_observe_in_the_middle_of_maintenance(
-    control_plane: ControlPlane, follower: Follower, node: str
+    control_plane: ControlPlane, watcher: Follower, node: str
 ) -> None:
     """The node is followed on: forgotten, its driver would be opened again under the hands of whoever changes it."""
-    follower.cluster.follow(ENFORCES)
-    wait_until(lambda: follower.has_asked("pods", "nodes", "namespaces"), "all is followed")
+    watcher.cluster.follow(ENFORCES)
+    wait_until(lambda: watcher.has_asked("pods", "nodes", "namespaces"), "all is followed")
     control_plane.kubectl("label", "node", node, f"{MIG_STATE}=pending")
-    wait_until(lambda: follower.maintenance() is not None, "the label has come")
-    follower.cluster.follow(OBSERVES)
-    assert follower.maintenance() == f"the node's label {MIG_STATE} is pending"
-    assert follower.cluster.namespaces.read(clock.now()) == ({}, ())  # what nobody follows is forgotten
+    wait_until(lambda: watcher.maintenance() is not None, "the label has come")
+    watcher.cluster.follow(OBSERVES)
+    assert watcher.maintenance() == f"the node's label {MIG_STATE} is pending"
+    assert watcher.cluster.namespaces.read(clock.now()) == ({}, ())  # what nobody follows is forgotten
     control_plane.kubectl("label", "--overwrite", "node", node, f"{MIG_STATE}=success")
-    wait_until(lambda: follower.maintenance() is None, "the end of it has come by the same watch")
-    assert follower.has_asked("pods", "nodes", "namespaces")
+    wait_until(lambda: watcher.maintenance() is None, "the end of it has come by the same watch")
+    assert watcher.has_asked("pods", "nodes", "namespaces")

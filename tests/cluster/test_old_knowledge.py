@@ -68,9 +68,9 @@ def test_a_thread_that_has_ended_is_a_reason_to_begin_anew(known: tuple[Cluster,
     before = followed.defect
     wait_until(lambda: followed.pods.view.synced is not None)
     (thread,) = [each for each in threading.enumerate() if each.name == "api-pods"]
-    follower = followed.pods._follower  # ended behind the feed's back, as a defect would
-    assert follower is not None
-    follower.end()
+    watcher = followed.pods._watcher  # ended behind the feed's back, as a defect would
+    assert watcher is not None
+    watcher.end()
     thread.join(10)
     assert (before, followed.pods.has_died) == (None, True)
     assert "a thread that follows the API has ended" in str(followed.defect)

@@ -6,12 +6,12 @@ from tests.cluster.feed_rig import OBSERVES
 from tests.cluster.rights_guard import RightsGuard, vouch_for
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodFeed
+from watchdog.kube.feeds import PodInformer
 
 
 def _list(config: object) -> None:
     bell = Bell()
-    feed = PodFeed(Api(config), "n1", bell)  # type: ignore[arg-type]
+    feed = PodInformer(Api(config), "n1", bell)  # type: ignore[arg-type]
     feed.fetch()
     bell.close()
 

@@ -14,7 +14,7 @@ from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NodeFeed
+from watchdog.kube.feeds import NodeInformer
 from watchdog.kube.notices import Note
 
 RESOURCE: Final = "example.com/gpu-memory"
@@ -42,7 +42,7 @@ class Upkeep:
         self.has_lock = True
         self.notes: list[Note] = []
         self._api = Api(kubeconfig)
-        self.feed = NodeFeed(self._api, node, Bell())
+        self.feed = NodeInformer(self._api, node, Bell())
         self.keeper = CapacityKeeper(self._api)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)

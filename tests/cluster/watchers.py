@@ -26,7 +26,7 @@ from tests.node.support import REPOSITORY
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodFeed
+from watchdog.kube.feeds import PodInformer
 
 _EACH: Final = 125  # watchers a process: each is a thread, and threads of one process share one Python
 _LIMIT_S: Final = 180.0
@@ -112,7 +112,7 @@ def _output(process: subprocess.Popen[str]) -> IO[str]:
 def follow(config: Path, nodes: Sequence[str]) -> None:
     """A process of the crowd: follows until its input ends."""
     bell = Bell()
-    feeds = [PodFeed(Api(config), node, bell) for node in nodes]
+    feeds = [PodInformer(Api(config), node, bell) for node in nodes]
     for feed in feeds:
         feed.start()
     for line in sys.stdin:
@@ -121,7 +121,7 @@ def follow(config: Path, nodes: Sequence[str]) -> None:
         print(len(well), flush=True)
 
 
-def _heard(feed: PodFeed, since_s: float) -> bool:
+def _heard(feed: PodInformer, since_s: float) -> bool:
     synced = feed.read(clock.now()).synced
     return synced is not None and synced.boottime_s >= since_s
 

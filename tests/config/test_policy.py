@@ -19,7 +19,6 @@ from watchdog.core.policy import (
     Declaration,
     Do,
     JournalLimits,
-    Mark,
     Match,
     MpsControl,
     Policy,
@@ -28,6 +27,7 @@ from watchdog.core.policy import (
     Rule,
     Safety,
     Step,
+    Threshold,
     Unless,
     Window,
 )
@@ -96,8 +96,8 @@ def test_the_built_in_policy_only_observes() -> None:
     (rule,) = policy.rules
     assert (rule.name, rule.match, rule.default) == ("everything", Match(), None)
     assert rule.steps == (
-        Step(above=Mark(share=Fraction(1)), for_s=5.0, do=Do.WARN),
-        Step(above=Mark(share=Fraction(11, 10)), for_s=30.0, do=Do.KILL),
+        Step(above=Threshold(share=Fraction(1)), for_s=5.0, do=Do.WARN),
+        Step(above=Threshold(share=Fraction(11, 10)), for_s=30.0, do=Do.KILL),
     )
 
 
@@ -164,9 +164,16 @@ def test_every_key_of_a_rule_is_compiled() -> None:
             mode="observe",
             active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"),
             steps=(
-                Step(above=Mark(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
-                Step(above=Mark(plus=512 * MI), for_s=10.0, do=Do.KILL, scope="pod", grace_s=5.0, under_pressure=True),
-                Step(above=Mark(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
+                Step(above=Threshold(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
+                Step(
+                    above=Threshold(plus=512 * MI),
+                    for_s=10.0,
+                    do=Do.KILL,
+                    scope="pod",
+                    grace_s=5.0,
+                    under_pressure=True,
+                ),
+                Step(above=Threshold(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
             ),
         ),
     )

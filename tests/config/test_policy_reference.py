@@ -57,7 +57,7 @@ def test_the_numbers_of_the_worked_example() -> None:
     text = policy_reference()
     assert f"allowed = 8Gi x 1.02 + 2 x 512Mi = {hundredths(allowed)}" in text
     for step in policy.rules[0].steps:
-        assert f"above {step.above} ({hundredths(step.above.height(allowed, step.do))})" in text
+        assert f"above {step.above} ({hundredths(step.above.threshold_bytes(allowed, step.do))})" in text
     default = Allowance().allowed(parse_quantity("4Gi"), 1)
     assert f"4Gi x 1.02 + 512Mi = {hundredths(default)}" in text
     assert allowed > 9 * GI

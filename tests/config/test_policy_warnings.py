@@ -9,7 +9,7 @@ from tests.config.toml_text import to_toml
 from watchdog.config.checks import is_surely_below
 from watchdog.config.load import parse_policy
 from watchdog.config.mistakes import PolicyError
-from watchdog.core.policy import Mark, Policy
+from watchdog.core.policy import Policy, Threshold
 
 GI: Final = 2**30
 RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
@@ -128,24 +128,26 @@ def test_what_is_meant_is_not_warned_of(text: str) -> None:
 @pytest.mark.parametrize(
     ("mark", "earlier", "below"),
     [
-        (Mark(share=Fraction(1)), Mark(share=Fraction(11, 10)), True),
-        (Mark(share=Fraction(11, 10)), Mark(share=Fraction(11, 10)), False),
-        (Mark(plus=1), Mark(plus=2), True),
-        (Mark(plus=2), Mark(plus=1), False),
-        (Mark(amount=1), Mark(amount=2), True),
-        (Mark(amount=0), Mark(amount=0), False),
-        (Mark(share=Fraction(99, 100)), Mark(plus=0), True),
-        (Mark(share=Fraction(1)), Mark(plus=GI), False),
-        (Mark(plus=0), Mark(share=Fraction(101, 100)), True),
-        (Mark(plus=0), Mark(share=Fraction(1)), False),
-        (Mark(plus=1), Mark(share=Fraction(100)), False),
-        (Mark(amount=1), Mark(share=Fraction(100)), False),
-        (Mark(amount=1), Mark(plus=GI), False),
-        (Mark(share=Fraction(1, 100)), Mark(amount=GI), False),
-        (Mark(plus=0), Mark(amount=GI), False),
+        (Threshold(share=Fraction(1)), Threshold(share=Fraction(11, 10)), True),
+        (Threshold(share=Fraction(11, 10)), Threshold(share=Fraction(11, 10)), False),
+        (Threshold(plus=1), Threshold(plus=2), True),
+        (Threshold(plus=2), Threshold(plus=1), False),
+        (Threshold(amount=1), Threshold(amount=2), True),
+        (Threshold(amount=0), Threshold(amount=0), False),
+        (Threshold(share=Fraction(99, 100)), Threshold(plus=0), True),
+        (Threshold(share=Fraction(1)), Threshold(plus=GI), False),
+        (Threshold(plus=0), Threshold(share=Fraction(101, 100)), True),
+        (Threshold(plus=0), Threshold(share=Fraction(1)), False),
+        (Threshold(plus=1), Threshold(share=Fraction(100)), False),
+        (Threshold(amount=1), Threshold(share=Fraction(100)), False),
+        (Threshold(amount=1), Threshold(plus=GI), False),
+        (Threshold(share=Fraction(1, 100)), Threshold(amount=GI), False),
+        (Threshold(plus=0), Threshold(amount=GI), False),
     ],
 )
-def test_marks_of_different_kinds_fall_only_where_that_is_sure(mark: Mark, earlier: Mark, *, below: bool) -> None:
+def test_marks_of_different_kinds_fall_only_where_that_is_sure(
+    mark: Threshold, earlier: Threshold, *, below: bool
+) -> None:
     """Point 17: marks that fall are refused; what depends on the pod's allowed amount is let through."""
     assert is_surely_below(mark, earlier) is below
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
-from watchdog.config.amounts import format_mark, parse_mark
-from watchdog.config.fields import Kind, hours
+from watchdog.config.amounts import format_threshold, parse_threshold
+from watchdog.config.fields import FieldKind, hours
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
 from watchdog.config.mistakes import fields_of, kind_of, walk
 from watchdog.config.render import policy_document, render_policy
@@ -23,7 +23,6 @@ from watchdog.core.policy import (
     Declaration,
     Do,
     JournalLimits,
-    Mark,
     Match,
     MpsControl,
     Policy,
@@ -32,6 +31,7 @@ from watchdog.core.policy import (
     Rule,
     Safety,
     Step,
+    Threshold,
     Unless,
 )
 from watchdog.core.units import parse_duration
@@ -54,14 +54,14 @@ def shares(low: int, high: int) -> st.SearchStrategy[Fraction]:
 
 
 ALLOWANCES = st.builds(Allowance, per_context=AMOUNTS, max_contexts=st.integers(0, 100_000), percent=shares(0, 100))
-MARKS: Final[list[st.SearchStrategy[Mark]]] = [
-    st.builds(Mark, share=shares(100, 999_999)),
-    st.builds(Mark, plus=AMOUNTS),
-    st.builds(Mark, amount=AMOUNTS),
+MARKS: Final[list[st.SearchStrategy[Threshold]]] = [
+    st.builds(Threshold, share=shares(100, 999_999)),
+    st.builds(Threshold, plus=AMOUNTS),
+    st.builds(Threshold, amount=AMOUNTS),
 ]
 
 
-def make_step(above: Mark, for_s: float, do: Do, times: tuple[float, float], scope: Any) -> Step:
+def make_step(above: Threshold, for_s: float, do: Do, times: tuple[float, float], scope: Any) -> Step:
     """A step that has only what goes with what it does: the rest has its default."""
     if do is Do.WARN:
         return Step(above=above, for_s=for_s, do=do, repeat_s=times[0])
@@ -70,12 +70,12 @@ def make_step(above: Mark, for_s: float, do: Do, times: tuple[float, float], sco
     return Step(above=above, for_s=for_s, do=do, grace_s=times[1], scope=scope)
 
 
-def height(step: Step) -> Fraction:
+def threshold_bytes(step: Step) -> Fraction:
     """What orders marks of one kind."""
     return Fraction(step.above.share or step.above.plus or step.above.amount or 0)
 
 
-def ladders(marks: st.SearchStrategy[Mark]) -> st.SearchStrategy[tuple[Step, ...]]:
+def ladders(marks: st.SearchStrategy[Threshold]) -> st.SearchStrategy[tuple[Step, ...]]:
     """Steps whose marks rise, no two alike."""
     step = st.builds(
         make_step,
@@ -86,7 +86,9 @@ def ladders(marks: st.SearchStrategy[Mark]) -> st.SearchStrategy[tuple[Step, ...
         scope=st.sampled_from(["process", "container", "pod"]),
     )
     by_signature: Callable[[Step], object] = lambda step: step.signature  # noqa: E731 - typed for the checker
-    return st.lists(step, max_size=4, unique_by=by_signature).map(lambda steps: tuple(sorted(steps, key=height)))
+    return st.lists(step, max_size=4, unique_by=by_signature).map(
+        lambda steps: tuple(sorted(steps, key=threshold_bytes))
+    )
 
 
 RULES = st.builds(
@@ -158,10 +160,10 @@ def test_a_policy_that_is_written_reads_back_the_same(policy: Policy) -> None:
     assert replace(parse_policy(text, "generated"), sha256="", warnings=()) == policy
 
 
-@given(st.one_of(*MARKS, st.builds(Mark, share=shares(0, 100))))
-def test_a_mark_that_is_written_reads_back_the_same(mark: Mark) -> None:
+@given(st.one_of(*MARKS, st.builds(Threshold, share=shares(0, 100))))
+def test_a_mark_that_is_written_reads_back_the_same(mark: Threshold) -> None:
     """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
-    assert parse_mark(format_mark(mark)) == mark
+    assert parse_threshold(format_threshold(mark)) == mark
 
 
 def test_every_default_that_is_written_reads_back_the_same() -> None:
@@ -169,7 +171,7 @@ def test_every_default_that_is_written_reads_back_the_same() -> None:
     seen = 0
     for location, table in walk():
         for key, field in fields_of(table).items():
-            kind: Kind[Any] | None = kind_of(field)
+            kind: FieldKind[Any] | None = kind_of(field)
             if kind is not None and not field.is_required() and field.default not in (None, [], {}):
                 for default in field.default if isinstance(field.default, list) else [field.default]:
                     assert kind.read(kind.write(default)) == default, (location, key)
@@ -195,7 +197,7 @@ def test_the_ladder_stands_in_the_text_as_the_policy_has_it(policy: Policy) -> N
     """Law 9: the marks and durations of the table that `check` prints parse back, in the order of the steps."""
     rows = [line.split("  ") for line in render_policy(policy).split("\n") if line.startswith("    ")]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    steps = [(parse_mark(row[0]), parse_duration(row[1])) for row in cells if len(row) == 3 and row[0] != "above"]
+    steps = [(parse_threshold(row[0]), parse_duration(row[1])) for row in cells if len(row) == 3 and row[0] != "above"]
     assert steps == [(step.above, step.for_s) for rule in policy.rules for step in rule.steps]
 
 

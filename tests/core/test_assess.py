@@ -24,7 +24,7 @@ from tests.worlds import (
 )
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import UNREADABLE, ContainerKind, Gpu
-from watchdog.core.policy import Allowance, Do, Mark
+from watchdog.core.policy import Allowance, Do, Threshold
 
 DECLARES = pod("a", container(declared="4Gi"))
 
@@ -150,22 +150,22 @@ def test_a_declaration_can_bring_its_own_allowance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "do", "height"),
+    ("mark", "do", "threshold_bytes"),
     [
-        (Mark(share=Fraction(1)), Do.WARN, 1000),
-        (Mark(share=Fraction(1, 2)), Do.WARN, 500),
-        (Mark(share=Fraction(1, 2)), Do.KILL, 1000),
-        (Mark(share=Fraction(11, 10)), Do.KILL, 1100),
-        (Mark(plus=5), Do.KILL, 1005),
-        (Mark(amount=2000), Do.KILL, 2000),
-        (Mark(amount=20), Do.EVICT, 1000),
-        (Mark(amount=20), Do.WARN, 20),
-        (Mark(share=Fraction(1001, 1000)), Do.KILL, 1001),
+        (Threshold(share=Fraction(1)), Do.WARN, 1000),
+        (Threshold(share=Fraction(1, 2)), Do.WARN, 500),
+        (Threshold(share=Fraction(1, 2)), Do.KILL, 1000),
+        (Threshold(share=Fraction(11, 10)), Do.KILL, 1100),
+        (Threshold(plus=5), Do.KILL, 1005),
+        (Threshold(amount=2000), Do.KILL, 2000),
+        (Threshold(amount=20), Do.EVICT, 1000),
+        (Threshold(amount=20), Do.WARN, 20),
+        (Threshold(share=Fraction(1001, 1000)), Do.KILL, 1001),
     ],
 )
-def test_a_mark_is_never_below_allowed_for_force(mark: Mark, do: Do, height: int) -> None:
+def test_a_mark_is_never_below_allowed_for_force(mark: Threshold, do: Do, threshold_bytes: int) -> None:
     """Point 14: a percentage, an amount above, or an amount; warnings alone may come below allowed."""
-    assert mark.height(1000, do) == height
+    assert mark.threshold_bytes(1000, do) == threshold_bytes
 
 
 def test_a_pod_that_neither_uses_nor_declares_has_no_account() -> None:

@@ -180,7 +180,7 @@ def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
     for second in range(1, 5):
         town.see(second, [resident("a", "web")])
     (stronger,) = town.see(5, [resident("a", "web")]).actions
-    assert stronger.hastens
+    assert stronger.escalates
 
 
 def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:

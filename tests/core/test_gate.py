@@ -237,10 +237,10 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     ladder = policy(rule(step("100%"), step("150%", grace_s=0.0)))
     seen = snapshot([use(5, 2 * Gi)])
     (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).actions
-    assert (action.step, action.hastens) == (1, True)
+    assert (action.step, action.escalates) == (1, True)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
-    hastened = _under_way().note_hastened(AccountKey(uid="a"), step("150%").signature)
+    hastened = _under_way().note_escalated(AccountKey(uid="a"), step("150%").signature)
     for ledger in (_under_way("150%"), hastened):
         again = planned(seen, [pod("a", container(declared="1Gi"))], ladder, ledger)
         assert [e.withheld_by for e in again.entries] == [Brake.PENDING]
@@ -337,7 +337,7 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     ]
     gone = policy(rule(step("120%")))
     plan = planned(seen, [pod("a", container(declared="1Gi"))], gone, _under_way())
-    assert [(e.withheld_by, e.hastens) for e in plan.entries] == [(Brake.PENDING, False)]
+    assert [(e.withheld_by, e.escalates) for e in plan.entries] == [(Brake.PENDING, False)]
 
 
 def test_pending_says_how_long_at_most() -> None:
@@ -511,10 +511,10 @@ def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
     under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
     ledger = Ledger().note_under_way(AccountKey(uid="a"), under_way)
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
-    for maintenance, hastens in ((False, True), (True, False)):
+    for maintenance, escalates in ((False, True), (True, False)):
         conditions = Conditions(maintenance=maintenance)
         plan = planned(seen, pods, policy(rule(weak, strong)), ledger, conditions)
-        assert [e.hastens for e in plan.entries if e.step == 1] == [hastens]
+        assert [e.escalates for e in plan.entries if e.step == 1] == [escalates]
 
 
 def test_a_withholding_is_news_once_an_incident_and_brake() -> None:

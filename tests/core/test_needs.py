@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from watchdog.core.needs import Needs, needs
-from watchdog.core.policy import Capacity, Do, Mark, Match, Policy, Rule, Step
+from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
 
 POLICY = Policy(sha256="", source="test")
 NOTHING = Needs(namespaces=False, events=False, evict=False, capacity=False)
-EVICT = Step(above=Mark(amount=1), for_s=0, do=Do.EVICT)
+EVICT = Step(above=Threshold(amount=1), for_s=0, do=Do.EVICT)
 KILL = replace(EVICT, do=Do.KILL)
 
 

@@ -18,7 +18,7 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Node
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NodeFeed
+from watchdog.kube.feeds import NodeInformer
 
 _ANNOTATION: Final = "gpu-memory-watchdog/mode"
 _STAGE: Final = "example.com/gpu-memory-stage"
@@ -31,7 +31,7 @@ def run(plane: ControlPlane, count: int) -> None:
     pods = Pods(plane.api, "default")
     names = [pods.node(f"node-{number:04}", labels={"nvidia.com/gpu.present": "true"}) for number in range(count)]
     api, bell = Api(plane.admin_kubeconfig), Bell()
-    feeds = [NodeFeed(api, name, bell) for name in names[:: max(1, count // _FOLLOWED)]]
+    feeds = [NodeInformer(api, name, bell) for name in names[:: max(1, count // _FOLLOWED)]]
     for feed in feeds:
         feed.start()
     try:
@@ -48,7 +48,9 @@ def run(plane: ControlPlane, count: int) -> None:
             feed.stop()
 
 
-def _time(plane: ControlPlane, feeds: Sequence[NodeFeed], command: Sequence[str], done: Callable[[Node], bool]) -> None:
+def _time(
+    plane: ControlPlane, feeds: Sequence[NodeInformer], command: Sequence[str], done: Callable[[Node], bool]
+) -> None:
     began_s = time.monotonic()
     plane.kubectl(*command)
     ended_s = time.monotonic()
@@ -59,7 +61,7 @@ def _time(plane: ControlPlane, feeds: Sequence[NodeFeed], command: Sequence[str]
     )
 
 
-def _wait(feeds: Sequence[NodeFeed], done: Callable[[Node], bool]) -> None:
+def _wait(feeds: Sequence[NodeInformer], done: Callable[[Node], bool]) -> None:
     deadline_s = time.monotonic() + _LIMIT_S
     while not all(done(feed.read(clock.now())[0]) for feed in feeds):
         if time.monotonic() > deadline_s:

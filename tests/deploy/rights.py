@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from watchdog.core.policy import Capacity, Do, Mark, Match, Policy, Rule, Step
+from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
 from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_role, rights_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ EVERYTHING: Final = Policy(
         Rule(
             name="all",
             match=Match(namespace_labels={"a": "b"}),
-            steps=(Step(above=Mark(amount=1), for_s=0.0, do=Do.EVICT),),
+            steps=(Step(above=Threshold(amount=1), for_s=0.0, do=Do.EVICT),),
         ),
     ),
     capacity=Capacity(resource=RESOURCE),

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.export.occurrences import misdeclaring, occurrences, told
-from watchdog.core.tiding import SERIES_GAP_S
+from watchdog.core.pod_event import SERIES_GAP_S
 from watchdog.kube.events import (
     KEPT_S,
     MOST_FAILURES,
@@ -38,9 +38,9 @@ def example(title: str) -> str:
 @pytest.mark.parametrize("reason", sorted(REASONS))
 def test_each_reason_has_the_note_that_is_written(reason: str) -> None:
     """Whoever looks a reason up sees what a pod gets, to the letter, and the action that machines read."""
-    tiding = occurrences()[reason]
-    assert example(reason) == tiding.note
-    assert section(reason).strip().startswith(f"`{tiding.action}`. ")
+    pod_event = occurrences()[reason]
+    assert example(reason) == pod_event.note
+    assert section(reason).strip().startswith(f"`{pod_event.action}`. ")
 
 
 def test_the_page_has_each_reason_and_no_other() -> None:

@@ -11,7 +11,7 @@ import yaml
 from tests.monitoring.programs import find
 from tests.monitoring.questions import questions
 from tests.tools.metrics_reference import REFERENCE, ROOT, metrics_reference
-from watchdog.export.catalogue import FAMILIES, PREFIX, Kind
+from watchdog.export.catalogue import FAMILIES, PREFIX, MetricKind
 
 _NAMED = re.compile(rf"\b{PREFIX}([a-z_]+)")
 # What the daemon exports besides, and what others do.
@@ -44,7 +44,7 @@ def test_each_family_says_what_it_means() -> None:
 def test_queries_name_families_that_there_are() -> None:
     """A query of a family that is renamed would give nothing for ever."""
     there = {family.name for family in FAMILIES}
-    there |= {f"{each.name}_bucket" for each in FAMILIES if each.kind is Kind.HISTOGRAM}
+    there |= {f"{each.name}_bucket" for each in FAMILIES if each.kind is MetricKind.HISTOGRAM}
     for question in questions():
         named = set(_NAMED.findall(question.query))
         others = [name for name in _OTHERS if name in question.query]

@@ -11,7 +11,7 @@ from watchdog.cli.doctor.facts import ApiFacts, Facts
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match
 from watchdog.kube.credentials import Credentials, Peer, Validity
-from watchdog.kube.reviews import Account
+from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
 Row = tuple[str, Facts]
@@ -30,7 +30,7 @@ GOOD_API: Final = replace(
         offset_s=0.4,
         now_s=NOW_S,
         credentials=Credentials(kind="token", account=NAME, validity=Validity(ends_s=NOW_S + 3600)),
-        account=Account(name=NAME, node="n1", pod="watchdog-x", pod_uid="a"),
+        account=ApiAccount(name=NAME, node="n1", pod="watchdog-x", pod_uid="a"),
         rights=dict.fromkeys(ALL_RIGHTS, ()),
         exists=True,
     ),
@@ -64,7 +64,7 @@ def shown(kind: str, *, begins_s: float | None = None, ends_s: float | None = No
     """An account whose credentials are not accepted."""
     validity = Validity(begins_s=begins_s, ends_s=ends_s)
     credentials = Credentials(kind=kind, account=NAME if kind == "token" else "", validity=validity)  # type: ignore[arg-type]
-    return api(ended="credentials", problem="401; ask", account=Account(), credentials=credentials, **changes)
+    return api(ended="credentials", problem="401; ask", account=ApiAccount(), credentials=credentials, **changes)
 
 
 def peer(begins_s: float, ends_s: float, offset_s: float | None) -> Facts:
@@ -77,7 +77,7 @@ def peer(begins_s: float, ends_s: float, offset_s: float | None) -> Facts:
 def on_node(facts: Facts, node: str) -> Facts:
     """The same where the token says on which node the pod runs, and the policy does not need the node's object."""
     assert facts.api is not None
-    return replace(facts, api=replace(facts.api, exists=None, account=Account(name=NAME, node=node)))
+    return replace(facts, api=replace(facts.api, exists=None, account=ApiAccount(name=NAME, node=node)))
 
 
 def _later(right: Right) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     "api_clock": (("agree", GOOD_API), ("ahead", api(offset_s=-3600.0)), ("behind", api(offset_s=61.0))),
     "api_credentials": (
         ("account", GOOD_API),
-        ("accepted", api(account=Account())),
+        ("accepted", api(account=ApiAccount())),
         ("token_expired", shown("token", ends_s=NOW_S - 60)),
         ("token_expired", shown("token", ends_s=NOW_S + 60, offset_s=3600.0)),
         ("token_early", shown("token", begins_s=NOW_S + 60)),
@@ -157,7 +157,7 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("other", on_node(GOOD_API, "n2")),
         ("absent", api(exists=False)),
         ("similar", api(exists=False, similar="n")),
-        ("similar", api(exists=None, similar="n", account=Account(name=NAME))),
+        ("similar", api(exists=None, similar="n", account=ApiAccount(name=NAME))),
         ("pods", on_node(GOOD_API, "")),
         ("doubtful", within(on_node(GOOD_API, ""), pods=NO_PODS)),
     ),

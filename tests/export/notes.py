@@ -9,8 +9,8 @@ from tests.worlds import Gi, Mi, container, gpu, process, rule, snapshot, step, 
 from watchdog.core.brakes import Brake
 from watchdog.core.model import ContainerKind, Pod, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
-from watchdog.core.tiding import Tiding
 
 VERIFF = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1)
 GPUMEM = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
@@ -59,19 +59,19 @@ def due(under: Policy, holder: Pod, seen: Snapshot) -> tuple[PlanEntry, CycleRep
     return report.plan.entries[0], report
 
 
-def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> Tiding:
+def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> PodEvent:
     """What is told at the first signal."""
     entry, report = due(under, holder, seen)
     return told(replace(report, began=(killed(entry=entry),)))[0]
 
 
-def by(declaration: Declaration, number: str, used: float = 30.0, **more: object) -> Tiding:
+def by(declaration: Declaration, number: str, used: float = 30.0, **more: object) -> PodEvent:
     """A kill in a pod that declares in this way; there is no allowance, so that the numbers can be followed."""
     under = policy(rule(step("110%"), name="r"), declarations=(declaration,), allowance=NO_ALLOWANCE, **more)
     return kill_of(under, declaring(declaration, number), on_cards(used))
 
 
-def table() -> Iterator[tuple[str, Tiding]]:
+def table() -> Iterator[tuple[str, PodEvent]]:
     """A name for each kind of note, and the note."""
     for name, (declaration, number) in KINDS.items():
         yield f"kill, declared: {name}", by(declaration, number)
@@ -83,14 +83,14 @@ def table() -> Iterator[tuple[str, Tiding]]:
     yield from _wrong()
 
 
-def _mig() -> Tiding:
+def _mig() -> PodEvent:
     instance = gpu(0, 10 * Gi, uuid="GPU-0", parent="GPU-9", gi=1, ci=0, profile="1g.10gb")
     seen = replace(on_cards(12.0), gpus=(instance,))
     under = policy(rule(step("110%"), name="r"), declarations=(MIG,), allowance=NO_ALLOWANCE)
     return kill_of(under, declaring(MIG, "1"), seen)
 
 
-def _defaults() -> Iterator[tuple[str, Tiding]]:
+def _defaults() -> Iterator[tuple[str, PodEvent]]:
     one = trainer(containers=(container("main", of="u1"),))
     two = trainer(containers=(container("main", of="u1"), container("side", of="u1")))
     for name, default, declarations, holder in (
@@ -108,7 +108,7 @@ def _defaults() -> Iterator[tuple[str, Tiding]]:
         yield f"kill, {name}", kill_of(under, holder, on_cards(12.4))
 
 
-def _containers() -> Iterator[tuple[str, Tiding]]:
+def _containers() -> Iterator[tuple[str, PodEvent]]:
     both = trainer(containers=(container("main", "8Gi", of="u1"), container("side", "2Gi", of="u1")))
     half = trainer(containers=(container("main", "8Gi", of="u1"), container("side", of="u1")))
     under = policy(rule(step("110%"), name="r"), allowance=NO_ALLOWANCE)
@@ -121,7 +121,7 @@ def _containers() -> Iterator[tuple[str, Tiding]]:
     yield "kill, an ephemeral container", kill_of(under, debugged, on_cards(3.0, (102, "debug", 9.0)))
 
 
-def _actions() -> Iterator[tuple[str, Tiding]]:
+def _actions() -> Iterator[tuple[str, PodEvent]]:
     scopes: tuple[Scope, ...] = ("process", "container", "pod")
     holder = trainer()
     for scope in scopes:
@@ -162,12 +162,12 @@ def _actions() -> Iterator[tuple[str, Tiding]]:
     yield "eviction of a pod that nothing owns", told(replace(report, began=(outcome(entry, number=1),)))[0]
 
 
-def _held() -> Iterator[tuple[str, Tiding]]:
+def _held() -> Iterator[tuple[str, PodEvent]]:
     for brake in Brake:
         yield f"held back: {brake.value}", told(holding(withheld(brake, lets_go_in_s=250.0)))[0]
 
 
-def _wrong() -> Iterator[tuple[str, Tiding]]:
+def _wrong() -> Iterator[tuple[str, PodEvent]]:
     yield "misdeclared", told(misdeclaring())[0]
     yield "misdeclared, no number", told(misdeclaring("8 GB"))[0]
     for name, (declaration, number) in {

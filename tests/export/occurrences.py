@@ -7,8 +7,8 @@ from tests.export.build import Story, climbing, entry, killed, outcome, policy, 
 from tests.worlds import MEMORY, container, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.core.tiding import Tiding
 from watchdog.report.events import Tidings
 
 EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
@@ -20,10 +20,10 @@ BUDGET = (
 OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
-def told(*reports: CycleReport) -> tuple[Tiding, ...]:
+def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
     """What these passes, one after the other, have for owners of pods."""
-    tidings = Tidings()
-    return tuple(tiding for report in reports for tiding in tidings.since(report))
+    pod_events = Tidings()
+    return tuple(pod_event for report in reports for pod_event in pod_events.since(report))
 
 
 @cache
@@ -51,7 +51,7 @@ def misdeclaring(text: str = "900Gi", **more: object) -> CycleReport:
 
 
 @cache
-def occurrences() -> dict[str, Tiding]:
+def occurrences() -> dict[str, PodEvent]:
     """The occurrence of each reason that docs/events.md shows."""
     blocked = outcome(evicting(), Result.BLOCKED, reason=BUDGET)
     held = withheld(Brake.OWNER_BACKOFF, lets_go_in_s=250.0)

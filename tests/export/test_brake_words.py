@@ -142,7 +142,7 @@ def test_a_step_under_pressure_says_when_it_counts() -> None:
 def test_a_step_under_pressure_compares_with_the_request() -> None:
     """Where a tenant has named a limit above its request, pressure holds it to the request, and so do the words."""
     above = replace(entry().assessment, requested=4 * Gi, allowed_by_request=6 * Gi, allowed=20 * Gi, declared=18 * Gi)
-    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0", assessment=above, height=6 * Gi)
+    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0", assessment=above, threshold_bytes=6 * Gi)
     assert "uses 12.4Gi of GPU memory, 207% of the 6Gi allowed (4Gi requested, plus allowance)" in note(made, at(31))
     text = explanation(outcome(made), policy())
     assert "used more GPU memory than it may. It used 12.4Gi; 6Gi were allowed: 4Gi requested" in text

@@ -11,7 +11,7 @@ from tests.act.rig import Direct
 from tests.export.build import quiet
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, told
-from watchdog.core.eviction import FORBIDDEN, Answer
+from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
 from watchdog.core.ledger import Trying
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import JournalLimits
@@ -90,7 +90,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     """A line in the log and the journal, the counter, and from then on the plan says why it waits and until when."""
     world = Told()
     world.tell(0)
-    world.answer(Answer.BLOCKED, BUDGET, 14.0)
+    world.answer(EvictionAnswer.BLOCKED, BUDGET, 14.0)
     status = world.tell(1)
     (said,) = [text for event, text in world.items if event == "evict_blocked"]
     assert said == (
@@ -117,7 +117,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     )
     world.tell(2)
     world.tell(14)
-    world.answer(Answer.BLOCKED, BUDGET, 14.0)
+    world.answer(EvictionAnswer.BLOCKED, BUDGET, 14.0)
     world.tell(15)
     assert [event for event, _ in world.items] == ["policy_loaded", "evict_blocked"]
     assert world.tally.actions["r", "evict", "blocked"] == 1
@@ -129,7 +129,7 @@ def test_an_api_that_does_not_answer_is_told_once() -> None:
     world = Told()
     world.tell(0)
     for second in (1, 5, 9):
-        world.answer(Answer.LATER, REFUSED, 4.0)
+        world.answer(EvictionAnswer.LATER, REFUSED, 4.0)
         world.tell(second)
     (delayed,) = [text for event, text in world.items if event == "evict_delayed"]
     assert delayed == (
@@ -201,11 +201,11 @@ def story(path: Path) -> list[HistoryRow]:
     """An eviction that is blocked, goes through on the second try, and gives its memory back."""
     world = Told(path)
     world.tell(0)
-    world.answer(Answer.BLOCKED, BUDGET, 4.0)
+    world.answer(EvictionAnswer.BLOCKED, BUDGET, 4.0)
     world.tell(1)
     world.tell(4)
     world.second = 5.0
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.tell(6)
     world.used = {}
     world.tell(17)
@@ -241,9 +241,13 @@ def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "end"),
-    [(Answer.REFUSED, "it failed"), (Answer.GONE, "it was not needed any more"), (Answer.SPARED, "it was interrupted")],
+    [
+        (EvictionAnswer.REFUSED, "it failed"),
+        (EvictionAnswer.GONE, "it was not needed any more"),
+        (EvictionAnswer.SPARED, "it was interrupted"),
+    ],
 )
-def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: Answer, end: str) -> None:
+def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: EvictionAnswer, end: str) -> None:
     """Failed, gone, spared: said with the reason, and nobody waits for its memory."""
     world = Told(tmp_path / "journal.db")
     world.tell(0)
@@ -274,7 +278,7 @@ def test_a_missing_right_is_told_in_full_to_the_operator_and_in_short_to_the_own
     """Who reads the log sees the verb and the remedy; the tenant, who can do neither, that the operator has to."""
     world = Told()
     world.tell(0)
-    world.answer(Answer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
+    world.answer(EvictionAnswer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
     world.tell(1)
     assert f"failed: {NO_RIGHT} (rule r" in dict(world.items)["evict_ended"]
     assert f"; this failed: {FORBIDDEN}. " in explanation(world.ended[-1], world.policy)
@@ -288,7 +292,7 @@ def test_our_own_eviction_is_no_withholding() -> None:
     deadline_s = at(31).wall_s
     world.pods = (replace(OF_WEB, deletion_deadline_s=deadline_s),)
     world.tell(1)  # the watch may be faster than the answer
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     for second in (2, 3, 32, 33):
         status = world.tell(second)
         assert [entry["withheld_by"] for entry in status["plan"]] == ["pending"]
@@ -327,7 +331,7 @@ def test_after_it_was_accepted_the_status_says_so() -> None:
     """Under way: accepted, the grace, and that its memory is waited for."""
     world = Told()
     world.tell(0)
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     status = world.tell(1)
     (account,) = status["accounts"]
     assert (account["under_way"]["do"], account["under_way"]["sigkill_at"]) == ("evict", None)
@@ -341,7 +345,7 @@ def test_given_up_is_told_with_the_last_reason() -> None:
     """The final word after ten minutes: failed, how often it was tried, and by what it was held up to the end."""
     world = Told()
     world.tell(0)
-    world.answer(Answer.BLOCKED, BUDGET, 9999.0)
+    world.answer(EvictionAnswer.BLOCKED, BUDGET, 9999.0)
     world.tell(1)
     (said,) = [text for event, text in world.items if event == "evict_ended"]
     assert said == (
@@ -354,7 +358,7 @@ def test_an_outcome_of_a_bare_pod_names_no_owner() -> None:
     """Nothing puts another pod in the place of one that nothing owns."""
     world = World(policy=policy(RULE))
     world.look(0)
-    world.answer(Answer.ACCEPTED)
+    world.answer(EvictionAnswer.ACCEPTED)
     world.look(1)
     text = explanation(replace(world.began[0], result=Result.DONE), world.policy)
     assert "nothing owns the pod, so none takes its place" in text
@@ -369,6 +373,6 @@ def test_another_brake_is_said_as_such() -> None:
     """A try that a stale list holds back is held back by that."""
     world = World(policy=policy(RULE))
     world.look(0)
-    world.answer(Answer.BLOCKED, BUDGET, 4.0)
+    world.answer(EvictionAnswer.BLOCKED, BUDGET, 4.0)
     (entry,) = world.look(5, pods_stale=True).plan.entries
     assert "the list of this node's pods is too old to act on" in withheld_because(entry)

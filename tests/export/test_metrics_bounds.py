@@ -24,7 +24,7 @@ from watchdog.config.load import load_policy
 from watchdog.core.brakes import Brake
 from watchdog.core.model import MigParent, Pod, Use
 from watchdog.core.plan import CycleReport, Result
-from watchdog.export.catalogue import FAMILIES, Kind, Per
+from watchdog.export.catalogue import FAMILIES, MetricKind, Per
 from watchdog.export.metrics import Metrics
 from watchdog.report.recent import MOST
 
@@ -79,7 +79,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         Per.REASON: 2,
     }
     for family in FAMILIES:
-        suffixes = ("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",)
+        suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricKind.HISTOGRAM else ("",)
         number = sum(len(series(found, f"{family.name}{suffix}")) for suffix in suffixes)
         assert number == family.times * there[family.per], family.name
 

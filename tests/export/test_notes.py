@@ -11,8 +11,8 @@ import pytest
 from tests.export.build import entry, policy, trainer
 from tests.export.notes import kill_of, on_cards, table
 from tests.worlds import rule, step
+from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.core.tiding import Tiding
 from watchdog.report.actions import shown_as
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ JARGON: Final = ("account", "verdict", "brake", "ledger", "assessment", "undecla
 
 
 @cache
-def notes() -> dict[str, Tiding]:
+def notes() -> dict[str, PodEvent]:
     """Each kind of note by its name."""
     return dict(table())
 

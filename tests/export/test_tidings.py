@@ -14,23 +14,23 @@ from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Owner
 from watchdog.core.plan import Outcome, Result
+from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
 from watchdog.core.policy import Policy
-from watchdog.core.tiding import SERIES_GAP_S, Tiding
 
 CONTACT = "Questions: ask gpu-team@example.org."
 NUMBERS = {"used": "13314398617", "declared": "8589934592", "allowed": "10909216931", "gpu": "GPU-0,GPU-1"}
 
 
-def marks(tiding: Tiding) -> dict[str, str]:
+def marks(pod_event: PodEvent) -> dict[str, str]:
     """The annotations, by their names after the prefix."""
-    assert all(key.startswith("gpu-memory-watchdog/") for key in tiding.annotations)
-    return {key.partition("/")[2]: value for key, value in tiding.annotations.items()}
+    assert all(key.startswith("gpu-memory-watchdog/") for key in pod_event.annotations)
+    return {key.partition("/")[2]: value for key, value in pod_event.annotations.items()}
 
 
-def only(*reports: object) -> Tiding:
+def only(*reports: object) -> PodEvent:
     """The one thing that is told."""
-    (tiding,) = told(*reports)  # type: ignore[arg-type]
-    return tiding
+    (pod_event,) = told(*reports)  # type: ignore[arg-type]
+    return pod_event
 
 
 @pytest.mark.parametrize(
@@ -290,12 +290,12 @@ def test_every_note_fits_and_is_inert(
     held = replace(_QUIET.plan, entries=(replace(hostile, withheld_by=brake, news=True),))
     ends = (replace(_KILLED, entry=hostile), *(outcome(hostile, result, reason=name) for result in Result))
     everything = replace(_QUIET, policy=under, plan=held, began=(replace(_KILLED, entry=hostile),), outcomes=ends)
-    for tiding in told(everything, replace(everything, enforcing=False)):
-        assert tiding.note.isprintable()
-        assert len(tiding.note.encode()) <= 1024
-        assert tiding.note.endswith(".")
-        assert "Questions: ask " in tiding.note
-        assert all(value.isprintable() for value in tiding.annotations.values())
+    for pod_event in told(everything, replace(everything, enforcing=False)):
+        assert pod_event.note.isprintable()
+        assert len(pod_event.note.encode()) <= 1024
+        assert pod_event.note.endswith(".")
+        assert "Questions: ask " in pod_event.note
+        assert all(value.isprintable() for value in pod_event.annotations.values())
 
 
 _ENTRIES = (entry(), warned(), evicting())

@@ -6,7 +6,7 @@ import pytest
 
 from watchdog.core.model import Node
 from watchdog.kube.capacity import PATIENCE, CapacityPace, Change, is_outrun
-from watchdog.kube.responses import Answer
+from watchdog.kube.responses import ApiResponse
 
 GI = 2**30
 UID = {"op": "test", "path": "/metadata/uid", "value": "u"}
@@ -14,9 +14,9 @@ ENTRY = "/status/capacity/example.com~1gpu-memory"
 CHANGE = Change(node="n", uid="u", resource="example.com/gpu-memory", written="0", bare=False, amount=80 * GI)
 
 
-def answer(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+def answer(status: int, body: bytes = b"{}", **headers: str) -> ApiResponse:
     """An answer of the API server."""
-    return Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    return ApiResponse(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_another_amount_is_no_contest() -> None:
     ("answered", "longest_s"),
     [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)],
 )
-def test_failures_back_off_to_a_bound(answered: Answer | None, longest_s: float) -> None:
+def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: float) -> None:
     """A server that may be back at any moment is asked within 30 s, one that refuses less often, both with jitter."""
     pace = CapacityPace()
     waits = []

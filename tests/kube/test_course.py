@@ -5,29 +5,29 @@ from typing import Any
 import pytest
 
 from tests.kube.watching import status
-from watchdog.kube.reflector import Ask, Course, Ended, Outcome
-from watchdog.kube.responses import Answer
+from watchdog.kube.reflector import Ask, Ended, Reflector, RequestOutcome
+from watchdog.kube.responses import ApiResponse
 
 SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
 WHAT = "watching the pods"
 
 
-def course(*, heartbeat: bool = True, version: str = "") -> Course:
-    return Course(SELECTOR, heartbeat=heartbeat, version=version)
+def reflector(*, heartbeat: bool = True, version: str = "") -> Reflector:
+    return Reflector(SELECTOR, heartbeat=heartbeat, version=version)
 
 
-def watching(*, heartbeat: bool = True) -> Course:
+def watching(*, heartbeat: bool = True) -> Reflector:
     """One that has listed at version 5."""
-    found = course(heartbeat=heartbeat)
+    found = reflector(heartbeat=heartbeat)
     found.listed("5")
     return found
 
 
-def answer(code: int, reason: str = "", headers: dict[str, str] | None = None, **details: Any) -> Answer:
-    return Answer(code, status(code, reason, **details), headers or {})
+def answer(code: int, reason: str = "", headers: dict[str, str] | None = None, **details: Any) -> ApiResponse:
+    return ApiResponse(code, status(code, reason, **details), headers or {})
 
 
-def end(found: Course, lived_s: float | None = None, **how: Any) -> tuple[Ask, Outcome]:
+def end(found: Reflector, lived_s: float | None = None, **how: Any) -> tuple[Ask, RequestOutcome]:
     """Ask, and let the watch end; after its full length if nothing else is said."""
     ask = found.ask()
     ended = Ended(lived_s=ask.length_s if lived_s is None else lived_s, **{"bookmarked": True, **how})
@@ -42,7 +42,7 @@ TOO_NEW = answer(
 
 def test_the_first_requests() -> None:
     """First a list from the server's memory, then a watch from its version with bookmarks and a random end."""
-    found = course()
+    found = reflector()
     assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "0"})
     assert found.listed("5").problem is None
     asks = [found.ask() for _ in range(200)]
@@ -73,7 +73,7 @@ def test_a_true_410_lists_once_from_where_it_stood() -> None:
 
 
 @pytest.mark.parametrize("again", [answer(410, "Gone"), answer(410), answer(500, "Expired")])
-def test_410_again_and_again_has_pauses(again: Answer) -> None:
+def test_410_again_and_again_has_pauses(again: ApiResponse) -> None:
     """A server that refuses the very version it gave is not asked at once again, until a watch has lived in between."""
     found = watching()
     found.refused(EXPIRED, WHAT)
@@ -86,7 +86,7 @@ def test_410_again_and_again_has_pauses(again: Answer) -> None:
 
 
 @pytest.mark.parametrize("refusal", [EXPIRED, TOO_NEW])
-def test_a_list_that_this_server_can_not_give(refusal: Answer) -> None:
+def test_a_list_that_this_server_can_not_give(refusal: ApiResponse) -> None:
     """Where the last version can't be listed the newest is, by a read that etcd confirms; it fails with a pause."""
     found = watching()
     found.refused(EXPIRED, WHAT)
@@ -100,14 +100,14 @@ def test_a_list_that_this_server_can_not_give(refusal: Answer) -> None:
 
 def test_a_first_list_is_never_from_the_newest() -> None:
     """A server that refuses the first list is asked the same again, after a pause."""
-    found = course()
+    found = reflector()
     assert found.refused(EXPIRED, WHAT).problem is not None
     assert found.ask().query["resourceVersion"] == "0"
 
 
 def test_a_course_that_goes_on_from_an_earlier_one() -> None:
     """A feed that begins anew lists, and not from before what it had seen."""
-    found = course(version="8")
+    found = reflector(version="8")
     assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "8"})
 
 
@@ -136,10 +136,10 @@ def test_401_is_tried_once_with_new_credentials() -> None:
 )
 @pytest.mark.parametrize("listing", [False, True])
 def test_every_other_refusal_waits_and_asks_the_same(
-    refusal: Answer, retry_after_s: float | None, listing: bool
+    refusal: ApiResponse, retry_after_s: float | None, listing: bool
 ) -> None:
     """No list, no other version; the pause that the server names is passed on."""
-    found = course() if listing else watching()
+    found = reflector() if listing else watching()
     before = found.ask().query["resourceVersion"]
     outcome = found.refused(refusal, WHAT)
     assert str(refusal.status) in (outcome.problem or "")

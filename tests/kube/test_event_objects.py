@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.tidings import T0, tiding
-from watchdog.core.tiding import SERIES_GAP_S
+from tests.kube.pod_events import T0, pod_event
+from watchdog.core.pod_event import SERIES_GAP_S
 from watchdog.kube.events import (
     OBJECT_BURST,
     REQUEST_BURST,
@@ -35,38 +35,38 @@ def is_valid(name: str) -> bool:
 @given(pod_names, st.floats(0, 4e9), st.booleans())
 def test_a_name_is_valid_for_any_pod(pod: str, at_s: float, once: bool) -> None:
     """Law: whatever the pod is called, the API server takes the Event's name."""
-    assert is_valid(event_name(tiding(pod=pod, at_s=at_s, once=once)))
+    assert is_valid(event_name(pod_event(pod=pod, at_s=at_s, once=once)))
 
 
 @pytest.mark.parametrize("pod", ["p" * 253, "a" * 224 + "." + "b" * 28, "a" * 225 + "-" + "b" * 27, "web-7d4b9c-x2x4z"])
 def test_a_long_name_is_cut_where_a_name_may_end(pod: str) -> None:
     """A pod's name may be as long as an Event's: it is cut, and not in the middle of a dot or a dash."""
-    name = event_name(tiding(pod=pod))
+    name = event_name(pod_event(pod=pod))
     assert is_valid(name)
     assert name.startswith(pod[:16])
 
 
 def test_the_same_occurrence_has_the_same_name() -> None:
     """A request that is repeated because its answer got lost makes no second Event; another occurrence does."""
-    assert event_name(tiding(3)) == event_name(tiding(3))
-    other = [tiding(4), tiding(3, key=("u1", "other")), tiding(3, pod="trainer-2")]
-    assert len({event_name(each) for each in (tiding(3), *other)}) == 4
+    assert event_name(pod_event(3)) == event_name(pod_event(3))
+    other = [pod_event(4), pod_event(3, key=("u1", "other")), pod_event(3, pod="trainer-2")]
+    assert len({event_name(each) for each in (pod_event(3), *other)}) == 4
 
 
 def test_what_is_told_once_has_one_name_whenever_it_is_told() -> None:
     """A daemon that starts anew finds its wrong declarations again; their Events are there already."""
-    assert event_name(tiding(3, once=True)) == event_name(tiding(900, once=True))
+    assert event_name(pod_event(3, once=True)) == event_name(pod_event(900, once=True))
 
 
 def test_names_sort_by_time() -> None:
     """`kubectl describe` shows Events of this API in the order of their names."""
-    names = [event_name(tiding(second, key=(str(second % 7),))) for second in range(0, 100_000, 997)]
+    names = [event_name(pod_event(second, key=(str(second % 7),))) for second in range(0, 100_000, 997)]
     assert names == sorted(names)
 
 
 def test_the_object_is_what_the_api_takes() -> None:
     """Every field that events.k8s.io/v1 wants, and none that it refuses: it says on which pod, who, where and when."""
-    made = tiding(annotations={"gpu-memory-watchdog/used": "1"}, is_normal=True)
+    made = pod_event(annotations={"gpu-memory-watchdog/used": "1"}, is_normal=True)
     series = SeriesMemory().following(made)
     event = event_object(made, series, "n" * 200)
     assert event["regarding"] == {
@@ -84,7 +84,7 @@ def test_the_object_is_what_the_api_takes() -> None:
 
 def test_a_repetition_goes_on_with_its_series() -> None:
     """Told again soon enough it counts under the first name; the part that is sent has nothing else in it."""
-    memory, first, again = SeriesMemory(), tiding(0), tiding(SERIES_GAP_S)
+    memory, first, again = SeriesMemory(), pod_event(0), pod_event(SERIES_GAP_S)
     memory.note(first, memory.following(first))
     series = memory.following(again)
     assert (series.name, series.count) == (event_name(first), 2)
@@ -93,11 +93,11 @@ def test_a_repetition_goes_on_with_its_series() -> None:
 
 @pytest.mark.parametrize(
     "again",
-    [tiding(SERIES_GAP_S + 1), tiding(10, key=("u2", "GPUMemoryOverLimit")), tiding(10, once=True)],
+    [pod_event(SERIES_GAP_S + 1), pod_event(10, key=("u2", "GPUMemoryOverLimit")), pod_event(10, once=True)],
 )
 def test_what_is_no_repetition_begins_anew(again: object) -> None:
     """Too late, of another pod, or told once in any case."""
-    memory, first = SeriesMemory(), tiding(0)
+    memory, first = SeriesMemory(), pod_event(0)
     memory.note(first, memory.following(first))
     series = memory.following(again)  # type: ignore[arg-type]
     assert (series.count, series.name) == (1, event_name(again))  # type: ignore[arg-type]
@@ -107,19 +107,19 @@ def test_what_the_server_has_not_got_is_not_counted() -> None:
     """A series counts what has been written, so an Event that was dropped leaves no hole in it."""
     memory = SeriesMemory()
     for _ in range(3):
-        assert memory.following(tiding()).count == 1
+        assert memory.following(pod_event()).count == 1
 
 
 def test_the_memory_of_series_is_bounded() -> None:
     """A node on which pods come and go for months keeps the latest; the one that was quiet for longest goes."""
     memory = SeriesMemory(most=10)
     for number in range(30):
-        each = tiding(key=(str(number),))
+        each = pod_event(key=(str(number),))
         memory.note(each, memory.following(each))
-        memory.note(tiding(key=("0",)), memory.following(tiding(key=("0",))))
+        memory.note(pod_event(key=("0",)), memory.following(pod_event(key=("0",))))
     assert len(memory) == 10
-    assert memory.following(tiding(key=("0",))).count > 20
-    assert memory.following(tiding(key=("5",))).count == 1
+    assert memory.following(pod_event(key=("0",))).count > 20
+    assert memory.following(pod_event(key=("5",))).count == 1
 
 
 def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:

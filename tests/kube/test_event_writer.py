@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.credentials import write_kubeconfig
-from tests.kube.tidings import tiding
+from tests.kube.pod_events import pod_event
 from tests.node.support import wait_until
 from watchdog.kube.client import Api
 from watchdog.kube.events import MOST_WAITING, EventWriter
@@ -59,7 +59,7 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
         events = writer(tmp_path, server)
         began = time.monotonic()
         for number in range(5 * MOST_WAITING):
-            events.offer((tiding(number, uid=str(number)),))
+            events.offer((pod_event(number, uid=str(number)),))
         took_s = time.monotonic() - began
         assert took_s < 1.0
         assert 4 * MOST_WAITING - 2 <= events.counts()["dropped"] <= 4 * MOST_WAITING
@@ -73,7 +73,7 @@ def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
     """Events are kept, the log says once why, and the tries are few: the pauses grow."""
     with hanging_up() as (server, taken):
         events = writer(tmp_path, server)
-        events.offer(tiding(number) for number in range(50))
+        events.offer(pod_event(number) for number in range(50))
         wait_until(lambda: events.notices.take() != ())
         time.sleep(2.0)
         assert 1 <= len(taken) <= 12
@@ -98,6 +98,6 @@ def test_after_its_end_nothing_is_taken(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     events = writer(tmp_path, refusal())
     events.stop(0.3)
-    events.offer((tiding(),))
+    events.offer((pod_event(),))
     assert events.counts()["dropped"] == 1
     assert set(threading.enumerate()) <= before

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import pod_object
-from watchdog.core.eviction import FORBIDDEN, Answer, Attempt, against_evicting
+from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest, against_evicting
 from watchdog.kube.client import Api
 from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
-from watchdog.kube.responses import Answer as ApiAnswer
+from watchdog.kube.responses import ApiResponse
 
 HEAD = b'{"kind":"Status","apiVersion":"v1","metadata":{},'
 FAILED = HEAD + b'"status":"Failure",'
@@ -80,51 +80,65 @@ CONFLICTS = FAILED + (
 )
 
 
-def attempt(**more: Any) -> Attempt:
+def attempt(**more: Any) -> EvictionRequest:
     """A try to evict pod a/p with UID u."""
     given = {"ticket": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
     calls = {"objection": against_evicting, "is_wanted": lambda: True}
-    return Attempt(**{**given, **calls, **more})
+    return EvictionRequest(**{**given, **calls, **more})
 
 
 @pytest.mark.parametrize(
     ("status", "body", "headers", "answer", "reason"),
     [
-        (201, CREATED, {}, Answer.ACCEPTED, ""),
-        (200, CREATED, {}, Answer.ACCEPTED, ""),
-        (404, NO_POD, {}, Answer.GONE, "the pod is gone"),
-        (404, NO_BUDGET, {}, Answer.LATER, "poddisruptionbudgets.policy"),
-        (404, NO_SUCH_API, {}, Answer.REFUSED, "could not find the requested resource"),
-        (404, b"404 page not found\n", {}, Answer.LATER, "404 page not found"),
-        (409, WRONG_UID, {}, Answer.GONE, "another pod has its name now"),
-        (409, STORE_UID, {}, Answer.GONE, "another pod has its name now"),
-        (409, MODIFIED, {}, Answer.LATER, "the object has been modified"),
-        (429, BUDGET, {}, Answer.BLOCKED, "the disruption budget web needs 2 healthy pods and has 2 currently; more"),
-        (429, UNSEEN_BUDGET, {"Retry-After": "10"}, Answer.LATER, "the disruption budget new is still being processed"),
-        (429, THROTTLED, {"Retry-After": "1"}, Answer.LATER, "it throttles this account"),
-        (429, THROTTLED, {}, Answer.LATER, "it throttles this account"),
-        (500, TWO_BUDGETS, {}, Answer.BLOCKED, "more than one PodDisruptionBudget"),
-        (403, FULL_BUDGET, {}, Answer.BLOCKED, "DisruptedPods map too big"),
-        (403, NO_RIGHT, {}, Answer.REFUSED, "apply what `gpu-watchdog rights` prints"),
-        (403, WEBHOOK, {}, Answer.REFUSED, "an admission webhook of the cluster refuses it: "),
-        (422, DENIED, {}, Answer.REFUSED, "denied request: no"),
-        (401, EXPIRED, {}, Answer.REFUSED, "token"),
-        (500, b"", {}, Answer.UNKNOWN, "500"),
-        (502, b"<html>bad gateway</html>", {}, Answer.UNKNOWN, "bad gateway"),
-        (503, b"\xff\xfe", {}, Answer.UNKNOWN, "503"),
-        (504, CONFLICTS, {}, Answer.UNKNOWN, "due to conflicts"),
-        (408, b"", {}, Answer.LATER, "408"),
-        (302, b"", {}, Answer.REFUSED, "302"),
-        (418, b"[" * 100_000, {}, Answer.REFUSED, "418"),
+        (201, CREATED, {}, EvictionAnswer.ACCEPTED, ""),
+        (200, CREATED, {}, EvictionAnswer.ACCEPTED, ""),
+        (404, NO_POD, {}, EvictionAnswer.GONE, "the pod is gone"),
+        (404, NO_BUDGET, {}, EvictionAnswer.LATER, "poddisruptionbudgets.policy"),
+        (404, NO_SUCH_API, {}, EvictionAnswer.REFUSED, "could not find the requested resource"),
+        (404, b"404 page not found\n", {}, EvictionAnswer.LATER, "404 page not found"),
+        (409, WRONG_UID, {}, EvictionAnswer.GONE, "another pod has its name now"),
+        (409, STORE_UID, {}, EvictionAnswer.GONE, "another pod has its name now"),
+        (409, MODIFIED, {}, EvictionAnswer.LATER, "the object has been modified"),
+        (
+            429,
+            BUDGET,
+            {},
+            EvictionAnswer.BLOCKED,
+            "the disruption budget web needs 2 healthy pods and has 2 currently; more",
+        ),
+        (
+            429,
+            UNSEEN_BUDGET,
+            {"Retry-After": "10"},
+            EvictionAnswer.LATER,
+            "the disruption budget new is still being processed",
+        ),
+        (429, THROTTLED, {"Retry-After": "1"}, EvictionAnswer.LATER, "it throttles this account"),
+        (429, THROTTLED, {}, EvictionAnswer.LATER, "it throttles this account"),
+        (500, TWO_BUDGETS, {}, EvictionAnswer.BLOCKED, "more than one PodDisruptionBudget"),
+        (403, FULL_BUDGET, {}, EvictionAnswer.BLOCKED, "DisruptedPods map too big"),
+        (403, NO_RIGHT, {}, EvictionAnswer.REFUSED, "apply what `gpu-watchdog rights` prints"),
+        (403, WEBHOOK, {}, EvictionAnswer.REFUSED, "an admission webhook of the cluster refuses it: "),
+        (422, DENIED, {}, EvictionAnswer.REFUSED, "denied request: no"),
+        (401, EXPIRED, {}, EvictionAnswer.REFUSED, "token"),
+        (500, b"", {}, EvictionAnswer.UNKNOWN, "500"),
+        (502, b"<html>bad gateway</html>", {}, EvictionAnswer.UNKNOWN, "bad gateway"),
+        (503, b"\xff\xfe", {}, EvictionAnswer.UNKNOWN, "503"),
+        (504, CONFLICTS, {}, EvictionAnswer.UNKNOWN, "due to conflicts"),
+        (408, b"", {}, EvictionAnswer.LATER, "408"),
+        (302, b"", {}, EvictionAnswer.REFUSED, "302"),
+        (418, b"[" * 100_000, {}, EvictionAnswer.REFUSED, "418"),
     ],
 )
-def test_what_an_answer_means(status: int, body: bytes, headers: dict[str, str], answer: Answer, reason: str) -> None:
+def test_what_an_answer_means(
+    status: int, body: bytes, headers: dict[str, str], answer: EvictionAnswer, reason: str
+) -> None:
     """Each answer has its meaning, with the server's own words in the reason; the ticket comes back."""
-    reply = read_answer(attempt(), ApiAnswer(status, body, headers))
+    reply = read_answer(attempt(), ApiResponse(status, body, headers))
     assert (reply.ticket, reply.answer) == (3, answer)
     assert reason in reply.reason
-    assert bool(reply.reason) is (answer is not Answer.ACCEPTED)
-    assert (reply.wait_s > 0) is (answer in (Answer.BLOCKED, Answer.LATER, Answer.UNKNOWN))
+    assert bool(reply.reason) is (answer is not EvictionAnswer.ACCEPTED)
+    assert (reply.wait_s > 0) is (answer in (EvictionAnswer.BLOCKED, EvictionAnswer.LATER, EvictionAnswer.UNKNOWN))
 
 
 @pytest.mark.parametrize(
@@ -133,22 +147,22 @@ def test_what_an_answer_means(status: int, body: bytes, headers: dict[str, str],
 )
 def test_what_the_account_may_not_is_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
     """Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does."""
-    reply = read_answer(attempt(), ApiAnswer(status, body, {}))
+    reply = read_answer(attempt(), ApiResponse(status, body, {}))
     assert reply.for_owner == (FORBIDDEN if is_ours else "")
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])
 def test_gone_after_a_lost_answer_is_evicted(status: int, body: bytes) -> None:
     """An earlier try may have been carried out: then it was, and its memory is waited for."""
-    reply = read_answer(attempt(is_unsure=True), ApiAnswer(status, body, {}))
-    assert reply.answer is Answer.ACCEPTED
+    reply = read_answer(attempt(is_unsure=True), ApiResponse(status, body, {}))
+    assert reply.answer is EvictionAnswer.ACCEPTED
     assert reply.reason.startswith("the answer of the API server had been lost, and ")
 
 
 def test_the_pauses_have_full_jitter_below_a_ceiling_that_doubles() -> None:
     """5 s, 10 s, 20 s, 40 s, then 60 s at most; a second at least; spread over the whole of it."""
     for number, ceiling_s in ((1, FIRST_WAIT_S), (2, 10.0), (4, 40.0), (5, LONGEST_WAIT_S), (25, LONGEST_WAIT_S)):
-        waits = [read_answer(attempt(number=number), ApiAnswer(429, BUDGET, {})).wait_s for _ in range(300)]
+        waits = [read_answer(attempt(number=number), ApiResponse(429, BUDGET, {})).wait_s for _ in range(300)]
         assert LEAST_WAIT_S <= min(waits) < LEAST_WAIT_S + ceiling_s / 5
         assert ceiling_s * 0.8 < max(waits) <= ceiling_s
 
@@ -168,7 +182,7 @@ def test_a_pause_that_the_server_asks_for_is_kept(
     status: int, body: bytes, headers: dict[str, str], least_s: float
 ) -> None:
     """Retry-After, in the header or in the Status, comes before the jitter; five minutes of it at most."""
-    reply = read_answer(attempt(), ApiAnswer(status, body, headers))
+    reply = read_answer(attempt(), ApiResponse(status, body, headers))
     assert least_s + LEAST_WAIT_S <= reply.wait_s <= least_s + FIRST_WAIT_S
 
 
@@ -186,9 +200,9 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
     """Point 28: an eviction with less grace shortens a deletion; one that has changed since is somebody else's."""
     known_s = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
     body = found(metadata=TERMINATING)
-    for deadline_s, answer in ((known_s, None), (known_s + 1, Answer.GONE), (None, Answer.GONE)):
+    for deadline_s, answer in ((known_s, None), (known_s + 1, EvictionAnswer.GONE), (None, EvictionAnswer.GONE)):
         made = attempt(deadline_s=deadline_s, objection=lambda _pod: None)
-        reply = read_look(made, ApiAnswer(200, body, {}))
+        reply = read_look(made, ApiResponse(200, body, {}))
         assert (reply.answer if reply is not None else None) is answer
 
 
@@ -198,41 +212,41 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
         (200, found(), None, ""),
         (200, found(status={"phase": "Running"}), None, ""),
         (200, found(status={"phase": "Pending"}), None, ""),
-        (200, found(metadata={"uid": "v"}), Answer.GONE, "another pod has its name now"),
-        (200, found(metadata=TERMINATING), Answer.GONE, "the pod is being deleted already"),
-        (200, found(status={"phase": "Succeeded"}), Answer.GONE, "the pod has ended: its phase is Succeeded"),
-        (200, found(status={"phase": "Failed"}), Answer.GONE, "the pod has ended: its phase is Failed"),
-        (200, found(metadata=MIRROR), Answer.SPARED, "it is a static pod"),
-        (200, found(metadata=OF_DAEMONSET), Answer.SPARED, "its DaemonSet would put the pod back"),
-        (200, found(status={"phase": 7}), Answer.REFUSED, "it can't be read"),
-        (200, found(metadata={"labels": 7}), Answer.REFUSED, "it can't be read"),
-        (200, found(metadata={"uid": ""}), Answer.REFUSED, "it can't be read"),
-        (200, b"", Answer.REFUSED, "the answer holds no pod"),
-        (200, b"[" * 100_000, Answer.REFUSED, "the answer holds no pod"),
-        (200, b'{"kind":"PodList","items":[]}', Answer.REFUSED, "the answer holds no pod"),
-        (404, NO_POD, Answer.GONE, "the pod is gone"),
-        (404, NO_SUCH_API, Answer.REFUSED, "could not find the requested resource"),
-        (401, EXPIRED, Answer.REFUSED, "token"),
-        (403, NO_RIGHT, Answer.REFUSED, "apply what `gpu-watchdog rights` prints"),
-        (429, THROTTLED, Answer.LATER, "it throttles this account"),
-        (500, b"", Answer.LATER, "500"),
-        (503, b"", Answer.LATER, "503"),
+        (200, found(metadata={"uid": "v"}), EvictionAnswer.GONE, "another pod has its name now"),
+        (200, found(metadata=TERMINATING), EvictionAnswer.GONE, "the pod is being deleted already"),
+        (200, found(status={"phase": "Succeeded"}), EvictionAnswer.GONE, "the pod has ended: its phase is Succeeded"),
+        (200, found(status={"phase": "Failed"}), EvictionAnswer.GONE, "the pod has ended: its phase is Failed"),
+        (200, found(metadata=MIRROR), EvictionAnswer.SPARED, "it is a static pod"),
+        (200, found(metadata=OF_DAEMONSET), EvictionAnswer.SPARED, "its DaemonSet would put the pod back"),
+        (200, found(status={"phase": 7}), EvictionAnswer.REFUSED, "it can't be read"),
+        (200, found(metadata={"labels": 7}), EvictionAnswer.REFUSED, "it can't be read"),
+        (200, found(metadata={"uid": ""}), EvictionAnswer.REFUSED, "it can't be read"),
+        (200, b"", EvictionAnswer.REFUSED, "the answer holds no pod"),
+        (200, b"[" * 100_000, EvictionAnswer.REFUSED, "the answer holds no pod"),
+        (200, b'{"kind":"PodList","items":[]}', EvictionAnswer.REFUSED, "the answer holds no pod"),
+        (404, NO_POD, EvictionAnswer.GONE, "the pod is gone"),
+        (404, NO_SUCH_API, EvictionAnswer.REFUSED, "could not find the requested resource"),
+        (401, EXPIRED, EvictionAnswer.REFUSED, "token"),
+        (403, NO_RIGHT, EvictionAnswer.REFUSED, "apply what `gpu-watchdog rights` prints"),
+        (429, THROTTLED, EvictionAnswer.LATER, "it throttles this account"),
+        (500, b"", EvictionAnswer.LATER, "500"),
+        (503, b"", EvictionAnswer.LATER, "503"),
     ],
 )
-def test_what_the_fresh_look_means(status: int, body: bytes, answer: Answer | None, reason: str) -> None:
+def test_what_the_fresh_look_means(status: int, body: bytes, answer: EvictionAnswer | None, reason: str) -> None:
     """Only the very pod, alive, unprotected and readable, is gone on with."""
-    reply = read_look(attempt(), ApiAnswer(status, body, {}))
+    reply = read_look(attempt(), ApiResponse(status, body, {}))
     assert (reply.answer if reply is not None else None) is answer
     assert reply is None or reason in reply.reason
 
 
 @pytest.mark.parametrize(
     ("body", "answer"),
-    [(found(metadata=TERMINATING), Answer.ACCEPTED), (found(metadata={"uid": "v"}), Answer.ACCEPTED)],
+    [(found(metadata=TERMINATING), EvictionAnswer.ACCEPTED), (found(metadata={"uid": "v"}), EvictionAnswer.ACCEPTED)],
 )
-def test_the_look_after_a_lost_answer_tells(body: bytes, answer: Answer) -> None:
+def test_the_look_after_a_lost_answer_tells(body: bytes, answer: EvictionAnswer) -> None:
     """Being deleted, or another pod by now: the earlier try has come about."""
-    reply = read_look(attempt(is_unsure=True), ApiAnswer(200, body, {}))
+    reply = read_look(attempt(is_unsure=True), ApiResponse(200, body, {}))
     assert reply is not None
     assert reply.answer is answer
 
@@ -240,7 +254,7 @@ def test_the_look_after_a_lost_answer_tells(body: bytes, answer: Answer) -> None
 def test_without_a_way_to_the_api_it_is_tried_later(tmp_path: Path) -> None:
     """A kubeconfig that is missing for a moment, as while it is replaced: nothing was asked for."""
     reply = evict(Api(tmp_path / "config"), attempt())
-    assert reply.answer is Answer.LATER
+    assert reply.answer is EvictionAnswer.LATER
     assert "there is no way to the API server" in reply.reason
 
 

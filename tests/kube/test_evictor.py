@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 from watchdog.clock import Bell
-from watchdog.core.eviction import Attempt
+from watchdog.core.eviction import EvictionRequest
 from watchdog.kube.client import Api
 from watchdog.kube.evict import MOST_AT_ONCE, ApiEvictor
-from watchdog.kube.responses import Answer as ApiAnswer
+from watchdog.kube.responses import ApiResponse as ApiAnswer
 
 
 class Hanging(Api):
@@ -23,8 +23,8 @@ class Hanging(Api):
         return ApiAnswer(404, b"", {})
 
 
-def _attempt(ticket: int) -> Attempt:
-    return Attempt(
+def _attempt(ticket: int) -> EvictionRequest:
+    return EvictionRequest(
         ticket=ticket,
         number=1,
         namespace="ns",

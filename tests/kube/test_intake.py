@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.kube.watching import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.feeds import gather, pod_shelf
-from watchdog.kube.reflector import Course
-from watchdog.kube.store import BrokenStreamError, Shelf
-from watchdog.kube.watch import EndedByServerError, Intake, News
+from watchdog.kube.feeds import gather, pod_store
+from watchdog.kube.reflector import Reflector
+from watchdog.kube.store import BrokenStreamError, Store
+from watchdog.kube.watch import Changed, EndedByServerError, StreamReader
 
 NAMES, UIDS = "xyz", "123"
 Step = tuple[str, str, str]  # type, name, UID
@@ -25,14 +25,14 @@ GARBAGE = [
 ]
 
 
-def fresh() -> tuple[Shelf[Pod], Course, Intake[Pod]]:
-    shelf, course = pod_shelf("n1"), Course({}, heartbeat=True)
-    course.listed("1")
-    return shelf, course, Intake(shelf, course)
+def fresh() -> tuple[Store[Pod], Reflector, StreamReader[Pod]]:
+    store, reflector = pod_store("n1"), Reflector({}, heartbeat=True)
+    reflector.listed("1")
+    return store, reflector, StreamReader(store, reflector)
 
 
-def pods(shelf: Shelf[Pod]) -> dict[str, str]:
-    return {each.name: each.uid for each in gather(shelf)[0]}
+def pods(store: Store[Pod]) -> dict[str, str]:
+    return {each.name: each.uid for each in gather(store)[0]}
 
 
 def expected(steps: Sequence[Step]) -> dict[str, str]:
@@ -74,66 +74,66 @@ def test_what_stands_before_garbage_counts_and_nothing_after_it(
     before: list[Step], odd: bytes, data: st.DataObject
 ) -> None:
     """However the bytes are cut: the pods and the version are those of the last line that could be read."""
-    shelf, course, intake = fresh()
+    store, reflector, reader = fresh()
     lines = [written(step, 10 + number) for number, step in enumerate(before)]
     whole = b"".join(lines) + (odd + written(("ADDED", "z", "9"), 99) if odd else b"")
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     broken = False
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         try:
-            intake.take(whole[start:stop])
+            reader.take(whole[start:stop])
         except BrokenStreamError:
             broken = True
             break
     assert broken is bool(odd)
-    assert pods(shelf) == expected(before)
-    assert course.version == (str(9 + len(before)) if before else "1")
-    assert intake.bookmarked is any(kind == "BOOKMARK" for kind, _, _ in before)
+    assert pods(store) == expected(before)
+    assert reflector.version == (str(9 + len(before)) if before else "1")
+    assert reader.bookmarked is any(kind == "BOOKMARK" for kind, _, _ in before)
 
 
 @given(st.lists(st.binary() | st.sampled_from([written(("ADDED", "x", "1"), 5), bookmark("6"), error(410), *GARBAGE])))
 def test_any_bytes(chunks: list[bytes]) -> None:
     """Any bytes at all lead to no other exception, and to no pod but the one that was written."""
-    shelf, _, intake = fresh()
+    store, _, reader = fresh()
     with contextlib.suppress(BrokenStreamError, EndedByServerError):
         for chunk in chunks:
-            intake.take(chunk)
-    assert pods(shelf) in ({}, {"x": "1"})
+            reader.take(chunk)
+    assert pods(store) in ({}, {"x": "1"})
 
 
 @given(st.data())
 def test_an_event_with_any_bytes_in_it(data: st.DataObject) -> None:
     """One event with some bytes replaced: the pod is as it was written, or another's place is not touched by it."""
-    shelf, _, intake = fresh()
-    intake.take(written(("ADDED", "y", "2"), 5))
+    store, _, reader = fresh()
+    reader.take(written(("ADDED", "y", "2"), 5))
     text = written(("ADDED", "x", "1"), 6)
     start = data.draw(st.integers(0, len(text) - 2))
     odd = data.draw(st.binary(min_size=1, max_size=6))
     spoilt = (text[:start] + odd + text[start + len(odd) :]).rstrip(b"\n") + b"\n"
     with contextlib.suppress(BrokenStreamError, EndedByServerError):
-        intake.take(spoilt)
-    assert pods(shelf).get("y", "2") == "2"
+        reader.take(spoilt)
+    assert pods(store).get("y", "2") == "2"
 
 
 def test_news() -> None:
     """A bookmark is a word of the server and no change; an event that changes nothing that is read is none either."""
-    _, _, intake = fresh()
-    assert intake.news() == News(heard=False, changed=False)
-    intake.take(bookmark("5"))
-    assert intake.news() == News(heard=True, changed=False)
-    intake.take(written(("ADDED", "x", "1"), 6)[:50])
-    assert intake.news() == News(heard=False, changed=False)
-    intake.take(written(("ADDED", "x", "1"), 6)[50:])
-    assert intake.news() == News(heard=True, changed=True)
-    intake.take(written(("MODIFIED", "x", "1"), 7))
-    assert intake.news() == News(heard=True, changed=False)
+    _, _, reader = fresh()
+    assert reader.news() == Changed(heard=False, changed=False)
+    reader.take(bookmark("5"))
+    assert reader.news() == Changed(heard=True, changed=False)
+    reader.take(written(("ADDED", "x", "1"), 6)[:50])
+    assert reader.news() == Changed(heard=False, changed=False)
+    reader.take(written(("ADDED", "x", "1"), 6)[50:])
+    assert reader.news() == Changed(heard=True, changed=True)
+    reader.take(written(("MODIFIED", "x", "1"), 7))
+    assert reader.news() == Changed(heard=True, changed=False)
 
 
 def test_an_error_ends_it() -> None:
     """The server's own error comes out as the answer that it would have been; what came before it counts."""
-    shelf, _, intake = fresh()
+    store, _, reader = fresh()
     with pytest.raises(EndedByServerError, match="Expired it is") as raised:
-        intake.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
+        reader.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
     assert raised.value.answer.status == 410
-    assert intake.news() == News(heard=True, changed=True)
-    assert pods(shelf) == {"x": "1"}
+    assert reader.news() == Changed(heard=True, changed=True)
+    assert pods(store) == {"x": "1"}

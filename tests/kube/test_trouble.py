@@ -7,13 +7,13 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.kube.reflector import PATIENCE_S, Trouble
-from watchdog.kube.responses import FIRST_S, LONGEST_S, Backoff
+from watchdog.kube.reflector import PATIENCE_S, Outage
+from watchdog.kube.responses import FIRST_S, LONGEST_S, RequestBackoff
 
 
 def test_a_short_interruption() -> None:
     """What is back within a few seconds is never due."""
-    trouble = Trouble()
+    trouble = Outage()
     trouble.failed(100.0, "refused", was_accepted=False)
     assert trouble.due_in_s(101.0) == PATIENCE_S - 1
     trouble.accepted()
@@ -22,7 +22,7 @@ def test_a_short_interruption() -> None:
 
 def test_a_long_one() -> None:
     """It counts from the first failure on, with the latest sentence."""
-    trouble = Trouble()
+    trouble = Outage()
     trouble.failed(100.0, "refused", was_accepted=False)
     trouble.failed(104.0, "silent", was_accepted=False)
     assert (trouble.due_in_s(105.0), trouble.sentence) == (0.0, "silent")
@@ -30,7 +30,7 @@ def test_a_long_one() -> None:
 
 def test_watches_that_end_at_once() -> None:
     """A server that accepts and hangs up, again and again, is no end of it; a watch that has lived is."""
-    trouble = Trouble()
+    trouble = Outage()
     trouble.failed(90.0, "ended", was_accepted=True)
     trouble.accepted()
     assert trouble.is_over
@@ -48,7 +48,7 @@ def test_watches_that_end_at_once() -> None:
 @given(st.integers(1, 40), st.none() | st.floats(0, 1e9))
 def test_pauses(failures: int, retry_after_s: float | None) -> None:
     """Each pause is between nothing and a ceiling that doubles up to 30 s, on top of what the server asked for."""
-    backoff = Backoff(threading.Event())
+    backoff = RequestBackoff(threading.Event())
     pauses = [backoff.next_s(retry_after_s) for _ in range(failures)]
     asked_s = min(retry_after_s or 0.0, 300.0)
     for number, pause_s in enumerate(pauses):
@@ -61,7 +61,7 @@ def test_pauses_are_spread() -> None:
     """A thousand that failed as often as each other come back over all of the ceiling."""
     pauses = []
     for _ in range(1000):
-        backoff = Backoff(threading.Event())
+        backoff = RequestBackoff(threading.Event())
         for _ in range(9):
             backoff.next_s()
         pauses.append(backoff.next_s())
@@ -74,6 +74,6 @@ def test_a_pause_ends_with_the_feed() -> None:
     stopped = threading.Event()
     threading.Timer(0.05, stopped.set).start()
     began = time.monotonic()
-    assert Backoff(stopped).wait(retry_after_s=60) is False
+    assert RequestBackoff(stopped).wait(retry_after_s=60) is False
     assert time.monotonic() - began < 5
-    assert Backoff(threading.Event(), first_s=0.001).wait() is True
+    assert RequestBackoff(threading.Event(), first_s=0.001).wait() is True

@@ -15,7 +15,7 @@ from tests.kube import faulty
 from tests.ports import free_port
 from watchdog.kube.client import Api
 from watchdog.kube.failure import explain, is_certificate
-from watchdog.kube.responses import Answer, ApiUnreachableError
+from watchdog.kube.responses import ApiResponse, ApiUnreachableError
 
 AUTHORITY = (
     "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed it, and "
@@ -192,12 +192,14 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
 )
 def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
     """What the server refuses is said in its words, with what helps where that is known."""
-    assert said in Answer(status, body, {}).sentence("pods")
+    assert said in ApiResponse(status, body, {}).sentence("pods")
 
 
 def test_what_helps_against_an_admission_policy_is_up_to_who_asks() -> None:
     """More rights don't move an admission policy: whoever knows what it asks for says so, and no word of rights."""
     body = b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}'
-    said = Answer(403, body, {}).sentence("taking x back", against_policy="run it elsewhere")
+    said = ApiResponse(403, body, {}).sentence("taking x back", against_policy="run it elsewhere")
     assert said.endswith("denied request; run it elsewhere")
-    assert "this account lacks the right: apply" in Answer(403, b"{}", {}).sentence("x", against_policy="elsewhere")
+    assert "this account lacks the right: apply" in ApiResponse(403, b"{}", {}).sentence(
+        "x", against_policy="elsewhere"
+    )

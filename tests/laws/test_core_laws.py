@@ -214,7 +214,7 @@ def _rule_in_force(seen: dict[AccountKey, Assessment], entry: PlanEntry) -> str 
 
 
 def _threshold(then: Assessment, step: Step) -> int:
-    return step.above.height(then.allowed or 0, step.do)
+    return step.above.threshold_bytes(then.allowed or 0, step.do)
 
 
 def _counts(then: Assessment, entry: PlanEntry) -> bool:

@@ -9,17 +9,17 @@ from tests.node.support import REPOSITORY
 
 PROGRAM = """
 import os, sys, threading, time
-from watchdog.daemon.sampler import begin_anew, has_begun_anew
+from watchdog.daemon.sampler import reexec, was_reexecuted
 from watchdog.node.devices import open_devices
-is_new = has_begun_anew()
+is_new = was_reexecuted()
 print("new" if is_new else "old", os.getpid(), len(open_devices()), sys.argv[2:], len(os.environ), flush=True)
 if not is_new:
     device = os.open(sys.argv[1], os.O_RDONLY)
     os.set_inheritable(device, True)
     print(len(open_devices()), flush=True)
     {more}
-    begin_anew()
-    print("it has come back", has_begun_anew(), flush=True)
+    reexec()
+    print("it has come back", was_reexecuted(), flush=True)
 """
 
 

@@ -23,8 +23,8 @@ from watchdog.daemon.enforcement import (
     remedy_on,
     stop_file,
 )
-from watchdog.daemon.intentions import Leftover, Leftovers
-from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.intentions import Inherited, InheritedActions
+from watchdog.daemon.sinks import Sinks
 from watchdog.options import Options
 
 FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)
@@ -113,7 +113,7 @@ def test_only_who_would_enforce_waits_for_the_policy_file(
 def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
     """A daemon whose lock file was taken away lets go of the journal, and reads it anew once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
-    first, second = Reporter(options, policy(), at(0)), Reporter(options, policy(), at(0))
+    first, second = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
     assert first.tend(at(0)) is not None
     (tmp_path / "journal.db.lock").unlink()
     assert second.tend(at(1)) is not None
@@ -130,28 +130,28 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
         each._server.close()
 
 
-def _leftover(pid: int = 7) -> Leftover:
+def _leftover(pid: int = 7) -> Inherited:
     victim = ProcessKey(pid=pid, start_ticks=70)
     account = AccountKey(uid="a")
-    return Leftover(number=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+    return Inherited(number=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
 
 
 def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
     """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
     left = _leftover()
-    waiting = Leftovers((left,))
+    waiting = InheritedActions((left,))
     assert waiting.see(lambda _: True, at(1)) == ()
     assert waiting.is_waiting(left.account)
     assert waiting.see(lambda _: True, at(30)) == (left,)
     assert not waiting.is_waiting(left.account)
     assert waiting.see(lambda _: True, at(31)) == ()
-    assert Leftovers((left,)).see(lambda _: False, at(1)) == (left,)
+    assert InheritedActions((left,)).see(lambda _: False, at(1)) == (left,)
 
 
 def test_two_deeds_of_one_account_are_both_waited_for() -> None:
     """Point 31: the account is free when the last of its actions is over."""
     first, second = _leftover(7), _leftover(8)
-    both = Leftovers((first, second))
+    both = InheritedActions((first, second))
     assert both.see(lambda key: key.pid == 8, at(1)) == (first,)
     assert both.is_waiting(first.account)
     assert both.see(lambda _: False, at(2)) == (second,)

@@ -16,7 +16,7 @@ from tests.export.journal_rig import KEYS, LIMITS
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window
-from watchdog.daemon.sinks import Ears, Keeper
+from watchdog.daemon.sinks import JournalKeeper, Listeners
 from watchdog.journal.lock import lock_path
 from watchdog.journal.read import history
 
@@ -28,9 +28,9 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, said: list[str]) -> Iterator[Keeper]:
+def keeper(tmp_path: Path, said: list[str]) -> Iterator[JournalKeeper]:
     """A keeper that has not looked yet."""
-    made = Keeper(tmp_path / "journal.db", "n1", LIMITS, {}, Ears(loud=said.append, recall=lambda *_: None))
+    made = JournalKeeper(tmp_path / "journal.db", "n1", LIMITS, {}, Listeners(loud=said.append, recall=lambda *_: None))
     yield made
     made.lock.release()
     assert made.record.close(5.0)
@@ -47,7 +47,7 @@ def looked_at(journal: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_each_damaged_journal_is_said(keeper: Keeper, said: list[str], tmp_path: Path) -> None:
+def test_each_damaged_journal_is_said(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
     """A journal that was moved aside is told of, also the second one in the life of a daemon."""
     journal = tmp_path / "journal.db"
     for number in (1, 2):
@@ -62,7 +62,7 @@ def test_each_damaged_journal_is_said(keeper: Keeper, said: list[str], tmp_path:
 
 
 def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
-    keeper: Keeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, said: list[str], tmp_path: Path
 ) -> None:
     """Point 31: where an earlier daemon held the lock its journal is missing; where there was none the node is new."""
     found = keeper.tend(at(1))
@@ -71,7 +71,9 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     assert keeper.record.close(10.0)
     keeper.lock.release()
     (tmp_path / "journal.db").unlink()
-    other = Keeper(tmp_path / "journal.db", "n1", LIMITS, {}, Ears(loud=said.append, recall=lambda *_: None))
+    other = JournalKeeper(
+        tmp_path / "journal.db", "n1", LIMITS, {}, Listeners(loud=said.append, recall=lambda *_: None)
+    )
     other.brakes = Brakes(node=Window(count=1, per_s=60.0))
     found = other.tend(at(9))
     assert found is not None
@@ -82,7 +84,7 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     other.lock.release()
 
 
-def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: Keeper, said: list[str], tmp_path: Path) -> None:
+def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
     """A single refusal is told to nobody, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
         assert keeper.tend(at(1)) is None
@@ -93,7 +95,7 @@ def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: Keeper, said: lis
     assert (keeper.problem, said) == ("", [])
 
 
-def test_who_keeps_the_lock_is_named_once(keeper: Keeper, said: list[str], tmp_path: Path) -> None:
+def test_who_keeps_the_lock_is_named_once(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
     """From the second refusal in a row on it is another daemon; the count begins anew when the lock was had."""
     with looked_at(tmp_path / "journal.db"):
         for second in (1, 2, 3):
@@ -108,7 +110,9 @@ def test_who_keeps_the_lock_is_named_once(keeper: Keeper, said: list[str], tmp_p
     assert said == [told]
 
 
-def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(keeper: Keeper, tmp_path: Path) -> None:
+def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
+    keeper: JournalKeeper, tmp_path: Path
+) -> None:
     """Points 22 and 31: the brakes count no withdrawn action, and none is waited for whose memory is free."""
     keeper.tend(at(1))
     withdrawn, killed = (keeper.record.intend(entry(), KEYS, at(2)).result(5.0) for _ in range(2))
@@ -136,7 +140,7 @@ def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(kee
 
 
 def test_a_journal_that_cannot_be_opened_holds_up_the_loop_once(
-    keeper: Keeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, said: list[str], tmp_path: Path
 ) -> None:
     """Law 10: whoever has the file locked for as long as he likes costs one wait, and is told of all the time."""
     keeper.tend(at(1))

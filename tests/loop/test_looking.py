@@ -12,7 +12,7 @@ from tests.stub import GIB, LISTS, StubDelay
 from tests.worlds import at
 from watchdog.core.model import GapReason
 from watchdog.core.rules import Switches
-from watchdog.daemon.sampler import Look, Looker
+from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.node.devices import open_devices
 
 FREE = Switches()
@@ -37,135 +37,135 @@ def show(world: NvmlWorld, **more: object) -> str:
 
 
 @pytest.fixture
-def looker(world: NvmlWorld) -> Iterator[Looker]:
-    found = Looker(world.driver(), 1.0, at(0))
+def sampler(world: NvmlWorld) -> Iterator[Sampler]:
+    found = Sampler(world.driver(), 1.0, at(0))
     yield found
     assert found.close(5.0)
 
 
-def step(looker: Looker, second: float) -> Look | None:
+def step(sampler: Sampler, second: float) -> TimedReading | None:
     """What the loop does at this second, and the look that comes of it; also where the driver is only let go."""
-    looker.go_on(at(second))
-    if looker.wake_s(at(second)) > at(second).boottime_s + 60:
-        assert select.select([looker], [], [], 5.0)[0]
-    return looker.take(at(second))
+    sampler.go_on(at(second))
+    if sampler.wake_s(at(second)) > at(second).boottime_s + 60:
+        assert select.select([sampler], [], [], 5.0)[0]
+    return sampler.take(at(second))
 
 
-def reached(looker: Looker, second: float) -> Look:
-    look = step(looker, second)
+def reached(sampler: Sampler, second: float) -> TimedReading:
+    look = step(sampler, second)
     assert look is not None
     return look
 
 
-def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, looker: Looker) -> None:
+def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: the last reading says whom it spares; from then on looks are at nothing, with what was there."""
     device = show(world)
-    looker.heed(FREE, at(0))
-    assert uses(reached(looker, 0).reading, "GPU-a") == {1: GIB}
+    sampler.heed(FREE, at(0))
+    assert uses(reached(sampler, 0).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
-    looker.heed(MIG, at(0.2))
-    assert uses(reached(looker, 0.2).reading, "GPU-a") == {1: GIB}
-    assert step(looker, 0.2) is None
-    assert (open_devices(), looker.why_anew(at(0.2))) == ((), None)
+    sampler.heed(MIG, at(0.2))
+    assert uses(reached(sampler, 0.2).reading, "GPU-a") == {1: GIB}
+    assert step(sampler, 0.2) is None
+    assert (open_devices(), sampler.why_anew(at(0.2))) == ((), None)
     world.forget_calls()
     for second in (1.2, 2.2):
-        reading = reached(looker, second).reading
+        reading = reached(sampler, second).reading
         gpu = row(reading, "GPU-a")
         assert (gpu.up, gpu.listed, gpu.total, gpu.used, reading.blind) == (False, False, None, None, True)
         assert uses(reading, "GPU-a") == {1: None}
         assert [gap.reason for gap in reading.gaps] == [GapReason.MAINTENANCE]
     assert world.calls() == 0
-    looker.heed(FREE, at(3))
-    assert uses(reached(looker, 3.2).reading, "GPU-a") == {1: GIB}
+    sampler.heed(FREE, at(3))
+    assert uses(reached(sampler, 3.2).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
 
 
-def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, looker: Looker) -> None:
+def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: Sampler) -> None:
     """Nothing more is asked of the driver than it takes."""
-    looker.heed(FREE, at(0))
-    looker.go_on(at(0))
-    looker.heed(MIG, at(0.1))
-    assert reached(looker, 0.1).reading.blind is False
+    sampler.heed(FREE, at(0))
+    sampler.go_on(at(0))
+    sampler.heed(MIG, at(0.1))
+    assert reached(sampler, 0.1).reading.blind is False
     world.forget_calls()
-    assert step(looker, 0.1) is None
+    assert step(sampler, 0.1) is None
     assert (world.calls(), world.calls("nvmlShutdown")) == (1, 1)
 
 
-def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, looker: Looker) -> None:
+def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) -> None:
     """The driver is let go and opened again, or kept; whichever comes first, there is a reading afterwards."""
-    looker.heed(FREE, at(0))
-    reached(looker, 0)
-    looker.heed(MIG, at(0.1))
-    looker.heed(FREE, at(0.2))
-    assert reached(looker, 1.1).reading.blind is False
-    looker.heed(MIG, at(2))
-    reached(looker, 2)
-    looker.go_on(at(2))
-    looker.heed(FREE, at(2.1))
-    assert select.select([looker], [], [], 5.0)[0]
-    assert looker.take(at(2.2)) is None
-    assert reached(looker, 3.2).reading.blind is False
+    sampler.heed(FREE, at(0))
+    reached(sampler, 0)
+    sampler.heed(MIG, at(0.1))
+    sampler.heed(FREE, at(0.2))
+    assert reached(sampler, 1.1).reading.blind is False
+    sampler.heed(MIG, at(2))
+    reached(sampler, 2)
+    sampler.go_on(at(2))
+    sampler.heed(FREE, at(2.1))
+    assert select.select([sampler], [], [], 5.0)[0]
+    assert sampler.take(at(2.2)) is None
+    assert reached(sampler, 3.2).reading.blind is False
 
 
-def test_who_begins_under_maintenance_opens_nothing(world: NvmlWorld, looker: Looker) -> None:
+def test_who_begins_under_maintenance_opens_nothing(world: NvmlWorld, sampler: Sampler) -> None:
     """Not even to see whether there is a driver: the first look is at nothing."""
-    looker.heed(MIG, at(0))
-    reading = reached(looker, 0).reading
+    sampler.heed(MIG, at(0))
+    reading = reached(sampler, 0).reading
     assert (reading.blind, reading.gpus, world.calls(), open_devices()) == (True, (), 0, ())
-    assert looker.why_anew(at(60)) is None
-    looker.heed(UNSEEN, at(61))
-    assert (reached(looker, 62).reading.blind, looker.maintenance) == (True, MIG.maintenance)
+    assert sampler.why_anew(at(60)) is None
+    sampler.heed(UNSEEN, at(61))
+    assert (reached(sampler, 62).reading.blind, sampler.maintenance) == (True, MIG.maintenance)
 
 
-def test_the_node_is_waited_for_a_little(world: NvmlWorld, looker: Looker) -> None:
+def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> None:
     """A node whose object has not come yet may be under maintenance; one that can't be had must not end observing."""
-    looker.heed(UNSEEN, at(0))
-    assert (step(looker, 0), looker.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
-    looker.heed(UNSEEN, at(4.9))
-    assert step(looker, 4.9) is None
-    looker.heed(UNSEEN, at(5))
-    assert reached(looker, 5).reading.blind is False
-    looker.heed(UNSEEN, at(6))
-    assert reached(looker, 6).reading.blind is False
+    sampler.heed(UNSEEN, at(0))
+    assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
+    sampler.heed(UNSEEN, at(4.9))
+    assert step(sampler, 4.9) is None
+    sampler.heed(UNSEEN, at(5))
+    assert reached(sampler, 5).reading.blind is False
+    sampler.heed(UNSEEN, at(6))
+    assert reached(sampler, 6).reading.blind is False
 
 
 def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
-    looker = Looker(world.driver(), 1.0, at(0), begun_anew=True)
+    sampler = Sampler(world.driver(), 1.0, at(0), begun_anew=True)
     for second in (0.0, 60.0, 3600.0):
-        looker.heed(UNSEEN, at(second))
-        (gap,) = reached(looker, second).reading.gaps
+        sampler.heed(UNSEEN, at(second))
+        (gap,) = reached(sampler, second).reading.gaps
         assert "has not been read again since" in gap.why
-    looker.heed(FREE, at(3601))
-    assert reached(looker, 3602).reading.blind is False
-    looker.heed(UNSEEN, at(3603))
-    assert reached(looker, 3604).reading.blind is False
-    assert looker.close(5.0)
+    sampler.heed(FREE, at(3601))
+    assert reached(sampler, 3602).reading.blind is False
+    sampler.heed(UNSEEN, at(3603))
+    assert reached(sampler, 3604).reading.blind is False
+    assert sampler.close(5.0)
 
 
-def test_what_stays_open_is_seen(world: NvmlWorld, looker: Looker) -> None:
+def test_what_stays_open_is_seen(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: only a new process can close what the library keeps, and only maintenance asks for that."""
     kept = Path(show(world)).with_name("nvidia1")
     kept.touch()
     with kept.open("rb"):
-        looker.heed(FREE, at(0))
-        reached(looker, 0)
-        looker.heed(MIG, at(0))
-        reached(looker, 0)
-        assert step(looker, 0) is None
-        assert looker.why_anew(at(0)) == f"{MIG.maintenance}, and NVML has kept open after its end: {kept}"
-        looker.heed(FREE, at(1))
-        assert looker.why_anew(at(1)) is None
+        sampler.heed(FREE, at(0))
+        reached(sampler, 0)
+        sampler.heed(MIG, at(0))
+        reached(sampler, 0)
+        assert step(sampler, 0) is None
+        assert sampler.why_anew(at(0)) == f"{MIG.maintenance}, and NVML has kept open after its end: {kept}"
+        sampler.heed(FREE, at(1))
+        assert sampler.why_anew(at(1)) is None
 
 
-def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, looker: Looker) -> None:
+def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: whatever hangs, since whenever: three seconds after maintenance was seen a new process is needed."""
-    looker.heed(FREE, at(0))
-    reached(looker, 0)
+    sampler.heed(FREE, at(0))
+    reached(sampler, 0)
     show(world, delays=(StubDelay(call=LISTS[0], ms=400.0),))
-    looker.go_on(at(1))
-    looker.heed(MIG, at(50))
-    assert (looker.why_anew(at(53)), looker.take(at(53))) == (None, None)
-    assert looker.why_anew(at(53.5)) == f"{MIG.maintenance}, and a call into NVML has not come back for 4 s"
-    assert looker.silence(10.0, at(53.5)) == ("NVML has not answered for 52 s",)
+    sampler.go_on(at(1))
+    sampler.heed(MIG, at(50))
+    assert (sampler.why_anew(at(53)), sampler.take(at(53))) == (None, None)
+    assert sampler.why_anew(at(53.5)) == f"{MIG.maintenance}, and a call into NVML has not come back for 4 s"
+    assert sampler.silence(10.0, at(53.5)) == ("NVML has not answered for 52 s",)
     time.sleep(0.6)

@@ -6,7 +6,7 @@ from tests.act.eviction_rig import World
 from tests.act.rig import MemoryRecord
 from tests.worlds import Gi, at
 from watchdog.daemon.main import FRESH_S, Next, OpenPass
-from watchdog.daemon.sampler import Look
+from watchdog.daemon.sampler import TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
 
@@ -19,8 +19,8 @@ def _open(used: int = 4 * Gi, *, stalled: bool = False) -> OpenPass:
     return OpenPass(opened=world.open(0), since=at(0))
 
 
-def _look(took_s: float) -> Look:
-    return Look(reading=DriverReading(driver=None), asked=at(0), took_s=took_s, only=None)
+def _look(took_s: float) -> TimedReading:
+    return TimedReading(reading=DriverReading(driver=None), asked=at(0), took_s=took_s, only=None)
 
 
 @pytest.mark.parametrize(

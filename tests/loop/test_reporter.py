@@ -9,7 +9,7 @@ import structlog
 
 from tests.worlds import at, policy
 from watchdog.config.mistakes import PolicyError, Problem
-from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.sinks import Sinks
 from watchdog.export.log import configure
 from watchdog.journal.read import history
 from watchdog.options import Options
@@ -20,10 +20,10 @@ MISTAKES = PolicyError(
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[tuple[Reporter, Reporter]]:
+def made(tmp_path: Path) -> Iterator[tuple[Sinks, Sinks]]:
     """Two reporters with their journal in one folder, before they have tried for the lock."""
     options = Options(node="n1", listen="127.0.0.1:0", journal=tmp_path / "journal.db")
-    two = Reporter(options, policy(), at(0)), Reporter(options, policy(), at(0))
+    two = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
     yield two
     for each in two:
         each.stop((), at(9))
@@ -32,7 +32,7 @@ def made(tmp_path: Path) -> Iterator[tuple[Reporter, Reporter]]:
 
 
 def test_the_mistakes_of_a_refused_policy_are_one_line(
-    made: tuple[Reporter, Reporter], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Sinks, Sinks], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each mistake can be read, in the log and in the journal, without an escaped line break between them."""
     configure()
@@ -44,7 +44,7 @@ def test_the_mistakes_of_a_refused_policy_are_one_line(
     assert [row.sentence.endswith(says) for row in history(tmp_path / "journal.db", None, 0.0)] == [False, True, False]
 
 
-def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Reporter, Reporter]) -> None:
+def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Sinks, Sinks]) -> None:
     """Point 32: it does not open the journal, so no step of its plan is held back because that can't be written."""
     first, second = made
     first.tend(at(0))
@@ -55,7 +55,7 @@ def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Reporter, R
     assert (second.has_lock, second.has_journal, second.is_writable) == (True, True, True)
 
 
-def test_without_a_journal_nothing_can_be_written_down(made: tuple[Reporter, Reporter], tmp_path: Path) -> None:
+def test_without_a_journal_nothing_can_be_written_down(made: tuple[Sinks, Sinks], tmp_path: Path) -> None:
     """Point 31: with the lock and without a journal the brake `journal` holds."""
     (tmp_path / "journal.db").mkdir()
     made[0].tend(at(0))

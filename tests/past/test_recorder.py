@@ -20,7 +20,7 @@ from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import history as occurrences
 from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, past_size, span_statement
-from watchdog.past.read import Body, Kind, Look, looks, spans
+from watchdog.past.read import Body, RecordedCycle, RecordKind, looks, spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.recording import MOVED, Frame, pack, reduced, unpack
 
@@ -61,7 +61,7 @@ def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, e
     return notes
 
 
-def every(path: Path, since_s: float = 0.0) -> list[Look]:
+def every(path: Path, since_s: float = 0.0) -> list[RecordedCycle]:
     """All looks of a journal; their scenes are as they were at the end."""
     return [look for span in spans(path, since_s) for look in span.looks]
 
@@ -83,10 +83,10 @@ def test_only_what_moves_by_more_than_64mi_is_kept(path: Path) -> None:
 
 def test_a_crossing_is_kept_to_the_byte(path: Path) -> None:
     """Where an account goes over a mark of the policy in force all of its bytes are kept as they are."""
-    height = 8 * Gi * 110 // 100
-    used = [height - Mi, height, height + 1, height + Mi]
+    threshold_bytes = 8 * Gi * 110 // 100
+    used = [threshold_bytes - Mi, threshold_bytes, threshold_bytes + 1, threshold_bytes + Mi]
     frames = kept(path, enumerate(replace(CALM, used={("a/main", 0): each}) for each in used)).frames()
-    assert [frame.used for frame in frames] == [(0, height - Mi), (0, height + 1)]
+    assert [frame.used for frame in frames] == [(0, threshold_bytes - Mi), (0, threshold_bytes + 1)]
 
 
 def test_processes_of_a_pod_are_kept_together(path: Path) -> None:
@@ -140,7 +140,7 @@ def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory
     assert found > 10
 
 
-def _compare(look: Look, state: State) -> None:
+def _compare(look: RecordedCycle, state: State) -> None:
     scene = look.scene
     real = {each.uid: reduced(each) for each in state.pods}
     assert {uid: each for uid, each in scene.pods.items() if uid in real} == {
@@ -168,7 +168,7 @@ def test_a_look_begins_in_the_middle(path: Path) -> None:
     """An hourly whole state lets a reader begin at most an hour before the time that it asks for."""
     Life(path, P).run((float(second), CALM) for second in range(2 * 3600))
     found = every(path, at(3600 + 60).wall_s)
-    assert (found[0].kind, found[0].at.wall_s) == (Kind.FIRST, at(3600).wall_s)
+    assert (found[0].kind, found[0].at.wall_s) == (RecordKind.FIRST, at(3600).wall_s)
     assert found[-1].at.wall_s == at(2 * 3600 - 1).wall_s
 
 
@@ -177,7 +177,7 @@ def test_what_has_no_beginning_is_left_out() -> None:
     lost = Body(since=at(0), frames=(Frame(at_ms=0, used=(7, 1)), Frame(at_ms=5000, used=(7, 2))))
     whole = Body(since=at(60), frames=(Frame(at_ms=0, full=True),))
     found = [(look.kind, look.at) for look in looks((lost, whole), at(90))]
-    assert found == [(Kind.FIRST, at(60)), (Kind.SAME, at(90))]
+    assert found == [(RecordKind.FIRST, at(60)), (RecordKind.SAME, at(90))]
 
 
 def test_a_past_without_any_beginning_is_none(path: Path) -> None:

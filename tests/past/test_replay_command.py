@@ -11,7 +11,7 @@ from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
 from watchdog.cli.main import main
-from watchdog.past.story import UNCUT, Record, Story, story_text
+from watchdog.past.story import UNCUT, Story, StoryRecord, story_text
 
 POLICY = """
 [[declaration]]
@@ -81,7 +81,9 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
     life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions
-    story = Story(since_s=0.0, policy=P, replayed=replayed(path, P), record=Record(begun=0, observed=0, withheld=0))
+    story = Story(
+        since_s=0.0, policy=P, replayed=replayed(path, P), record=StoryRecord(begun=0, observed=0, withheld=0)
+    )
     lines = story_text(story, width=width).splitlines()
     assert ".." not in "".join(lines)
     assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)

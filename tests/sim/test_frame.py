@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.cli.demo.scene import Mark, Occurrence, Row, Scene
+from watchdog.cli.demo.scene import DemoScene, Occurrence, Row, SceneMark
 from watchdog.cli.demo.screen import ASCII, BLOCKS, Signs, frame, plain_line, plain_occurrence
 from watchdog.core.model import Gpu
 
 GI = 2**30
 MARKS = (
-    Mark(label="warn 100% for 2s", share=1.0),
-    Mark(label="kill 120% for 4s: SIGTERM, then SIGKILL after 3s", share=1.2),
+    SceneMark(label="warn 100% for 2s", share=1.0),
+    SceneMark(label="kill 120% for 4s: SIGTERM, then SIGKILL after 3s", share=1.2),
 )
 COLOUR = re.compile(r"\x1b\[[0-9]*m")
 
@@ -33,13 +33,13 @@ def row(title: str = "ns/pod", used: int = 4 * GI, verdict: str = "within") -> R
     )
 
 
-def scene(*used: int, lingering: int = 0, occurrences: int = 3) -> Scene:
+def scene(*used: int, lingering: int = 0, occurrences: int = 3) -> DemoScene:
     """Three tenants, and a list of what happened with lines that are too long for any terminal."""
     rows = tuple(row(f"ns/pod-{i}", each) for i, each in enumerate(used or (GI, 9 * GI, 11 * GI)))
     total = sum(each.used for each in rows) + lingering + GI // 2
     card = Gpu(uuid="GPU-1", index=0, name="Sim", total=24 * GI, used=total, reserved=GI // 2)
     long = tuple(Occurrence(second=i, word="started", text=f"{i} {'x' * 200}") for i in range(occurrences))
-    return Scene(second=12.5, card=card, rows=rows, lingering=lingering, occurrences=long)
+    return DemoScene(second=12.5, card=card, rows=rows, lingering=lingering, occurrences=long)
 
 
 def lines_of(drawn: list[str]) -> list[str]:
@@ -105,5 +105,5 @@ def test_plain_ladder() -> None:
     """In a pipe an account that is over says where it stands on its ladder."""
     over = scene()
     rows = (row(verdict="over"), *over.rows[1:])
-    line = plain_line(Scene(second=1, card=over.card, rows=rows, lingering=0, occurrences=()))
+    line = plain_line(DemoScene(second=1, card=over.card, rows=rows, lingering=0, occurrences=()))
     assert "| pod 4Gi/8Gi over, SIGTERM sent, SIGKILL in 12.2s |" in line

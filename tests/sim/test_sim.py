@@ -20,11 +20,11 @@ from watchdog.cli.demo.tenants import (
     NODE,
     POLICY,
     TENANTS,
-    Company,
-    Curve,
-    Party,
+    RunningPod,
+    SimNode,
+    SimPod,
     Task,
-    Tenant,
+    UsageCurve,
     key_of,
     lives,
     pod_list,
@@ -39,8 +39,8 @@ from watchdog.node.processes import ProcessTable
 from watchdog.node.scan import Scanner
 
 GI = 2**30
-LEVEL = Curve(((0, 2.0),))
-TENANT = Tenant(
+LEVEL = UsageCurve(((0, 2.0),))
+TENANT = SimPod(
     namespace="ns",
     pod="p",
     uid="aaaaaaaa-0000-4000-8000-000000000001",
@@ -53,9 +53,9 @@ TENANT = Tenant(
 
 
 @pytest.fixture
-def party() -> Iterator[Party]:
+def party() -> Iterator[RunningPod]:
     """The processes of a tenant; they end with the test."""
-    with Company() as company:
+    with SimNode() as company:
         yield company.start(TENANT)
 
 
@@ -68,13 +68,13 @@ def children(process: int) -> list[int]:
 @pytest.mark.parametrize(("second", "gib"), [(-5, 1), (0, 1), (1, 1), (2, 2), (3, 3), (3.5, 1.5), (4, 0), (100, 0)])
 def test_curve(second: float, gib: float) -> None:
     """A curve is level before its first point and after its last, and a straight line between two."""
-    assert Curve(((1, 1), (3, 3), (4, 0))).at(second) == gib * GI
+    assert UsageCurve(((1, 1), (3, 3), (4, 0))).at(second) == gib * GI
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 80)), min_size=1, max_size=6, unique_by=lambda p: p[0]))
 def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> None:
     """Whatever is asked, a curve gives whole pages, never less than its lowest point or more than its highest."""
-    curve = Curve(tuple(sorted(points)))
+    curve = UsageCurve(tuple(sorted(points)))
     for second in range(-10, 120, 7):
         held = curve.at(second)
         assert held % (2 * 2**20) == 0
@@ -85,10 +85,10 @@ def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> No
 def test_curve_refuses(points: tuple[tuple[float, float], ...]) -> None:
     """A curve without points, with seconds that do not rise, or below zero is a mistake of whoever wrote it."""
     with pytest.raises(ValueError, match="a curve needs points"):
-        Curve(points)
+        UsageCurve(points)
 
 
-def test_company_is_real(party: Party) -> None:
+def test_company_is_real(party: RunningPod) -> None:
     """A tenant's processes are real: named, forks of their leader, in a session that is not ours."""
     for member in party.members:
         assert Path(f"/proc/{member.key.pid}/comm").read_text(encoding="ascii") == f"{member.task.name}\n"
@@ -98,7 +98,7 @@ def test_company_is_real(party: Party) -> None:
 
 def test_company_leaves_nobody() -> None:
     """When a company is left, each of its processes is gone and reaped: the leaders, their forks, and the deaf."""
-    with Company() as company:
+    with SimNode() as company:
         parties = [company.start(TENANT), company.start(TENANT)]
         keys = [member.key for party in parties for member in party.members]
         assert all(lives(key) for key in keys)
@@ -110,7 +110,7 @@ def test_company_leaves_nobody() -> None:
 @pytest.mark.slow
 def test_company_ends_those_who_will_not_leave() -> None:
     """A process that is stopped, and so does not see the end of its input, is killed when the company is left."""
-    with Company() as company:
+    with SimNode() as company:
         keys = [member.key for member in company.start(TENANT).members]
         os.kill(keys[1].pid, signal.SIGSTOP)
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
@@ -119,8 +119,8 @@ def test_company_ends_those_who_will_not_leave() -> None:
 def test_company_dies_with_its_owner() -> None:
     """After a SIGKILL of whoever started a company, all of its processes leave by themselves."""
     code = (
-        "import sys, time; from watchdog.cli.demo.tenants import Company; from tests.sim.test_sim import TENANT\n"
-        "with Company() as company:\n"
+        "import sys, time; from watchdog.cli.demo.tenants import SimNode; from tests.sim.test_sim import TENANT\n"
+        "with SimNode() as company:\n"
         "    print(*(member.key.pid for member in company.start(TENANT).members), flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -137,10 +137,10 @@ def test_company_that_can_not_start() -> None:
     code = """
         import os, sys
         from tests.sim.test_sim import TENANT, children
-        from watchdog.cli.demo.tenants import Company
+        from watchdog.cli.demo.tenants import SimNode
         sys.executable = "/bin/true"
         try:
-            with Company() as company:
+            with SimNode() as company:
                 company.start(TENANT)
         except OSError as error:
             print(error, children(os.getpid()))
@@ -148,7 +148,7 @@ def test_company_that_can_not_start() -> None:
     assert run_python(code) == "first of ns/p did not start within 10 s []\n"
 
 
-def test_driver(party: Party) -> None:
+def test_driver(party: RunningPod) -> None:
     """Memory is listed under its PID while the process lives and for a while after its death, then it is free."""
     seconds = [0.0]
     card = Gpu(uuid="GPU-1", index=0, name="Sim", total=24 * GI, reserved=GI)
@@ -171,7 +171,7 @@ def test_driver(party: Party) -> None:
     assert driver.read().uses == ()
 
 
-def test_driver_knows_a_recycled_pid(party: Party) -> None:
+def test_driver_knows_a_recycled_pid(party: RunningPod) -> None:
     """The memory of a process goes when it has ended, though its PID may belong to another by then."""
     driver = SimDriver(CARD, lambda: 0.0)
     key = party.members[0].key
@@ -179,7 +179,7 @@ def test_driver_knows_a_recycled_pid(party: Party) -> None:
     assert driver.read().uses == ()
 
 
-def test_procfs(party: Party, tmp_path: Path) -> None:
+def test_procfs(party: RunningPod, tmp_path: Path) -> None:
     """A simulated /proc shows the real processes of a session, forks included, in the cgroup of their pod."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(party.session, TENANT.cgroup)
@@ -194,7 +194,7 @@ def test_procfs(party: Party, tmp_path: Path) -> None:
     assert procfs.pid_namespace() is not None
 
 
-def test_procfs_lets_go(party: Party, tmp_path: Path) -> None:
+def test_procfs_lets_go(party: RunningPod, tmp_path: Path) -> None:
     """A process that has ended and been reaped is not shown any more."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(party.session, TENANT.cgroup)
@@ -216,7 +216,7 @@ def _reap(pid: int) -> bool:
         return not Path(f"/proc/{pid}").exists()
 
 
-def test_procfs_never_shows_a_stranger(party: Party, tmp_path: Path) -> None:
+def test_procfs_never_shows_a_stranger(party: RunningPod, tmp_path: Path) -> None:
     """Law 4: "Only processes of an account over its allowed amount, unprotected, are ever signalled", no stranger."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(party.session, TENANT.cgroup)
@@ -233,7 +233,7 @@ def test_procfs_never_shows_a_stranger(party: Party, tmp_path: Path) -> None:
             handle.close()
 
 
-def test_scan_of_the_simulated_node(party: Party, tmp_path: Path) -> None:
+def test_scan_of_the_simulated_node(party: RunningPod, tmp_path: Path) -> None:
     """The scan and the attribution of production put a tenant's memory where its PodList says, all of it."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(party.session, TENANT.cgroup)
@@ -262,7 +262,7 @@ def test_story() -> None:
     assert len({part for tenant in TENANTS for part in (tenant.uid, tenant.container_id)}) == 2 * len(TENANTS)
 
 
-def test_life(party: Party) -> None:
+def test_life(party: RunningPod) -> None:
     """A zombie does not live, and a PID with another start time is another process."""
     key = party.members[0].key
     assert lives(key)

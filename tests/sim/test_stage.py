@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.cli.demo.stage import Stage, StoryClock
-from watchdog.cli.demo.tenants import Company
+from watchdog.cli.demo.tenants import SimNode
 from watchdog.core.plan import Result
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_journal(tmp_path: Path) -> None:
     """Point 31: what the demo does is in a real journal, the intention before the first signal, then all that came."""
     clock = StoryClock(5.0)
-    with Company() as company, contextlib.closing(Stage(tmp_path, company, clock)) as stage:
+    with SimNode() as company, contextlib.closing(Stage(tmp_path, company, clock)) as stage:
         deadline_s = time.monotonic() + 30
         while not stage.is_over and time.monotonic() < deadline_s:
             stage.turn()

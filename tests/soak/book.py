@@ -218,9 +218,14 @@ class Book:
             key=(account.uid, account.container, account.gpu),
             owner=(pod.namespace, pod.workload.kind, pod.workload.name),
             step=StepPlan(
-                kind="amount", number=entry.height, for_s=0.0, do="kill", scope=meant.scope, grace_s=meant.grace_s
+                kind="amount",
+                number=entry.threshold_bytes,
+                for_s=0.0,
+                do="kill",
+                scope=meant.scope,
+                grace_s=meant.grace_s,
             ),
-            height=entry.height,
+            threshold_bytes=entry.threshold_bytes,
             names=frozenset(box.name for box in boxes),
             boxes=frozenset[str]().union(*(box.ids for box in boxes)),
             targets=frozenset(keys),
@@ -310,7 +315,7 @@ class Book:
         self.actions.open[number] = replace(
             action,
             step=step,
-            height=step.height(fact.allowed or 0),
+            threshold_bytes=step.threshold_bytes(fact.allowed or 0),
             names=frozenset(box.name for box in boxes),
             boxes=frozenset(box.cid for box in boxes if box.known),
             began=now,
@@ -356,8 +361,11 @@ class Book:
             fail(OBSERVES, f"rule {fact.rule.name} only observes")
         if step.do != "kill" or fact.allowed is None:
             fail(LAW4, f"{key} is killed by {step}, allowed {fact.allowed}")
-        if fact.used <= step.height(fact.allowed):
-            fail(LAW4, f"{key} uses {fact.used}, its mark is {step.height(fact.allowed)}, allowed {fact.allowed}")
+        if fact.used <= step.threshold_bytes(fact.allowed):
+            fail(
+                LAW4,
+                f"{key} uses {fact.used}, its mark is {step.threshold_bytes(fact.allowed)}, allowed {fact.allowed}",
+            )
         if protected(fact.tenant, here.plan, now):
             fail(LAW4, f"pod {key[0]} is protected")
         if not self.timers.due(fact, step, looked=True):

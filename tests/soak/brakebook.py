@@ -215,7 +215,7 @@ def counts(fact: Fact, plan: PolicyPlan, now: Now) -> bool:
 
 
 def _above(fact: Fact) -> bool:
-    return any(step.do != "warn" and fact.used > step.height(fact.allowed or 0) for step in fact.rule.steps)
+    return any(step.do != "warn" and fact.used > step.threshold_bytes(fact.allowed or 0) for step in fact.rule.steps)
 
 
 def _over(fact: Fact) -> int:

@@ -28,7 +28,7 @@ class TrackedAction:
     key: Key
     owner: tuple[str, str, str]
     step: StepPlan
-    height: int
+    threshold_bytes: int
     names: frozenset[str]
     boxes: frozenset[str]
     targets: frozenset[ProcessKey]
@@ -80,7 +80,7 @@ class DeedBook:
         self._seen_alive |= {(use.gpu, use.task.key) for use in uses if use.gpu not in told.dark}
 
     def given(self, told: Told, asked: Now) -> None:
-        """A reading is about to be taken: actions whose victims are no longer listed, or waited for enough, have ended."""
+        """A reading is about to be taken: actions whose victims are no longer listed, or overdue, have ended."""
         self._told, self._asked_s = told, asked.boottime_s
         listed = {line.task for line in told.lines}
         for number, action in list(self.open.items()):

@@ -126,8 +126,8 @@ def _essences(plan: Plan) -> list[tuple[object, ...]]:
 
 
 def _essence(entry: PlanEntry) -> tuple[object, ...]:
-    held = (entry.withheld_by, entry.taken, entry.hastens, entry.lets_go_in_s)
-    return (entry.account, entry.step, entry.victim, entry.targets, entry.height, entry.due_in_s, *held)
+    held = (entry.withheld_by, entry.taken, entry.escalates, entry.lets_go_in_s)
+    return (entry.account, entry.step, entry.victim, entry.targets, entry.threshold_bytes, entry.due_in_s, *held)
 
 
 def _brief(plan: Plan) -> list[tuple[object, ...]]:

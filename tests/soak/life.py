@@ -24,13 +24,13 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Enforcement, Footing, judge, stop_file
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import left_over
+from watchdog.daemon.intentions import inherited
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.main import FRESH_S, Next, OpenPass
-from watchdog.daemon.sampler import Look
+from watchdog.daemon.sampler import TimedReading
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import inherit
-from watchdog.journal.actions import Kept
+from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
@@ -73,7 +73,7 @@ class Life:
         self._scanner = Scanner(self._table)
         self._record = Record(around)
         self._lock = NodeLock(around.journal)
-        self._kept: Kept | None = None
+        self._kept: RestoredActions | None = None
         self._actions = WatchedDeeds(self._scanner, self._record, around.clock.now)
         self._actions.begins = lambda entry: self._book.begins(entry, around.clock.now())
         self._sources = Sources(around)
@@ -140,7 +140,7 @@ class Life:
             return
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
-        self.cycle.take_over(left_over(found.unfinished, until_s), found.brakes)
+        self.cycle.take_over(inherited(found.unfinished, until_s), found.brakes)
         if self._kept is None:
             loss, self._around.loss = self._around.loss, ""
             if loss and (loss != BOTH or found.brakes.lost_s is not None):
@@ -233,7 +233,7 @@ class Life:
                 asked = around.clock.now()
                 told, took_s = self._ask(waiting.opened.only, around.second_slow_s)
                 around.second_slow_s *= dice.random() < 0.7
-                waiting.take(Look(reading=told.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
+                waiting.take(TimedReading(reading=told.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
                 book.seen["last look"] += 1
                 book.seen["last look too late"] += waiting.look is None
             if dice.random() < 0.2:

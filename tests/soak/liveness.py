@@ -28,7 +28,7 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
         return
     # Who was let through and needed no action in the end took a place under the brakes: for this pass, and not for
     # ever.
-    let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.hastens}
+    let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.escalates}
     most = _MOST_PUT_OFF if len(let_through) > len(book.begun_now) else 0
     for fact in reading.facts.values():
         if fact.key in book.begun_now or not _is_ripe(fact, book, now):

@@ -254,7 +254,7 @@ FAULTS: Final = (
             Edit(
                 "core/ladder.py",
                 "if before is None or not",
-                "if before is None or before.height != alone.height or not",
+                "if before is None or before.threshold_bytes != alone.threshold_bytes or not",
             ),
         ),
     ),
@@ -289,7 +289,7 @@ FAULTS: Final = (
     Fault(
         "a action that does not wait for the last one",
         "point 24",
-        (Edit("core/gate.py", "None if hastens else self._busy_until_s(entry)", "None"),),
+        (Edit("core/gate.py", "None if escalates else self._busy_until_s(entry)", "None"),),
     ),
     Fault(
         "memory taken for free while it is listed",
@@ -321,7 +321,13 @@ FAULTS: Final = (
     Fault(
         "a mark of force below what is allowed",
         "law 4",
-        (Edit("core/policy.py", "max(height, allowed) if do.is_force else height, LARGEST", "height, LARGEST"),),
+        (
+            Edit(
+                "core/policy.py",
+                "max(threshold_bytes, allowed) if do.is_force else threshold_bytes, LARGEST",
+                "threshold_bytes, LARGEST",
+            ),
+        ),
     ),
     Fault(
         "the wrong container",
@@ -364,7 +370,7 @@ FAULTS: Final = (
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
-        (Edit("daemon/kills.py", "assessment.used <= action.entry.height", "assessment.used < 0"),),
+        (Edit("daemon/kills.py", "assessment.used <= action.entry.threshold_bytes", "assessment.used < 0"),),
         seeds="process",
     ),
     Fault(

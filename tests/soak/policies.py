@@ -12,7 +12,6 @@ from watchdog.core.policy import (
     Breaker,
     Declaration,
     Do,
-    Mark,
     Match,
     Mode,
     Policy,
@@ -21,6 +20,7 @@ from watchdog.core.policy import (
     Safety,
     Scope,
     Step,
+    Threshold,
     Window,
 )
 
@@ -45,10 +45,14 @@ class StepPlan:
         """What it is known by."""
         return (self.kind, self.number, self.for_s, self.do)
 
-    def height(self, allowed: int) -> int:
+    def threshold_bytes(self, allowed: int) -> int:
         """Bytes above which it counts."""
-        height = {"percent": allowed * self.number // 100, "plus": allowed + self.number, "amount": self.number}
-        return height[self.kind] if self.do == "warn" else max(height[self.kind], allowed)
+        threshold_bytes = {
+            "percent": allowed * self.number // 100,
+            "plus": allowed + self.number,
+            "amount": self.number,
+        }
+        return threshold_bytes[self.kind] if self.do == "warn" else max(threshold_bytes[self.kind], allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +143,9 @@ def _rule(rule: RulePlan) -> Rule:
 
 def _step(step: StepPlan) -> Step:
     mark = {
-        "percent": lambda: Mark(share=Fraction(step.number, 100)),
-        "plus": lambda: Mark(plus=step.number),
-        "amount": lambda: Mark(amount=step.number),
+        "percent": lambda: Threshold(share=Fraction(step.number, 100)),
+        "plus": lambda: Threshold(plus=step.number),
+        "amount": lambda: Threshold(amount=step.number),
     }[step.kind]()
     return Step(above=mark, for_s=step.for_s, do=Do(step.do), scope=step.scope, grace_s=step.grace_s, repeat_s=60.0)
 

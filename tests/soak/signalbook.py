@@ -120,5 +120,5 @@ class SignalBook:
         if reading is None or not reading.bright or reading.asked.boottime_s <= action.began.boottime_s:
             return
         fact = reading.facts.get(action.key)
-        if fact is not None and fact.used <= action.height:
-            fail(ENOUGH, f"{action.key} uses {fact.used} of {action.height}")
+        if fact is not None and fact.used <= action.threshold_bytes:
+            fail(ENOUGH, f"{action.key} uses {fact.used} of {action.threshold_bytes}")

@@ -25,17 +25,22 @@ class Read:
 
     def counts(self, rule: RulePlan, step: StepPlan) -> bool:
         """Whether it is above a step's threshold, and above some of the rule in force if that is another rule."""
-        if self.is_stale or self.rule is None or self.allowed is None or self.used <= step.height(self.allowed):
+        if (
+            self.is_stale
+            or self.rule is None
+            or self.allowed is None
+            or self.used <= step.threshold_bytes(self.allowed)
+        ):
             return False
         if self.rule.name == rule.name:
             return True
         is_told = self.rule.mode != "observe" or rule.mode == "observe"
-        return is_told and any(self.used > each.height(self.allowed) for each in self.rule.steps)
+        return is_told and any(self.used > each.threshold_bytes(self.allowed) for each in self.rule.steps)
 
     def ends(self, rule: RulePlan, step: StepPlan) -> bool:
         """Whether the account was surely at or below the threshold of a step of the rule in force."""
         is_own = self.rule is not None and self.rule.name == rule.name and self.allowed is not None
-        return is_own and self.is_sure and self.used <= step.height(self.allowed or 0)
+        return is_own and self.is_sure and self.used <= step.threshold_bytes(self.allowed or 0)
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Ladder:
     def _lowest(self, read: Read) -> int:
         allowed = [each.allowed for each in (*self.reads, read) if each.allowed is not None]
         steps = [step for rule, _ in self.rules.values() for step in rule.steps]
-        return min((step.height(min(allowed)) for step in steps), default=-1) if allowed else -1
+        return min((step.threshold_bytes(min(allowed)) for step in steps), default=-1) if allowed else -1
 
 
 class Timers:
@@ -127,11 +132,11 @@ class Timers:
         counted_s, later_s, seen_s = 0.0, None, None
         least, top, has_counted = float("inf"), 0, looked
         if looked:
-            least, top = fact.used, step.height(fact.allowed or 0)
+            least, top = fact.used, step.threshold_bytes(fact.allowed or 0)
         for read in ladder.backwards(fact.rule, step):
             counts = read.counts(fact.rule, step)
             if counts:
-                top = max(top, step.height(read.allowed or 0))
+                top = max(top, step.threshold_bytes(read.allowed or 0))
             if counts or (read.is_sure and not read.is_stale):
                 least = min(least, read.used)
             if least <= top or read.ends(fact.rule, step):
@@ -165,8 +170,8 @@ class Timers:
         for read in ladder.backwards(fact.rule, step):
             if read.ends(fact.rule, step):
                 break
-            height = step.height(read.allowed or 0)
-            top, least = max(top, height), min(least, read.used) if read.used > height else least
+            threshold_bytes = step.threshold_bytes(read.allowed or 0)
+            top, least = max(top, threshold_bytes), min(least, read.used) if read.used > threshold_bytes else least
             is_running = is_running and read.at_s >= known_s and read.is_sure and read.counts(fact.rule, step)
             if is_running:
                 run.append(read.at_s)

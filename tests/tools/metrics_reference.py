@@ -12,7 +12,7 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Do, Policy
-from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS, Family, Kind, Per
+from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS, Family, MetricKind, Per
 from watchdog.report.recent import MOST
 
 ROOT: Final = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def _table(families: tuple[Family, ...]) -> Iterator[str]:
     yield "| name | labels | type | meaning |"
     yield "|---|---|---|---|"
     for family in families:
-        kind = "gauge" if family.kind is Kind.INFO else family.kind.value
+        kind = "gauge" if family.kind is MetricKind.INFO else family.kind.value
         labels = f" {', '.join(family.labels)} " if family.labels else " "
         yield f"| `{family.name}` |{labels}| {kind} | {family.help} |"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.grid import Scene
+from watchdog.cli.top.grid import Frame
 from watchdog.cli.top.picture import picture
 from watchdog.cli.top.reading import read_view
-from watchdog.cli.top.state import State
-from watchdog.cli.top.values import BLOCKS, Account, Amount, Next, View
+from watchdog.cli.top.state import Selection
+from watchdog.cli.top.values import BLOCKS, AccountView, NextStep, NodeView, UsedAmount
 from watchdog.core.plan import CycleReport
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
@@ -39,20 +39,20 @@ def document(report: CycleReport, **more: object) -> dict[str, Any]:
     return {**status_document(report), **more}
 
 
-def view(report: CycleReport | None = None, **more: object) -> View:
+def view(report: CycleReport | None = None, **more: object) -> NodeView:
     """A picture of a report, or of a/trainer after 31 s above its mark."""
     return read_view(document(report or climbing(), **more))
 
 
-def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **more: object) -> Account:
+def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **more: object) -> AccountView:
     """An account of pod ns/`name`, which uses half of what it may."""
-    made = Account(
+    made = AccountView(
         key=(f"uid-{name}", "", ""),
         namespace="ns",
         pod=name,
         container="",
         card="",
-        used=Amount(known=used, least=least if used is None else used),
+        used=UsedAmount(known=used, least=least if used is None else used),
         declared=8 * Gi,
         declared_by="veriff.com/gpu-memory",
         allowed=8 * Gi,
@@ -67,7 +67,7 @@ def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **mor
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def crowded(pods: int = 200, cards: int = 16) -> View:
+def crowded(pods: int = 200, cards: int = 16) -> NodeView:
     """A picture with many pods and cards, some over and one unknown."""
     first = view(quiet())
     accounts = tuple(
@@ -75,7 +75,7 @@ def crowded(pods: int = 200, cards: int = 16) -> View:
             f"finetune-llama3-70b-{number:05}",
             used=None if number == 5 else number * Gi // 10,
             verdict="over" if number > 80 else "unknown" if number == 5 else "within",
-            next=Next(do="kill", scope="container", above="110%", due_s=float(number)) if number > 88 else None,
+            next=NextStep(do="kill", scope="container", above="110%", due_s=float(number)) if number > 88 else None,
         )
         for number in range(pods)
     )
@@ -83,9 +83,18 @@ def crowded(pods: int = 200, cards: int = 16) -> View:
     return replace(first, accounts=accounts, cards=rows)
 
 
-def scene(shown: View | None, width: int = 80, height: int = 24, state: State | None = None, **more: object) -> Scene:
+def scene(
+    shown: NodeView | None, width: int = 80, height: int = 24, state: Selection | None = None, **more: object
+) -> Frame:
     """A frame to be drawn."""
-    made = Scene(view=shown, state=state or State(), elapsed_s=0.0, width=width, height=height, signs=BLOCKS)
+    made = Frame(
+        view=shown,
+        state=state or Selection(),
+        elapsed_s=0.0,
+        width=width,
+        height=height,
+        signs=BLOCKS,
+    )
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -102,11 +111,11 @@ def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
         server.close()
 
 
-def drawn(of: Scene) -> list[str]:
+def drawn(of: Frame) -> list[str]:
     """The lines as a terminal without colour gets them."""
     return [line.plain for line in picture(of)]
 
 
-def text(of: Scene) -> str:
+def text(of: Frame) -> str:
     """The same as one text."""
     return "\n".join(drawn(of))

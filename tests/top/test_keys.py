@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.top.build import account
-from watchdog.cli.top.state import SORTS, Choice, State, pressed
+from watchdog.cli.top.state import SORTS, Choice, Selection, pressed
 from watchdog.cli.top.terminal import keys_of
 
 ROWS = tuple(account(name) for name in "abcdef")
@@ -60,9 +60,9 @@ def test_any_bytes_end(seed: int) -> None:
     assert all(keys)
 
 
-def after(*keys: str, state: State | None = None) -> State:
+def after(*keys: str, state: Selection | None = None) -> Selection:
     """What keys make of a state, among six rows."""
-    state = state or State()
+    state = state or Selection()
     for key in keys:
         state = pressed(state.at(ROWS), key, ROWS)
     return state
@@ -93,13 +93,13 @@ def test_the_selection_stays_with_its_pod() -> None:
     assert state.at(tuple(row for row in ROWS if row.pod != "c")).place == 2
     assert state.at(ROWS[:1]).place == 0
     assert state.at(()).place == 0
-    assert State().at(tuple(reversed(ROWS))).place == 0
+    assert Selection().at(tuple(reversed(ROWS))).place == 0
 
 
 @pytest.mark.parametrize(("key", "sort"), sorted(SORTS.items()))
 def test_sorting(key: str, sort: str) -> None:
     """Each key sorts, the same once more turns it round, and another begins anew from the top."""
-    state = after("j", key, state=State(choice=Choice(sort="none", backwards=True)))
+    state = after("j", key, state=Selection(choice=Choice(sort="none", backwards=True)))
     assert (state.choice, state.place) == (Choice(sort=sort), 0)
     assert after(key, state=state).choice == Choice(sort=sort, backwards=True)
     other = "n" if key != "n" else "u"
@@ -130,4 +130,4 @@ def test_the_other_keys() -> None:
     assert after("?").help
     assert not after("?", "j").help
     assert after("?", "q").ended
-    assert after("x", "7", "pageleft") == State()
+    assert after("x", "7", "pageleft") == Selection()

@@ -11,7 +11,7 @@ from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.top.plain import once
 from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.state import Choice, chosen
-from watchdog.cli.top.values import BLOCKS, View, left_s, long, short
+from watchdog.cli.top.values import BLOCKS, NodeView, left_s, long, short
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import HttpServer
@@ -21,7 +21,7 @@ from watchdog.report.text import rfc3339
 HANGS = health_row(Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(28).wall_s))
 
 
-def hanging(second: int = 28) -> View:
+def hanging(second: int = 28) -> NodeView:
     """A picture of a daemon since whose last pass none has ended."""
     return view(climbing(second), health=HANGS)
 
@@ -83,7 +83,7 @@ def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
         server.close()
 
 
-def dark() -> View:
+def dark() -> NodeView:
     """A card without a list of its processes beside one that has it; one process of no pod is remembered."""
     seen = snapshot([use(5, Gi)], [process(5, None)], (gpu(0, used=60 * Gi, listed=False), gpu(1)))
     return view(Story().see(seen))

@@ -7,25 +7,25 @@ import pytest
 from tests.top.build import account, view
 from tests.worlds import Gi
 from watchdog.cli.top.state import KEYS, Choice, chosen
-from watchdog.cli.top.values import Account, Next, View
+from watchdog.cli.top.values import AccountView, NextStep, NodeView
 
 
-def node() -> View:
+def node() -> NodeView:
     """Six accounts, each of another kind, and processes of no pod."""
     accounts = (
         account("calm", used=2 * Gi),
-        account("over", used=9 * Gi, verdict="over", next=Next(do="kill", due_s=5.0)),
-        account("held", used=12 * Gi, verdict="over", next=Next(do="kill", held="protected")),
+        account("over", used=9 * Gi, verdict="over", next=NextStep(do="kill", due_s=5.0)),
+        account("held", used=12 * Gi, verdict="over", next=NextStep(do="kill", held="protected")),
         account("blind", used=None, least=7 * Gi, verdict="unknown"),
         account("free", used=20 * Gi, verdict="undeclared", declared=None, allowed=None),
-        account("forbidden", used=Gi, verdict="over", declared=0, allowed=0, next=Next(do="kill", begun=True)),
+        account("forbidden", used=Gi, verdict="over", declared=0, allowed=0, next=NextStep(do="kill", begun=True)),
     )
     made = view()
     assert made.no_pod is not None
     return replace(made, accounts=accounts)
 
 
-def names(rows: tuple[Account, ...]) -> list[str]:
+def names(rows: tuple[AccountView, ...]) -> list[str]:
     """Their pods; the row of no pod is `-`."""
     return [row.pod or "-" for row in rows]
 

@@ -9,8 +9,8 @@ from tests.export.build import Story, trainer_node
 from tests.top.build import account, climbing, crowded, drawn, scene, text, view
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.top.picture import picture
-from watchdog.cli.top.state import State
-from watchdog.cli.top.values import ASCII, Amount, View
+from watchdog.cli.top.state import Selection
+from watchdog.cli.top.values import ASCII, NodeView, UsedAmount
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]
 
@@ -19,10 +19,12 @@ SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (
 @pytest.mark.parametrize("which", ["crowded", "one pod", "none", "troubled", "help", "typing", "waiting"])
 def test_it_fits(columns: int, rows: int, which: str) -> None:
     """At no size is there a line that is too wide, or one too many, and the keys stand on the last one."""
-    state = State(help=which == "help", typed="x" * 90 if which == "typing" else None)
-    shown: View | None = {"crowded": crowded(), "one pod": view(), "none": replace(view(), accounts=(), cards=())}.get(
-        which, crowded()
-    )
+    state = Selection(help=which == "help", typed="x" * 90 if which == "typing" else None)
+    shown: NodeView | None = {
+        "crowded": crowded(),
+        "one pod": view(),
+        "none": replace(view(), accounts=(), cards=()),
+    }.get(which, crowded())
     shown = None if which == "waiting" else shown
     if which == "troubled":
         shown = replace(crowded(), troubles=("Not known: " + "word " * 60,) * 9)
@@ -97,7 +99,7 @@ def test_unknown_is_never_zero() -> None:
         if line.startswith("> ns/p")
     )
     assert row.split()[2:6] == ["unknown", "unknown", "unknown", "unknown"]
-    free = replace(blind, used=Amount(known=Gi), verdict="undeclared")
+    free = replace(blind, used=UsedAmount(known=Gi), verdict="undeclared")
     (row,) = (
         line
         for line in drawn(scene(replace(view(), accounts=(free,), no_pod=None), 140, 30))
@@ -109,19 +111,19 @@ def test_unknown_is_never_zero() -> None:
 @pytest.mark.parametrize(
     ("used", "allowed", "percent"),
     [
-        (Amount(known=0), 8 * Gi, "0%"),
-        (Amount(known=4 * Gi), 8 * Gi, "50%"),
-        (Amount(known=8 * Gi), 8 * Gi, "100%"),
-        (Amount(known=8 * Gi + 1), 8 * Gi, "101%"),
-        (Amount(known=8 * Gi - 1), 8 * Gi, "99%"),
-        (Amount(known=None, least=12 * Gi), 8 * Gi, "≥150%"),
-        (Amount(known=None), 8 * Gi, "unknown"),
-        (Amount(known=Gi), 0, ">9999%"),
-        (Amount(known=0), 0, "0%"),
-        (Amount(known=Gi), 1, ">9999%"),
+        (UsedAmount(known=0), 8 * Gi, "0%"),
+        (UsedAmount(known=4 * Gi), 8 * Gi, "50%"),
+        (UsedAmount(known=8 * Gi), 8 * Gi, "100%"),
+        (UsedAmount(known=8 * Gi + 1), 8 * Gi, "101%"),
+        (UsedAmount(known=8 * Gi - 1), 8 * Gi, "99%"),
+        (UsedAmount(known=None, least=12 * Gi), 8 * Gi, "≥150%"),
+        (UsedAmount(known=None), 8 * Gi, "unknown"),
+        (UsedAmount(known=Gi), 0, ">9999%"),
+        (UsedAmount(known=0), 0, "0%"),
+        (UsedAmount(known=Gi), 1, ">9999%"),
     ],
 )
-def test_percent(used: Amount, allowed: int, percent: str) -> None:
+def test_percent(used: UsedAmount, allowed: int, percent: str) -> None:
     """The share of what is allowed: a hair above it is not 100%."""
     from watchdog.cli.top.values import BLOCKS
     from watchdog.cli.top.values import percent as told

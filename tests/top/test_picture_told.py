@@ -10,14 +10,14 @@ from tests.export.build import Story
 from tests.top.build import account, crowded, drawn, hostile_pod, quiet, scene, text, view
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.top.picture import HELP, picture
-from watchdog.cli.top.state import SORTS, Choice, State
-from watchdog.cli.top.values import Next
+from watchdog.cli.top.state import SORTS, Choice, Selection
+from watchdog.cli.top.values import NextStep
 
 
 def test_the_selected_pod() -> None:
     """Below the table stands all about the selected pod: what it declares, the next step whole, its processes."""
-    state = State(place=1, key=("uid-b", "", ""))
-    held = Next(do="kill", scope="container", above="110%", held="protected", because="it is a system pod")
+    state = Selection(place=1, key=("uid-b", "", ""))
+    held = NextStep(do="kill", scope="container", above="110%", held="protected", because="it is a system pod")
     rows = (account("a"), account("b", next=held, protected="it is a system pod"))
     shown = drawn(scene(replace(view(), accounts=rows), 120, 30, state))
     at = next(number for number, line in enumerate(shown) if line.startswith("ns/b: "))
@@ -73,7 +73,7 @@ def test_an_old_picture_is_marked() -> None:
 def test_nothing_to_show() -> None:
     """An empty table says why it is empty."""
     assert "No pod uses GPU memory here or declares any." in text(scene(replace(view(), accounts=(), no_pod=None)))
-    none = State(choice=Choice(text="nobody"))
+    none = Selection(choice=Choice(text="nobody"))
     assert "None of 1 account is such a one; Esc shows all." in text(scene(view(), state=none))
 
 

@@ -27,7 +27,7 @@ from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
-from watchdog.past.read import Scene, spans
+from watchdog.past.read import RecordedNode, spans
 from watchdog.report.brakes import NO_TIME_COUNTS, OUT_OF_DATE
 from watchdog.report.status_read import Part, StatusError, doubts_of, hangs_since
 from watchdog.report.text import clock_time, count, date_time, inert, rfc3339
@@ -385,14 +385,14 @@ def last_seen(journal: Path, pod: str, now_s: float) -> str:
     return ""
 
 
-def _last_scene(journal: Path) -> tuple[float, Scene]:
+def _last_scene(journal: Path) -> tuple[float, RecordedNode]:
     """The node as it stood when the record ends; JournalError where there is none."""
     with reading(journal) as connection:
         has_past = connection.execute(_HAS_PAST).fetchone()[0]
         last_s = connection.execute(_LAST).fetchone()[0] if has_past else None
     if last_s is None:
         raise JournalError(f"journal {journal} holds no past")
-    scene = Scene()
+    scene = RecordedNode()
     for span in spans(journal, last_s):
         for look in span.looks:
             scene = look.scene

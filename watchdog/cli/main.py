@@ -335,25 +335,25 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     Asks the daemon that runs, of this node or of another. --json prints its status as it is, once and whole.
     """
     from watchdog.cli.client import listen_url
-    from watchdog.cli.top import Wish, is_live, print_top
+    from watchdog.cli.top import TopOptions, is_live, print_top
     from watchdog.cli.top.state import Choice
 
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    wish = Wish(
+    top_options = TopOptions(
         url=url or listen_url(listen),
         choice=Choice(sort=options["sort"], text=options["text"], over=options["over"]),
         interval_s=interval_s,
         once=options["once"],
         as_json=as_json,
     )
-    if is_live(wish):
+    if is_live(top_options):
         from watchdog.cli.top.live import run_live
 
-        run_live(wish)
+        run_live(top_options)
     else:
-        print_top(wish)
+        print_top(top_options)
 
 
 @main.command(short_help="Watch a simulated node, with a real kill.")

@@ -18,7 +18,7 @@ from watchdog.journal.errors import JournalError
 from watchdog.journal.read import history
 from watchdog.past.read import spans
 from watchdog.past.replay import Replay, Replayed
-from watchdog.past.story import UNCUT, Record, Story, story_document, story_text
+from watchdog.past.story import UNCUT, Story, StoryRecord, story_document, story_text
 from watchdog.report.news import Event
 
 _FORCE = ("kill", "evict")
@@ -57,9 +57,9 @@ def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
     return replace(replayed, found=tuple(each for each in replayed.found if each.due.wall_s >= since_s))
 
 
-def _record(journal: Path, since_s: float) -> Record:
+def _record(journal: Path, since_s: float) -> StoryRecord:
     rows = [row for row in history(journal, None, since_s) if row.do in _FORCE]
-    return Record(
+    return StoryRecord(
         begun=sum(row.event == "intended" for row in rows),
         observed=sum(row.event == Event.WOULD_ACT for row in rows),
         withheld=sum(row.event == Event.WITHHELD for row in rows),

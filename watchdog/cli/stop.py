@@ -163,7 +163,7 @@ _PAUSE_S: Final = 0.2
 _REASON: Final = "stop_file"
 
 
-class Seen(Enum):
+class Sighting(Enum):
     """What is known of a daemon and the file that came or went.
 
     YES: it has seen that, or looks for this very file. IDLE: nothing would be enforced without the file either, so it
@@ -177,14 +177,14 @@ class Seen(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StopAnswer:
     """What the daemon shows of it, and that in a sentence."""
 
-    seen: Seen
+    seen: Sighting
     text: str
 
 
-def confirm(url: str, stop: Stop, *, stopped: bool) -> Answer:
+def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
     """Wait until the daemon at this address shows that the file came or went, as long as that can be told.
 
     Of one that can't be asked, from the host of a DaemonSet say, the lock that it holds beside the file tells that it
@@ -199,9 +199,9 @@ def confirm(url: str, stop: Stop, *, stopped: bool) -> Answer:
             answer = _stopped(status, stop, changed_s) if stopped else _resumed(status, stop, changed_s)
         except AskError as error:
             held = stopped and stop.is_looked_for()
-            return _by_lock(error, stop) if held else Answer(seen=Seen.UNKNOWN, text=_unheard(error, command))
+            return _by_lock(error, stop) if held else StopAnswer(seen=Sighting.UNKNOWN, text=_unheard(error, command))
         except StatusError as error:
-            return Answer(seen=Seen.UNKNOWN, text=f"what answers at {inert(url)} is no gpu-watchdog: {error}.")
+            return StopAnswer(seen=Sighting.UNKNOWN, text=f"what answers at {inert(url)} is no gpu-watchdog: {error}.")
         if answer is not None:
             return answer
         if time.monotonic() > deadline_s:
@@ -209,16 +209,16 @@ def confirm(url: str, stop: Stop, *, stopped: bool) -> Answer:
         time.sleep(_PAUSE_S)
 
 
-def _by_lock(error: AskError, stop: Stop) -> Answer:
+def _by_lock(error: AskError, stop: Stop) -> StopAnswer:
     known = f"{error}." if isinstance(error, NoPassError) else "It could not be asked."
-    return Answer(
-        seen=Seen.YES,
+    return StopAnswer(
+        seen=Sighting.YES,
         text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file twice a "
         f"second. {known} What it says of it: {to_run_inside('top', '--once')}.",
     )
 
 
-def _stopped(status: Part, stop: Stop, changed_s: float) -> Answer | None:
+def _stopped(status: Part, stop: Stop, changed_s: float) -> StopAnswer | None:
     node = _node(status)
     if hangs_since(status) is not None:
         return None
@@ -227,53 +227,55 @@ def _stopped(status: Part, stop: Stop, changed_s: float) -> Answer | None:
     if not _is_sure(status, changed_s):
         return None
     if status.flag("enforcing"):
-        return Answer(seen=Seen.NO, text=_deaf(status, stop, "goes on ENFORCING", "stop"))
+        return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "goes on ENFORCING", "stop"))
     if status.text("mode") == "observe":
         return _idle(stop, f"the watchdog of {node} only observes in any case: its policy says so.")
-    return Answer(seen=Seen.NO, text=_deaf(status, stop, "does not see it", "stop"))
+    return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "does not see it", "stop"))
 
 
-def _by_reason(status: Part, stop: Stop) -> Answer:
+def _by_reason(status: Part, stop: Stop) -> StopAnswer:
     """What a daemon shows that is stopped by a file: by this one, if this one is what it looks for."""
     node, theirs, held = _node(status), _stop_file(status), stop.is_looked_for()
     if held and (theirs is None or _is_same(theirs, stop)):
-        return Answer(seen=Seen.YES, text=f"the watchdog of {node} has seen {stop.path}: nothing is enforced there.")
+        return StopAnswer(
+            seen=Sighting.YES, text=f"the watchdog of {node} has seen {stop.path}: nothing is enforced there."
+        )
     own = inert(theirs) if theirs is not None else "a file of its own"
     if held:
-        return Answer(
-            seen=Seen.YES,
+        return StopAnswer(
+            seen=Sighting.YES,
             text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file "
             f"twice a second. The one of {node}, which was asked, is stopped by {own}: nothing is enforced there.",
         )
-    return Answer(
-        seen=Seen.UNKNOWN,
+    return StopAnswer(
+        seen=Sighting.UNKNOWN,
         text=f"the watchdog of {node} is stopped by {own}, and whether that is this very file can't be told: no lock "
         "that a watchdog holds beside its journal is seen here. Name its journal with --journal, or run "
         f"{to_run_inside('stop')}.",
     )
 
 
-def _resumed(status: Part, stop: Stop, changed_s: float) -> Answer | None:
+def _resumed(status: Part, stop: Stop, changed_s: float) -> StopAnswer | None:
     node, suspended = _node(status), status.texts("suspended")
     if hangs_since(status) is not None:
         return None
     if status.flag("enforcing"):
-        return Answer(seen=Seen.YES, text=f"the watchdog of {node} enforces.")
+        return StopAnswer(seen=Sighting.YES, text=f"the watchdog of {node} enforces.")
     if not _is_sure(status, changed_s):
         return None
     if _REASON in suspended:
-        return Answer(seen=Seen.NO, text=_deaf(status, stop, "sees another one", "resume"))
+        return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "sees another one", "resume"))
     if suspended:
         why = "; ".join(remedy_on(reason, status.text("node") or "") or inert(reason) for reason in suspended)
-        return Answer(seen=Seen.IDLE, text=f"the watchdog of {node} does not enforce all the same: {why}.")
-    return Answer(seen=Seen.IDLE, text=f"the watchdog of {node} only observes: its policy says so.")
+        return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} does not enforce all the same: {why}.")
+    return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} only observes: its policy says so.")
 
 
-def _idle(stop: Stop, text: str) -> Answer:
+def _idle(stop: Stop, text: str) -> StopAnswer:
     """That nothing is enforced anyway; whether the file holds once that changes is known by the lock alone."""
     if stop.is_looked_for():
-        return Answer(seen=Seen.IDLE, text=f"{text} A watchdog looks for {stop.path}, by the lock beside it.")
-    return Answer(seen=Seen.UNKNOWN, text=f"{text} Whether it looks for {stop.path} can't be told then.")
+        return StopAnswer(seen=Sighting.IDLE, text=f"{text} A watchdog looks for {stop.path}, by the lock beside it.")
+    return StopAnswer(seen=Sighting.UNKNOWN, text=f"{text} Whether it looks for {stop.path} can't be told then.")
 
 
 def _is_sure(status: Part, changed_s: float) -> bool:
@@ -281,21 +283,21 @@ def _is_sure(status: Part, changed_s: float) -> bool:
     return (status.moment("at") or 0.0) > changed_s + _SURE_S
 
 
-def _undecided(status: Part, stop: Stop, *, stopped: bool) -> Answer:
+def _undecided(status: Part, stop: Stop, *, stopped: bool) -> StopAnswer:
     node, last, now_s = _node(status), status.moment("at"), clock.now().wall_s
     since = hangs_since(status)
     if since is not None:
-        return Answer(
-            seen=Seen.UNKNOWN,
+        return StopAnswer(
+            seen=Sighting.UNKNOWN,
             text=f"the watchdog of {node} hangs: no pass has ended since {clock_time(since, now_s)}, so what it does "
             "is not known. Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log).",
         )
     then = f"was at {clock_time(last, now_s)}" if last is not None else "is not known"
     if status.text("mode") == "observe":
         text = f"the watchdog of {node} only observed by its last pass, which {then}."
-        return _idle(stop, text) if stopped else Answer(seen=Seen.IDLE, text=text)
-    return Answer(
-        seen=Seen.UNKNOWN,
+        return _idle(stop, text) if stopped else StopAnswer(seen=Sighting.IDLE, text=text)
+    return StopAnswer(
+        seen=Sighting.UNKNOWN,
         text=f"the last pass of the watchdog of {node} {then}, before this, so it has shown nothing of it yet; "
         "/readyz and `top` show it after its next pass.",
     )
@@ -361,17 +363,17 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
     back = f"{called()} resume{_option(stop)}"
     # Whether anybody is spared by it comes first: who stops it in a hurry reads no further.
     match answer.seen:
-        case Seen.YES:
+        case Sighting.YES:
             click.echo(f"Stopped: {answer.text}")
             if not is_new:
                 click.echo(f"{made}: {stop.path}. Nothing was changed.")
-        case Seen.IDLE:
+        case Sighting.IDLE:
             click.echo(f"{made}: {answer.text}")
             click.echo(_TOLD_IDLE.format(resume=back))
             return
-        case Seen.NO:
+        case Sighting.NO:
             raise HaltError(f"{made}; NOT STOPPED: {answer.text} To take the file away: {back}")
-        case Seen.UNKNOWN:
+        case Sighting.UNKNOWN:
             raise HaltError(
                 f"{made}; NOT CONFIRMED: {stop.path} is there, a watchdog looks for `stop` beside its own journal "
                 f"alone, and {answer.text} {_BY_API}. To take the file away: {back}"
@@ -392,9 +394,9 @@ def run_resume(stop: Stop, url: str) -> None:
     else:
         click.echo(f"There was no {stop.path}: it is not this file that keeps a watchdog from enforcing.")
     answer = confirm(url, stop, stopped=False)
-    if answer.seen is Seen.NO:
+    if answer.seen is Sighting.NO:
         raise HaltError(f"STILL STOPPED: {answer.text}")
-    if answer.seen is Seen.UNKNOWN and not was_there:
+    if answer.seen is Sighting.UNKNOWN and not was_there:
         raise HaltError(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
     click.echo(f"{answer.text[:1].upper()}{answer.text[1:]}")
 

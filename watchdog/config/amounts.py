@@ -4,9 +4,9 @@ import re
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
-from watchdog.config.fields import FieldError, Kind, describe, expect_text, key, quote
+from watchdog.config.fields import FieldError, FieldKind, describe, expect_text, key, quote
 from watchdog.core.brakes import MOST_REMEMBERED
-from watchdog.core.policy import Mark, Special, Window
+from watchdog.core.policy import Special, Threshold, Window
 from watchdog.core.units import (
     format_duration,
     format_percent,
@@ -39,19 +39,19 @@ def parse_amount(text: str) -> int:
     return amount
 
 
-def parse_mark(text: str) -> Mark:
+def parse_threshold(text: str) -> Threshold:
     """Read a mark: a percentage of allowed ("110%"), an amount above allowed ("+512Mi") or an amount ("20Gi")."""
     try:
         if text.endswith("%"):
-            return Mark(share=parse_percent(text))
+            return Threshold(share=parse_percent(text))
         if text.startswith("+") and text[1:2] not in ("+", "-"):
-            return Mark(plus=parse_amount(text[1:]))
-        return Mark(amount=parse_amount(text))
+            return Threshold(plus=parse_amount(text[1:]))
+        return Threshold(amount=parse_amount(text))
     except ValueError as error:
         raise FieldError(f'{error}; a mark is "110%" of allowed, "+512Mi" above allowed, or "20Gi"') from None
 
 
-def format_mark(mark: Mark) -> str:
+def format_threshold(mark: Threshold) -> str:
     """Write a mark exactly, so that `parse_mark` reads the same back."""
     if mark.share is not None:
         return format_percent(mark.share)
@@ -65,7 +65,7 @@ def format_window(window: Window) -> str:
     return f"{window.count} per {format_duration(window.per_s)}"
 
 
-def quantity(low: str = "0", high: str = "1Ei") -> Kind[int]:
+def quantity(low: str = "0", high: str = "1Ei") -> FieldKind[int]:
     """An amount of memory in bytes, written as a quantity."""
     lowest, highest = parse_quantity(low), parse_quantity(high)
 
@@ -77,10 +77,10 @@ def quantity(low: str = "0", high: str = "1Ei") -> Kind[int]:
         return amount
 
     words = "a quantity" if (low, high) == ("0", "1Ei") else f"a quantity, {low} to {high}"
-    return Kind(words=words, read=read, write=format_quantity)
+    return FieldKind(words=words, read=read, write=format_quantity)
 
 
-def duration(low: str, high: str, *, zero: bool = False) -> Kind[float]:
+def duration(low: str, high: str, *, zero: bool = False) -> FieldKind[float]:
     """A duration in seconds; in whole milliseconds, so that it can be written back exactly. `zero`: none as well."""
     lowest, highest = parse_duration(low), parse_duration(high)
     words = f"{low} to {high}{', or 0s' * zero}"
@@ -94,10 +94,10 @@ def duration(low: str, high: str, *, zero: bool = False) -> Kind[float]:
             raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
         return seconds
 
-    return Kind(words=f"a duration, {words}", read=read, write=format_duration)
+    return FieldKind(words=f"a duration, {words}", read=read, write=format_duration)
 
 
-def percent(low: str = "0%", high: str = "100%") -> Kind[Fraction]:
+def percent(low: str = "0%", high: str = "100%") -> FieldKind[Fraction]:
     """A share of a whole, written as a percentage."""
     lowest, highest = parse_percent(low), parse_percent(high)
 
@@ -108,16 +108,18 @@ def percent(low: str = "0%", high: str = "100%") -> Kind[Fraction]:
             raise FieldError(f"must be {low} to {high}, not {quote(text)}")
         return share
 
-    return Kind(words=f"a percentage, {low} to {high}", read=read, write=format_percent)
+    return FieldKind(words=f"a percentage, {low} to {high}", read=read, write=format_percent)
 
 
-def mark() -> Kind[Mark]:
+def mark() -> FieldKind[Threshold]:
     """The mark of a step."""
     words = 'a mark: "110%" of allowed, "+512Mi" above allowed, or "20Gi"'
-    return Kind(words=words, read=lambda value: parse_mark(expect_text(value, "110%")), write=format_mark)
+    return FieldKind(
+        words=words, read=lambda value: parse_threshold(expect_text(value, "110%")), write=format_threshold
+    )
 
 
-def window() -> Kind[Window]:
+def window() -> FieldKind[Window]:
     """At most so many in a time."""
     per = duration("1s", "7d")
 
@@ -132,10 +134,10 @@ def window() -> Kind[Window]:
             raise FieldError(f"the number must be at most {MOST_REMEMBERED}: no more deeds are remembered")
         return Window(count=int(match["count"]), per_s=per.read(match["per"]))
 
-    return Kind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=format_window)
+    return FieldKind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=format_window)
 
 
-def unit() -> Kind[int | Special]:
+def unit() -> FieldKind[int | Special]:
     """What the number 1 of a declaration stands for: an amount, or a unit that depends on the cards."""
     words = f"a quantity of at least 1, or {', '.join(map(quote, SPECIAL_UNITS))}"
 
@@ -155,10 +157,10 @@ def unit() -> Kind[int | Special]:
     def write(value: int | Special) -> str:
         return format_quantity(value) if isinstance(value, int) else value
 
-    return Kind(words=words, read=read, write=write)
+    return FieldKind(words=words, read=read, write=write)
 
 
-def shares() -> Kind[str | int]:
+def shares() -> FieldKind[str | int]:
     """Into how many shares a card is cut: a number, or the node label that says it."""
     words = 'a whole number from 1, or "label:KEY" for a label of the node'
 
@@ -169,10 +171,10 @@ def shares() -> Kind[str | int]:
             return f"label:{_LABEL_KEY.read(value.removeprefix('label:'))}"
         raise FieldError(f"must be {words}, not {describe(value)}")
 
-    return Kind(words=words, read=read, write=lambda value: value)
+    return FieldKind(words=words, read=read, write=lambda value: value)
 
 
-def cards_or_quantity() -> Kind[int | Literal["cards"]]:
+def cards_or_quantity() -> FieldKind[int | Literal["cards"]]:
     """An amount of memory, or the word for what NVML reports."""
     # The API server takes no number whose thousandfold exceeds 64 bits (ValidateResourceQuantityValue in
     # k8s.io/kubernetes/pkg/apis/core/validation).
@@ -184,4 +186,4 @@ def cards_or_quantity() -> Kind[int | Literal["cards"]]:
     def write(value: int | Literal["cards"]) -> str:
         return "cards" if value == "cards" else format_quantity(value)
 
-    return Kind(words='"cards" for what NVML reports, or a quantity', read=read, write=write)
+    return FieldKind(words='"cards" for what NVML reports, or a quantity', read=read, write=write)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from watchdog.config.amounts import format_mark
+from watchdog.config.amounts import format_threshold
 from watchdog.config.fields import CONTAINER, quote
 from watchdog.config.mistakes import Location, Mistake, format_path
 from watchdog.config.schema import (
@@ -18,7 +18,7 @@ from watchdog.config.schema import (
     StepTable,
 )
 from watchdog.core.amount import GPU_RESOURCE, profile_of
-from watchdog.core.policy import Mark, Protect
+from watchdog.core.policy import Protect, Threshold
 from watchdog.core.units import format_duration, format_quantity
 
 _KINDS: Final = ("resource", "annotation", "label")
@@ -118,7 +118,7 @@ def _check_step(step: StepTable, ground: Ground) -> Iterator[Mistake]:
         yield ground.mistake("repeat", 'goes only with do = "warn"')
     if _is_below_allowed(step) and ground.trusts("above"):
         yield ground.mistake(
-            "above", f"{format_mark(step.above)} is below what is allowed; {step.do} needs 100% or more"
+            "above", f"{format_threshold(step.above)} is below what is allowed; {step.do} needs 100% or more"
         )
 
 
@@ -128,8 +128,8 @@ def _is_below_allowed(step: StepTable) -> bool:
 
 def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
     """Find steps that stand twice, and marks that fall; steps under pressure make a ladder of their own."""
-    seen: dict[tuple[Mark, float, str, bool], int] = {}
-    tops: dict[bool, list[Mark]] = {True: [], False: []}
+    seen: dict[tuple[Threshold, float, str, bool], int] = {}
+    tops: dict[bool, list[Threshold]] = {True: [], False: []}
     for index, step in enumerate(steps):
         ground = Ground((*rule.at, "step", index), rule.spoilt)
         if not ground.trusts("above") or _is_below_allowed(step):
@@ -143,7 +143,7 @@ def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
         lower = next((earlier for earlier in top if is_surely_below(step.above, earlier)), None)
         if lower is not None:
             yield ground.mistake(
-                "above", f"{format_mark(step.above)} falls below {format_mark(lower)} of an earlier step"
+                "above", f"{format_threshold(step.above)} falls below {format_threshold(lower)} of an earlier step"
             )
         else:
             top[:] = [mark for mark in top if _kind(mark) != _kind(step.above)] + [step.above]
@@ -164,7 +164,7 @@ def warns_before(warning: StepTable, step: StepTable, *, interval_s: float, has_
     return warning.do == "warn" and is_lower and is_alike and warning.for_s + interval_s <= step.for_s
 
 
-def is_surely_below(mark: Mark, earlier: Mark) -> bool:
+def is_surely_below(mark: Threshold, earlier: Threshold) -> bool:
     """Whether a mark is below another whatever is allowed.
 
     Marks of one kind are compared as numbers. Of different kinds only what lies on different sides of allowed can be
@@ -181,7 +181,7 @@ def is_surely_below(mark: Mark, earlier: Mark) -> bool:
     return mark.plus == 0 and earlier.share is not None and earlier.share > 1
 
 
-def _kind(mark: Mark) -> tuple[bool, bool]:
+def _kind(mark: Threshold) -> tuple[bool, bool]:
     return mark.share is None, mark.plus is None
 
 
@@ -336,7 +336,7 @@ def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mi
         )
     amount = step.above.plus or step.above.amount
     if amount and amount < _SMALL:
-        yield Mistake((*at, "above"), f"{format_mark(step.above)} {_say_small(amount)}")
+        yield Mistake((*at, "above"), f"{format_threshold(step.above)} {_say_small(amount)}")
 
 
 def _say_small(amount: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from watchdog.config.amounts import format_mark, format_window
+from watchdog.config.amounts import format_threshold, format_window
 from watchdog.core.policy import (
     Allowance,
     Brakes,
@@ -142,7 +142,7 @@ def _match(match: Match) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "above": format_mark(step.above),
+        "above": format_threshold(step.above),
         "for": format_duration(step.for_s),
         "do": step.do.value,
     }

@@ -24,7 +24,7 @@ class FieldError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[T]):
+class FieldKind(Generic[T]):
     """One sort of value.
 
     `words` says it in a few words. `read` takes what the TOML parser gives and raises ValueError in plain words.
@@ -67,7 +67,7 @@ def expect_text(value: object, like: str) -> str:
     return value
 
 
-def choice(*options: str) -> Kind[str]:
+def choice(*options: str) -> FieldKind[str]:
     """One of a few words."""
     words = " or ".join(quote(option) for option in options)
 
@@ -78,10 +78,10 @@ def choice(*options: str) -> Kind[str]:
         meant = f"; did you mean {quote(close[0])}?" if close else ""
         raise FieldError(f"must be {words}, not {describe(value)}{meant}")
 
-    return Kind(words=words, read=read, write=str)
+    return FieldKind(words=words, read=read, write=str)
 
 
-def flag() -> Kind[bool]:
+def flag() -> FieldKind[bool]:
     """True or false; a text or a number is neither."""
 
     def read(value: object) -> bool:
@@ -89,10 +89,10 @@ def flag() -> Kind[bool]:
             return value
         raise FieldError(f"must be true or false, without quotes, not {describe(value)}")
 
-    return Kind(words="true or false", read=read, write=bool)
+    return FieldKind(words="true or false", read=read, write=bool)
 
 
-def whole(low: int, high: int) -> Kind[int]:
+def whole(low: int, high: int) -> FieldKind[int]:
     """A whole number in a range; a text, a float and a bool are none."""
     words = f"a whole number, {low} to {high}" if low < high else f"the number {low}"
 
@@ -103,10 +103,10 @@ def whole(low: int, high: int) -> Kind[int]:
             raise FieldError(f"must be {words}, not {describe(value)}")
         return value
 
-    return Kind(words=words, read=read, write=int)
+    return FieldKind(words=words, read=read, write=int)
 
 
-def number(low: float, high: float) -> Kind[float]:
+def number(low: float, high: float) -> FieldKind[float]:
     """A number in a range, whole or not."""
     words = f"a number, {low:g} to {high:g}"
 
@@ -117,10 +117,10 @@ def number(low: float, high: float) -> Kind[float]:
             raise FieldError(f"must be {words}, not {describe(value)}")
         return float(value)
 
-    return Kind(words=words, read=read, write=lambda value: int(value) if value.is_integer() else value)
+    return FieldKind(words=words, read=read, write=lambda value: int(value) if value.is_integer() else value)
 
 
-def line(longest: int, *, may_be_empty: bool = True) -> Kind[str]:
+def line(longest: int, *, may_be_empty: bool = True) -> FieldKind[str]:
     """A line of text for people."""
 
     def read(value: object) -> str:
@@ -133,7 +133,7 @@ def line(longest: int, *, may_be_empty: bool = True) -> Kind[str]:
             raise FieldError(f"{quote(text)} must be one line, without blanks at its ends and control characters")
         return text
 
-    return Kind(words=f"a text, at most {longest} characters", read=read, write=str)
+    return FieldKind(words=f"a text, at most {longest} characters", read=read, write=str)
 
 
 CONTAINER: Final = "{container}"
@@ -150,7 +150,7 @@ def _is_key(text: str) -> bool:
     )
 
 
-def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> Kind[str]:
+def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> FieldKind[str]:
     """A name of the given characters in which `*` stands for any characters and `?` for one."""
     part = re.compile(rf"[{characters}*?]{{1,253}}")
 
@@ -162,10 +162,10 @@ def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool =
             f"{quote(text)} can't be {what}, like {quote(like)}; in a name * stands for any characters and ? for one"
         )
 
-    return Kind(words=f"{what}, like {quote(like)}", read=read, write=str)
+    return FieldKind(words=f"{what}, like {quote(like)}", read=read, write=str)
 
 
-def key(what: str, *, wild: bool = False, container: bool = False, optional: bool = False) -> Kind[str]:
+def key(what: str, *, wild: bool = False, container: bool = False, optional: bool = False) -> FieldKind[str]:
     """The key of a label or an annotation; where told so, with `*` and `?` or `{container}` in it, or empty."""
     words = [what]
     words += ["`*` and `?` may stand in it"] * wild
@@ -183,10 +183,10 @@ def key(what: str, *, wild: bool = False, container: bool = False, optional: boo
             raise FieldError(f'{quote(text)} is not {what}: NAME or DOMAIN/NAME, like "example.com/gpu-memory"')
         return text
 
-    return Kind(words="; ".join(words), read=read, write=str)
+    return FieldKind(words="; ".join(words), read=read, write=str)
 
 
-def resource(*, wild: bool = False) -> Kind[str]:
+def resource(*, wild: bool = False) -> FieldKind[str]:
     """The name of an extended resource; those without a domain are Kubernetes' own, and none of them is GPU memory."""
     plain = key("the name of a resource", wild=wild)
 
@@ -196,10 +196,10 @@ def resource(*, wild: bool = False) -> Kind[str]:
             raise FieldError(f'{quote(text)} has no domain; a GPU resource is named like "example.com/gpu-memory"')
         return text
 
-    return Kind(words=plain.words, read=read, write=str)
+    return FieldKind(words=plain.words, read=read, write=str)
 
 
-def label_value() -> Kind[str]:
+def label_value() -> FieldKind[str]:
     """The value that a label must have."""
 
     def read(value: object) -> str:
@@ -208,7 +208,7 @@ def label_value() -> Kind[str]:
             raise FieldError(f"{quote(text)} can't be a label's value: at most 63 letters, digits, -, _ and .")
         return text
 
-    return Kind(words="a label's value; `*` and `?` may stand in it", read=read, write=str)
+    return FieldKind(words="a label's value; `*` and `?` may stand in it", read=read, write=str)
 
 
 _EXAMPLE: Final = "Mon-Fri 08:00-18:00 Europe/Berlin"
@@ -219,7 +219,7 @@ _HOURS: Final = re.compile(
 )
 
 
-def hours() -> Kind[Hours]:
+def hours() -> FieldKind[Hours]:
     """Days, a span of the day (over midnight where it ends before it begins) and a time zone."""
     words = f"days, hours and a time zone, like {quote(_EXAMPLE)}"
 
@@ -234,7 +234,7 @@ def hours() -> Kind[Hours]:
         days = frozenset(_days(match["days"]))
         return Hours(text=text, days=days, begin=begin, end=end, offset_s=_offset_of(match["zone"]))
 
-    return Kind(words=words, read=read, write=lambda value: value.text)
+    return FieldKind(words=words, read=read, write=lambda value: value.text)
 
 
 def _days(text: str) -> Iterator[int]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from watchdog.config.fields import Kind, describe, quote
+from watchdog.config.fields import FieldKind, describe, quote
 from watchdog.config.schema import PolicyTable, Table
 
 Location = tuple[str | int, ...]
@@ -88,12 +88,12 @@ def is_list(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is list
 
 
-def kind_of(field: FieldInfo) -> Kind[Any] | None:
+def kind_of(field: FieldInfo) -> FieldKind[Any] | None:
     """The kind of the field's values, of its items where it holds a list; None for tables."""
     metadata = [*field.metadata]
     for argument in get_args(field.annotation):
         metadata += getattr(argument, "__metadata__", ())
-    return next((item for item in metadata if isinstance(item, Kind)), None)
+    return next((item for item in metadata if isinstance(item, FieldKind)), None)
 
 
 def table_at(location: Location) -> type[Table] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watchdog.config.amounts import format_mark, format_window
+from watchdog.config.amounts import format_threshold, format_window
 from watchdog.config.document import policy_document
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.rules import matches
@@ -74,7 +74,10 @@ def _rule(rule: Rule) -> Iterator[str]:
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
         yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"
-    rows = [_COLUMNS, *((format_mark(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps)]
+    rows = [
+        _COLUMNS,
+        *((format_threshold(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps),
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows if rule.steps else []:
         yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"

@@ -13,7 +13,6 @@ from watchdog.core.policy import (
     Do,
     Hours,
     JournalLimits,
-    Mark,
     Mode,
     MpsControl,
     Policy,
@@ -22,6 +21,7 @@ from watchdog.core.policy import (
     Scope,
     Special,
     Step,
+    Threshold,
     Window,
 )
 
@@ -100,7 +100,7 @@ class DeclarationTable(Table):
     allowance: OwnAllowanceTable | None = Field(None, description="Its own allowance, in place of `[allowance]`.")
 
 
-_STEP: Final = Step(above=Mark(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
+_STEP: Final = Step(above=Threshold(amount=0), for_s=0.0, do=Do.WARN)  # the defaults stand in one place
 
 NamespaceName = Annotated[str, fields.pattern("the name of a namespace", "jupyter-*")]
 PodName = Annotated[str, fields.pattern("NAME or NAMESPACE/NAME of a pod", "monitoring/dcgm-exporter-*", slash=True)]
@@ -125,7 +125,7 @@ class MatchTable(Table):
 class StepTable(Table):
     """`[[rule.step]]`: one step of a ladder, from the lowest mark to the highest."""
 
-    above: Annotated[Mark, amounts.mark()] = Field(
+    above: Annotated[Threshold, amounts.mark()] = Field(
         description="The mark above which the step counts. For kill and evict never below allowed."
     )
     for_s: Annotated[float, amounts.duration("0s", "30d")] = Field(

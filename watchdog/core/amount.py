@@ -191,7 +191,7 @@ def _plain(profile: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CardShare:
     """So many cards' worth of memory: 1/2 is half a card, 2 are two. `profile`: of MIG instances of that profile."""
 
     cards: Fraction
@@ -205,7 +205,7 @@ class Devices:
     counts: tuple[tuple[str | None, int], ...]
 
 
-Size = int | Part | Devices
+Size = int | CardShare | Devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ class Amount:
     per: Literal["total", "gpu", "any"]
     size: Size | None
     allowance: Allowance
-    limit: int | Part | None = None
+    limit: int | CardShare | None = None
     count: int | None = None
 
 
@@ -240,11 +240,11 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
     if unit == "share":
         profile = profile_of(declaration.key) if declaration.kind == "resource" else None
         # A resource of 0 asks for no share; it does not promise to use none.
-        return Part(cards=number / (shares or 1), profile=profile) if number else None
+        return CardShare(cards=number / (shares or 1), profile=profile) if number else None
     if unit == "percent":
-        return Part(cards=number / 100)
+        return CardShare(cards=number / 100)
     if unit == "fraction":
-        return Part(cards=number)
+        return CardShare(cards=number)
     exact = number * unit
     return -(-exact.numerator // exact.denominator)
 
@@ -266,7 +266,7 @@ def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None
     """Say, in a sentence, that a size is more than the cards that are known can hold; None where it is not."""
     if isinstance(size, Devices) or capped(size, per, cards) == size:
         return None
-    if isinstance(size, Part):
+    if isinstance(size, CardShare):
         have = "a whole card" if per == "gpu" else f"all {cards.number} cards together"
     else:
         amount = format_bytes((cards.largest if per == "gpu" else cards.together) or 0)
@@ -276,19 +276,19 @@ def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None
 
 def is_beyond_any(size: Size, per: Literal["total", "gpu"]) -> bool:
     """Whether no card that may be out of sight could hold a size."""
-    return isinstance(size, Part) and per == "gpu"
+    return isinstance(size, CardShare) and per == "gpu"
 
 
-def capped(size: int | Part, per: Literal["total", "gpu"], cards: Cards) -> int | Part:
+def capped(size: int | CardShare, per: Literal["total", "gpu"], cards: Cards) -> int | CardShare:
     """A size, or what the cards of the node can hold at most, where that is known and less."""
-    if isinstance(size, Part):
+    if isinstance(size, CardShare):
         most = 1 if per == "gpu" else cards.number
-        return size if most is None or size.cards <= most else Part(cards=Fraction(most), profile=size.profile)
+        return size if most is None or size.cards <= most else CardShare(cards=Fraction(most), profile=size.profile)
     room = cards.largest if per == "gpu" else cards.together
     return size if room is None or size <= room else room
 
 
-def describe(size: int | Part) -> str:
+def describe(size: int | CardShare) -> str:
     """A size for people: bytes, or a percentage of a card."""
     return format_bytes(size) if isinstance(size, int) else f"{float(size.cards * 100):.4g}% of a card"
 
@@ -330,7 +330,7 @@ def _bytes_of(size: Size | None, amount: Amount, holder: Holder) -> int | None:
     return size if isinstance(size, int) else _part_of(size.cards, holder.cards.size(holder.gpu))
 
 
-def _spread(part: Part, holder: Holder) -> int | None:
+def _spread(part: CardShare, holder: Holder) -> int | None:
     """So many cards' worth over the cards that are used, each counting alike; what they can't hold is of the smallest.
 
     Where none is used yet all of it is of the smallest: the one that is least in the tenant's favour.

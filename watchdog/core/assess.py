@@ -97,7 +97,7 @@ def assess(
     mps = Mps.of(snapshot, attribution)
 
     def judge(pod: Pod, uses: Uses) -> tuple[Assessment, ...]:
-        return assess_pod(pod, uses, Terms.of(pod, dark.cards, setting, mps), snapshot, dark, setting)
+        return assess_pod(pod, uses, PodTerms.of(pod, dark.cards, setting, mps), snapshot, dark, setting)
 
     return assess_each(attribution, pods, judge)
 
@@ -157,7 +157,7 @@ def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class PodTerms:
     """What holds for a pod whatever it uses: its rule, or what is not known for naming it, and what it declares.
 
     `mps` is what is known of MPS on its node.
@@ -169,7 +169,7 @@ class Terms:
     mps: Mps
 
     @classmethod
-    def of(cls, pod: Pod, cards: Cards, setting: Setting, mps: Mps) -> "Terms":
+    def of(cls, pod: Pod, cards: Cards, setting: Setting, mps: Mps) -> "PodTerms":
         """The terms of a pod, on a node with these cards."""
         rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
         return cls(
@@ -181,7 +181,7 @@ class Terms:
 
 
 def assess_pod(
-    pod: Pod, uses: Uses, terms: Terms, snapshot: Snapshot, dark: Darkness, setting: Setting
+    pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, dark: Darkness, setting: Setting
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none where it neither uses GPU memory nor declares it.
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watchdog.core.amount import Amount, Cards, Devices, Holder, Part, bytes_of
+from watchdog.core.amount import Amount, Cards, CardShare, Devices, Holder, bytes_of
 from watchdog.core.assessment import AttributedUse
 from watchdog.core.declare import PodDeclaration
 from watchdog.core.model import Container
@@ -168,7 +168,7 @@ def _is_undecided(amount: Amount, holder: Holder, uses: tuple[AttributedUse, ...
         return True
     if all(use.used is not None for use in uses):
         return False
-    if isinstance(amount.size, Part) and amount.per == "total" and not holder.cards.have_one_size:
+    if isinstance(amount.size, CardShare) and amount.per == "total" and not holder.cards.have_one_size:
         # On a card of which no bytes are known the container may have nothing at all.
         return not {use.gpu for use in uses if use.used is not None}.issuperset(holder.most_used)
     if isinstance(amount.size, Devices):

@@ -8,7 +8,7 @@ from watchdog.core.assess import card_of, rank
 from watchdog.core.assessment import Assessment
 from watchdog.core.brakes import Crowd, let_through_by, turn
 from watchdog.core.gate import Gate, urgency
-from watchdog.core.ladder import Reading, Rung, climb, rungs
+from watchdog.core.ladder import Comparison, StepReading, climb, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Conditions, Plan, PlanEntry
@@ -76,16 +76,16 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
     candidates: list[_Candidate] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
-        ladder = rungs(assessment, stale=conditions.pods_stale)
+        ladder = step_readings(assessment, stale=conditions.pods_stale)
         if assessment.allowed is None and assessment.account not in ledger.accounts:
             continue
         state = climb(assessment, ladder, ledger, policy, now, stale=conditions.pods_stale)
         states[assessment.account] = state
         if rule is None:
             continue
-        shown = tuple(rung for rung in ladder if _shows(rung, conditions))
+        shown = tuple(step_reading for step_reading in ladder if _shows(step_reading, conditions))
         if shown:
-            candidates.append(tuple(_entry(assessment, rule, rung, state, now) for rung in shown))
+            candidates.append(tuple(_entry(assessment, rule, step_reading, state, now) for step_reading in shown))
     ledger = replace(ledger, accounts=states, last_pass=now if is_whole else ledger.last_pass)
     ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.are_dark)
     gate = Gate(conditions, policy, ledger, now)
@@ -108,10 +108,10 @@ def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -
     """The step that one more reading makes due on an account, whatever the brakes say; None: none is."""
     if assessment.rule is None:
         return None
-    ladder = rungs(assessment, stale=False)
+    ladder = step_readings(assessment, stale=False)
     state = climb(assessment, ladder, ledger, policy, now, stale=False)
-    above = (rung for rung in ladder if rung.reading is Reading.ABOVE)
-    entries = (_entry(assessment, assessment.rule, rung, state, now) for rung in above)
+    above = (step_reading for step_reading in ladder if step_reading.reading is Comparison.ABOVE)
+    entries = (_entry(assessment, assessment.rule, step_reading, state, now) for step_reading in above)
     return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
 
 
@@ -174,25 +174,25 @@ def _is_first(entry: PlanEntry, ledger: Ledger) -> bool:
     return not state.acted and entry.assessment.observes not in state.observed
 
 
-def _shows(rung: Rung, conditions: Conditions) -> bool:
+def _shows(step_reading: StepReading, conditions: Conditions) -> bool:
     """Whether a step stands in the plan: above its mark, or held back from force by nothing but a stale pod list."""
     if not conditions.pods_stale:
-        return rung.reading is Reading.ABOVE
-    return rung.step.do.is_force and rung.used > rung.height
+        return step_reading.reading is Comparison.ABOVE
+    return step_reading.step.do.is_force and step_reading.used > step_reading.threshold_bytes
 
 
-def _entry(assessment: Assessment, rule: Rule, rung: Rung, state: AccountState, now: Now) -> PlanEntry:
-    step = rung.step
+def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state: AccountState, now: Now) -> PlanEntry:
+    step = step_reading.step
     card = card_of(assessment) if step.under_pressure else None
     victim = victim_of(assessment, card) if step.do is Do.KILL else (assessment.account.container or "")
     stretch = state.stretches.get((rule.name, step.signature))
     return PlanEntry(
         assessment=assessment,
         rule=rule,
-        step=rung.index,
+        step=step_reading.index,
         victim=victim,
         targets=targets_of(assessment, victim, step, card),
-        height=rung.height,
+        threshold_bytes=step_reading.threshold_bytes,
         due_in_s=_due_in_s(step, stretch, state, now, observes=assessment.observes),
         card=card,
         above_since=stretch.since if stretch is not None else now,

@@ -10,8 +10,8 @@ from watchdog.core.amount import (
     GPU_RESOURCE,
     Amount,
     Cards,
+    CardShare,
     Devices,
-    Part,
     Size,
     capped,
     describe,
@@ -56,7 +56,7 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
 
 CONTAINER: Final = "{container}"
 Found = Mapping[str, tuple[int, Amount]]
-Measure = int | Part
+Measure = int | CardShare
 
 
 class Limits:
@@ -86,7 +86,7 @@ class Limits:
         self, declaration: Declaration, key: str, sizes: Mapping[str, Size | None], where: str
     ) -> Mapping[str, Measure]:
         """The limit of each of the holders that share one annotation, in proportion to what they request."""
-        requested = {name: size for name, size in sizes.items() if isinstance(size, int | Part)}
+        requested = {name: size for name, size in sizes.items() if isinstance(size, int | CardShare)}
         if key not in self.annotations or not requested:
             return {}
         try:

@@ -20,7 +20,7 @@ FORBIDDEN: Final = "the watchdog may not evict pods in this cluster; its operato
 DELETED: Final = "it is being deleted already, and an eviction does no more than that"
 
 
-class Answer(Enum):
+class EvictionAnswer(Enum):
     """What came of one try."""
 
     ACCEPTED = auto()  # the pod is being deleted, with its grace
@@ -34,7 +34,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class EvictionRequest:
     """One try. `ticket` brings the reply back to whom it belongs to; `number` counts the tries from 1.
 
     `grace_s` is whole seconds, at least 1. `deadline_s` is the deletion deadline (Unix time) that the pod had already:
@@ -58,14 +58,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class EvictionResult:
     """What came of a try, `reason` in words for people; `wait_s` is how long to wait before the next one.
 
     `for_owner` says it to the pod's owner where `reason` is only good for the operator.
     """
 
     ticket: int
-    answer: Answer
+    answer: EvictionAnswer
     reason: str = ""
     wait_s: float = 0.0
     for_owner: str = ""

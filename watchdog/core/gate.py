@@ -105,16 +105,16 @@ class Gate:
         if standing is None and entry.assessment.observes in state.observed:
             return entry  # this incident has had its action
         under_way = state.under_way
-        rung = under_way.rung(entry.rule) if under_way is not None else None
+        step_reading = under_way.step_reading(entry.rule) if under_way is not None else None
         # A stronger step that has come due on the very victim of the kill under way ends its grace. The grace of an
         # eviction is the kubelet's: such a pod is left alone until it is over.
-        is_stronger = rung is not None and entry.step > rung
-        is_kill = rung is not None and entry.do is entry.rule.steps[rung].do is Do.KILL
-        hastens = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
-        held = self._held(entry, hastens=hastens) if standing is None else self._held_standing(entry, standing)
+        is_stronger = step_reading is not None and entry.step > step_reading
+        is_kill = step_reading is not None and entry.do is entry.rule.steps[step_reading].do is Do.KILL
+        escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
+        held = self._held(entry, escalates=escalates) if standing is None else self._held_standing(entry, standing)
         if held is None:
-            self._let_through(entry, hastens=hastens)
-            return replace(entry, taken=True, hastens=hastens)
+            self._let_through(entry, escalates=escalates)
+            return replace(entry, taken=True, escalates=escalates)
         brake, lets_go_in_s = held
         # That an action is not begun again while it is under way, or being tried, is no news; nor is what it brings
         # about.
@@ -130,7 +130,7 @@ class Gate:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
         return brake, None if wait_s is None else self._seconds_until(wait_s)
 
-    def _held(self, entry: PlanEntry, *, hastens: bool) -> _Held | None:
+    def _held(self, entry: PlanEntry, *, escalates: bool) -> _Held | None:
         """The brake that holds back a due step which could be acted on.
 
         What is hastened, or tried again, has been counted already. Maintenance comes first: the others say when they
@@ -138,12 +138,12 @@ class Gate:
         """
         if self.conditions.maintenance:
             return Brake.MAINTENANCE, None
-        busy_until_s = None if hastens else self._busy_until_s(entry)
+        busy_until_s = None if escalates else self._busy_until_s(entry)
         if busy_until_s is not None:
             return Brake.PENDING, self._seconds_until(busy_until_s)
         if self.conditions.pods_stale:
             return Brake.STALE, None
-        counted = None if hastens or entry.trying is not None else self._counted(entry)
+        counted = None if escalates or entry.trying is not None else self._counted(entry)
         if counted is not None:
             return counted
         return None if self.conditions.journal_writable else (Brake.JOURNAL, None)
@@ -200,8 +200,8 @@ class Gate:
         """Whether all that speaks against an eviction is that the pod is being deleted anyway: a kill may help then."""
         return entry.assessment.protected is None and self._against_evicting(entry) == DELETED
 
-    def _let_through(self, entry: PlanEntry, *, hastens: bool) -> None:
-        if hastens:
+    def _let_through(self, entry: PlanEntry, *, escalates: bool) -> None:
+        if escalates:
             return  # neither a new victim nor a new action
         step, now_s = entry.definition, self._now.boottime_s
         under_way = UnderWay(

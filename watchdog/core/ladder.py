@@ -12,7 +12,7 @@ from watchdog.core.policy import Policy, Rule, Step
 from watchdog.core.rules import observes
 
 
-class Reading(Enum):
+class Comparison(Enum):
     """What one reading says about one threshold."""
 
     ABOVE = auto()
@@ -21,17 +21,17 @@ class Reading(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class StepReading:
     """A step of an account at this reading: its threshold in bytes, the bytes compared with it, and what follows."""
 
     index: int
     step: Step
-    height: int
+    threshold_bytes: int
     used: int
-    reading: Reading
+    reading: Comparison
 
 
-def rungs(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> tuple[Rung, ...]:
+def step_readings(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> tuple[StepReading, ...]:
     """Hold an assessment against each step of its rule, or of another; none where what is allowed is not known."""
     rule = rule or assessment.rule
     allowed, by_request = assessment.allowed, allowed_under_pressure(assessment)
@@ -39,12 +39,12 @@ def rungs(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> t
         return ()
     found = []
     for index, step in enumerate(rule.steps):
-        height = step.above.height(by_request if step.under_pressure else allowed, step.do)
+        threshold_bytes = step.above.threshold_bytes(by_request if step.under_pressure else allowed, step.do)
         used = _compared(assessment, step)
-        reading = Reading.ABOVE if used > height else Reading.BELOW
-        if stale or (reading is Reading.BELOW and not _is_sure(assessment, step)):
-            reading = Reading.INCONCLUSIVE
-        found.append(Rung(index=index, step=step, height=height, used=used, reading=reading))
+        reading = Comparison.ABOVE if used > threshold_bytes else Comparison.BELOW
+        if stale or (reading is Comparison.BELOW and not _is_sure(assessment, step)):
+            reading = Comparison.INCONCLUSIVE
+        found.append(StepReading(index=index, step=step, threshold_bytes=threshold_bytes, used=used, reading=reading))
     return tuple(found)
 
 
@@ -59,7 +59,7 @@ def _is_sure(assessment: Assessment, step: Step) -> bool:
 
 
 def climb(
-    assessment: Assessment, ladder: tuple[Rung, ...], ledger: Ledger, policy: Policy, now: Now, *, stale: bool
+    assessment: Assessment, ladder: tuple[StepReading, ...], ledger: Ledger, policy: Policy, now: Now, *, stale: bool
 ) -> AccountState:
     """Take one reading into what is remembered of an account; `ladder` are the steps of the rule in force."""
     before = ledger.accounts.get(assessment.account)
@@ -71,7 +71,7 @@ def climb(
     is_known = assessment.used is not None and not is_blind
     stretches = state.stretches
     # Without a stretch and a threshold in force that it is above, no reading begins one.
-    if not is_blind and (stretches or any(rung.reading is Reading.ABOVE for rung in ladder)):
+    if not is_blind and (stretches or any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)):
         this = replace(state, read=read)
         by_rule = (_of_rule(rule, assessment, ladder, this, policy, now) for rule in rules)
         stretches = {key: stretch for found in by_rule for key, stretch in found}
@@ -96,18 +96,24 @@ def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[
     """The stretches after a reading that knows the usage and not what is allowed: a low usage ends them."""
     for key, stretch in stretches.items():
         least_used = min(stretch.least_used, used)
-        if least_used > stretch.height:
+        if least_used > stretch.threshold_bytes:
             yield key, replace(stretch, least_used=least_used)
 
 
-def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[Rung, ...]) -> bool:
+def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepReading, ...]) -> bool:
     """Whether the usage is at or below every threshold; that a card has room again ends no incident of other steps."""
-    ladders = (ladder if rule is assessment.rule else rungs(assessment, stale=False, rule=rule) for rule in rules)
-    return all(rung.step.under_pressure or rung.reading is Reading.BELOW for each in ladders for rung in each)
+    ladders = (
+        ladder if rule is assessment.rule else step_readings(assessment, stale=False, rule=rule) for rule in rules
+    )
+    return all(
+        step_reading.step.under_pressure or step_reading.reading is Comparison.BELOW
+        for each in ladders
+        for step_reading in each
+    )
 
 
 def _of_rule(
-    rule: Rule, assessment: Assessment, ladder: tuple[Rung, ...], state: AccountState, policy: Policy, now: Now
+    rule: Rule, assessment: Assessment, ladder: tuple[StepReading, ...], state: AccountState, policy: Policy, now: Now
 ) -> Iterator[tuple[StepKey, Stretch]]:
     """The stretches of one rule after a reading; `ladder` are the steps of the rule in force.
 
@@ -117,44 +123,44 @@ def _of_rule(
     """
     only_observes = observes(rule, now)
     is_in_force = assessment.rule is not None and assessment.rule.name == rule.name
-    is_above = any(rung.reading is Reading.ABOVE for rung in ladder)
+    is_above = any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)
     counts = is_in_force or (is_above and (only_observes or not assessment.observes))
-    counted = ladder if is_in_force else rungs(assessment, stale=False, rule=rule) if counts else ()
-    heights = {rung.index: rung.height for rung in counted}
+    counted = ladder if is_in_force else step_readings(assessment, stale=False, rule=rule) if counts else ()
+    thresholds_bytes = {step_reading.index: step_reading.threshold_bytes for step_reading in counted}
     for index, step in enumerate(rule.steps):
         key = rule.name, step.signature
         before, used = state.stretches.get(key), _compared(assessment, step)
-        if before is None and used <= heights.get(index, used):
+        if before is None and used <= thresholds_bytes.get(index, used):
             continue  # neither a stretch nor a reading that begins one
         alone = Stretch(
             counted_s=0.0,
             since=now,
             last=now,
             least_used=used,
-            height=heights.get(index, 0),
+            threshold_bytes=thresholds_bytes.get(index, 0),
             not_above=before.not_above if before is not None else state.read,
             observes=only_observes,
         )
-        after = _extend(before, alone, policy, counts=index in heights, is_sure=_is_sure(assessment, step))
+        after = _extend(before, alone, policy, counts=index in thresholds_bytes, is_sure=_is_sure(assessment, step))
         if after is not None:
             yield key, after
 
 
 def _extend(before: Stretch | None, alone: Stretch, policy: Policy, *, counts: bool, is_sure: bool) -> Stretch | None:
     """A stretch after one more reading, given as the stretch that it is alone; None: it has ended."""
-    is_above = counts and alone.least_used > alone.height
+    is_above = counts and alone.least_used > alone.threshold_bytes
     if before is None or not before.lasts_until(alone, policy.reset_after_s):
         return alone if is_above else None
-    height = max(before.height, alone.height) if counts else before.height
+    threshold_bytes = max(before.threshold_bytes, alone.threshold_bytes) if counts else before.threshold_bytes
     least_used = min(before.least_used, alone.least_used)
-    if least_used > height:
+    if least_used > threshold_bytes:
         more_s = min(alone.last.boottime_s - before.last.boottime_s, policy.interval_s) if counts else 0.0
         return replace(
             before,
             counted_s=before.counted_s + more_s,
             last=alone.last,
             least_used=least_used,
-            height=height,
+            threshold_bytes=threshold_bytes,
             observes=alone.observes,
         )
     if is_above:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
 from watchdog.core.model import Now
-from watchdog.core.policy import Do, Mark, Policy, Rule
+from watchdog.core.policy import Do, Policy, Rule, Threshold
 
-Signature = tuple[Mark, float, Do, bool]
+Signature = tuple[Threshold, float, Do, bool]
 StepKey = tuple[str, Signature]  # the name of a rule, and one of its steps
 
 # A step that failed (no right to signal, no API) must not be tried again at every pass: earlyoom once looped on EPERM.
@@ -33,7 +33,7 @@ class Stretch:
     since: Now
     last: Now
     least_used: int
-    height: int
+    threshold_bytes: int
     not_above: Now | None = None
     observes: bool = False
 
@@ -69,7 +69,7 @@ class UnderWay:
     sent: tuple[str, ...] = ()
     ended: bool = False
 
-    def rung(self, rule: Rule) -> int | None:
+    def step_reading(self, rule: Rule) -> int | None:
         """Where its step stands in a rule as it is now; None: not any more."""
         return next((index for index, step in enumerate(rule.steps) if step.signature == self.step), None)
 
@@ -223,7 +223,7 @@ class Ledger:
         state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
-    def note_hastened(self, key: AccountKey, step: Signature) -> "Ledger":
+    def note_escalated(self, key: AccountKey, step: Signature) -> "Ledger":
         """The ledger after a stronger step has ended the grace of the action under way; its victim stays the same."""
         state = self.accounts.get(key)
         if state is None or state.under_way is None:

@@ -34,11 +34,11 @@ class PlanEntry:
     step: int
     victim: str
     targets: tuple[ProcessKey, ...]
-    height: int
+    threshold_bytes: int
     due_in_s: float
     withheld_by: Brake | None = None
     taken: bool = False
-    hastens: bool = False
+    escalates: bool = False
     news: bool = False
     lets_go_in_s: float | None = None
     presumed: bool = False

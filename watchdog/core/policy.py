@@ -104,22 +104,22 @@ class Do(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Threshold:
     """The height above which a step counts: a share of allowed, an amount above allowed, or an amount; one is set."""
 
     share: Fraction | None = None
     plus: int | None = None
     amount: int | None = None
 
-    def height(self, allowed: int, do: Do) -> int:
+    def threshold_bytes(self, allowed: int, do: Do) -> int:
         """Bytes of `used_at_least` above which the step counts; for force never below `allowed`."""
         if self.share is not None:
-            height = allowed * self.share.numerator // self.share.denominator
+            threshold_bytes = allowed * self.share.numerator // self.share.denominator
         elif self.plus is not None:
-            height = allowed + self.plus
+            threshold_bytes = allowed + self.plus
         else:
-            height = self.amount or 0
-        return min(max(height, allowed) if do.is_force else height, LARGEST)
+            threshold_bytes = self.amount or 0
+        return min(max(threshold_bytes, allowed) if do.is_force else threshold_bytes, LARGEST)
 
     def __str__(self) -> str:
         if self.share is not None:
@@ -133,7 +133,7 @@ class Mark:
 class Step:
     """One step of a rule's ladder."""
 
-    above: Mark
+    above: Threshold
     for_s: float
     do: Do
     scope: Scope = "container"
@@ -143,7 +143,7 @@ class Step:
     unwarned: bool = False
 
     @property
-    def signature(self) -> tuple[Mark, float, Do, bool]:
+    def signature(self) -> tuple[Threshold, float, Do, bool]:
         """What a step is known by: `above`, `for` and `do`, and whether it waits for a short card."""
         return (self.above, self.for_s, self.do, self.under_pressure)
 

@@ -5,7 +5,7 @@ Nothing depends on it but speed: `attribute` and `assess` give the same of every
 
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import Darkness, Setting, Terms, Uses, assess_each, assess_pod, short_for
+from watchdog.core.assess import Darkness, PodTerms, Setting, Uses, assess_each, assess_pod, short_for
 from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.attribute import PodIndex, attribute_by
 from watchdog.core.model import Now, Pod, Snapshot
@@ -33,7 +33,7 @@ class _Kept:
     """A pod with its terms, and how it stood when it was last asked for."""
 
     pod: Pod
-    terms: Terms
+    terms: PodTerms
     question: object = None
     assessments: tuple[Assessment, ...] = ()
 
@@ -93,7 +93,7 @@ class Assessor:
             time: Now | None = None if pod.deletion_deadline_s is None else snapshot.at
             kept = before.get(pod.uid)
             if kept is None or kept.pod is not pod:
-                kept = _Kept(pod=pod, terms=Terms.of(pod, dark.cards, setting, mps))
+                kept = _Kept(pod=pod, terms=PodTerms.of(pod, dark.cards, setting, mps))
             if kept.question != (uses, time):
                 assessments = assess_pod(pod, uses, kept.terms, snapshot, dark, setting)
                 kept = replace(kept, question=(uses, time), assessments=assessments)

@@ -14,18 +14,18 @@ from watchdog.kube.client import Api
 from watchdog.kube.credentials import ClockNotes
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import ApiEvictor
-from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.notices import Note
 from watchdog.options import Options
 from watchdog.report.events import Tidings
 
 
-class Announcer:
+class EventRecorder:
     """Hands what each report has for owners of pods to the writer of Events. Nothing here waits for anything."""
 
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
-        self._tidings = Tidings()
+        self._pod_events = Tidings()
         self._last: CycleReport | None = None
 
     def counts(self) -> Mapping[str, int]:
@@ -35,7 +35,7 @@ class Announcer:
     def announce(self, report: CycleReport, say: Callable[[str], None]) -> None:
         """Tell what is new in a report, and say in the log what the writer of Events has met meanwhile."""
         self._last = report
-        self._writer.offer(self._tidings.since(report))
+        self._writer.offer(self._pod_events.since(report))
         for notice in self._writer.notices.take():
             say(notice)
 
@@ -75,11 +75,11 @@ class Cluster:
 
     def __init__(self, options: Options, bell: Bell) -> None:
         self.api = Api(options.kubeconfig)
-        self.pods = PodFeed(self.api, options.node, bell)
-        self.node = NodeFeed(self.api, options.node, bell)
-        self.namespaces = NamespaceFeed(self.api, bell)
+        self.pods = PodInformer(self.api, options.node, bell)
+        self.node = NodeInformer(self.api, options.node, bell)
+        self.namespaces = NamespaceInformer(self.api, bell)
         self.evictor = ApiEvictor(self.api, bell)
-        self.announcer = Announcer(EventWriter(self.api, options.node))
+        self.event_recorder = EventRecorder(EventWriter(self.api, options.node))
         self._clocks = ClockNotes()
         self._keeper = CapacityKeeper(self.api)
         self._kinds: tuple[tuple[_Feed, Callable[[Needs], bool]], ...] = (
@@ -131,7 +131,7 @@ class Cluster:
     def close(self, timeout_s: float) -> None:
         """Write in so many seconds the Events that are still to be written, stop following, let the connections go."""
         self._keeper.stop()
-        self.announcer.close(timeout_s)
+        self.event_recorder.close(timeout_s)
         for feed in self._followed:
             feed.stop()
         self._followed.clear()

@@ -16,7 +16,7 @@ from watchdog.core.plan import Finish, Outcome, Pass, PlanEntry, Result, View, a
 from watchdog.core.policy import Do
 from watchdog.core.steady import Assessor
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import Intentions, Leftover, Leftovers
+from watchdog.daemon.intentions import Inherited, InheritedActions, Intentions
 from watchdog.daemon.kill import reaction_s
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
@@ -33,14 +33,14 @@ class Cycle:
         self._actions = actions
         self._evictions = evictions
         self._intentions = Intentions(actions, evictions)
-        self._leftovers = Leftovers()
+        self._leftovers = InheritedActions()
         self.unlisted = Unlisted()
         self._settled: set[int] = set()  # of what the pass has intended: what has begun or was withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
 
-    def take_over(self, leftovers: tuple[Leftover, ...], brakes: BrakeMemory) -> None:
+    def take_over(self, leftovers: tuple[Inherited, ...], brakes: BrakeMemory) -> None:
         """Go on where an earlier daemon ended: its actions without an end are waited for, and all of them count."""
         self._leftovers.add(leftovers)
         for each in leftovers:
@@ -196,9 +196,9 @@ class Cycle:
             return Brake.MAINTENANCE
         if opened.view.is_held:
             return None
-        if entry.hastens:
-            self._actions.hasten(entry, now)
-            self.ledger = self.ledger.note_hastened(entry.account, entry.definition.signature)
+        if entry.escalates:
+            self._actions.escalate(entry, now)
+            self.ledger = self.ledger.note_escalated(entry.account, entry.definition.signature)
             return None
         if entry.trying is not None:
             return self._retry(justify(entry, renewed, opened.view, look, now), entry, opened, look, now)
@@ -211,7 +211,7 @@ class Cycle:
     def _needs_look(self, entry: PlanEntry, view: View) -> bool:
         """Whether the driver is asked again before an entry is acted on."""
         is_possible = entry.do is Do.KILL or (entry.do is Do.EVICT and self._evictions.are_possible)
-        return is_possible and not entry.hastens and not view.is_held and view.acts_on(entry)
+        return is_possible and not entry.escalates and not view.is_held and view.acts_on(entry)
 
     def _begin(
         self, again: PlanEntry | Outcome | str, entry: PlanEntry, number: int, opened: Pass, look: LastLook | None

@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, Answer, Attempt, Reply
+from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.core.ledger import Trying, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
-from watchdog.daemon.kill import Record, reaction_s
+from watchdog.daemon.kill import ActionRecord, reaction_s
 
 _ENDS = {
-    Answer.GONE: Result.GONE,
-    Answer.SPARED: Result.INTERRUPTED,
-    Answer.REFUSED: Result.FAILED,
+    EvictionAnswer.GONE: Result.GONE,
+    EvictionAnswer.SPARED: Result.INTERRUPTED,
+    EvictionAnswer.REFUSED: Result.FAILED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mandate:
+class EvictionOrder:
     """What an eviction may rely on: its number in the journal, that of its tries, and when it began."""
 
     number: int
@@ -31,8 +31,8 @@ class Mandate:
 class Eviction:
     """An eviction that has begun. `trying` is how it stands as long as the API server has not accepted it."""
 
-    def __init__(self, mandate: Mandate, entry: PlanEntry, record: Record) -> None:
-        self.mandate = mandate
+    def __init__(self, order: EvictionOrder, entry: PlanEntry, record: ActionRecord) -> None:
+        self.order = order
         self.entry = entry  # of the last try
         self.is_over = False
         self.accepted: Now | None = None
@@ -52,7 +52,7 @@ class Eviction:
     @property
     def until_s(self) -> float:
         """Boot time at which it is given up where nothing comes of it."""
-        return self.mandate.began.boottime_s + GIVE_UP_AFTER_S
+        return self.order.began.boottime_s + GIVE_UP_AFTER_S
 
     @property
     def next_wake_s(self) -> float:
@@ -63,7 +63,7 @@ class Eviction:
     @property
     def under_way(self) -> UnderWay:
         """The action as the brakes know it from the moment on at which the API server has accepted it."""
-        accepted = self.accepted or self.mandate.began
+        accepted = self.accepted or self.order.began
         return UnderWay(
             step=self.entry.definition.signature,
             victim=self.entry.victim,
@@ -72,15 +72,17 @@ class Eviction:
             until_s=accepted.boottime_s + self._ends_within_s,
         )
 
-    def ask(self, entry: PlanEntry, keys: Iterable[ProcessKey], objection: Callable[[Pod], str | None]) -> Attempt:
+    def ask(
+        self, entry: PlanEntry, keys: Iterable[ProcessKey], objection: Callable[[Pod], str | None]
+    ) -> EvictionRequest:
         """The next try, by what the last look at the account and at the pod's processes gave."""
         self.entry = entry
         self._keys.update(keys)
         self._tries += 1
         self.trying = self._asking
         pod = entry.assessment.pod
-        return Attempt(
-            ticket=self.mandate.ticket,
+        return EvictionRequest(
+            ticket=self.order.ticket,
             number=self._tries,
             namespace=pod.namespace,
             name=pod.name,
@@ -92,11 +94,11 @@ class Eviction:
             deadline_s=pod.deletion_deadline_s,
         )
 
-    def answer(self, reply: Reply, now: Now) -> Outcome | None:
+    def answer(self, reply: EvictionResult, now: Now) -> Outcome | None:
         """Take a reply; what is to be told of it. With `accepted` set by it, the outcome is that it has begun."""
-        if reply.answer is Answer.ACCEPTED:
+        if reply.answer is EvictionAnswer.ACCEPTED:
             return self._accept(reply.reason, now)
-        self._is_unsure = self._is_unsure or reply.answer is Answer.UNKNOWN
+        self._is_unsure = self._is_unsure or reply.answer is EvictionAnswer.UNKNOWN
         if reply.answer in _ENDS:
             ended = self._end(_ENDS[reply.answer], reply.reason, now)
             return replace(ended, for_owner=reply.for_owner)
@@ -140,7 +142,7 @@ class Eviction:
         self._given_up = self._given_up or (Result.INTERRUPTED, reason)
         if not self.is_awaited and not self._is_unsure:
             return self._end(Result.INTERRUPTED, reason, now)
-        self._record.end(self.mandate.number, Result.INTERRUPTED, reason, now)
+        self._record.end(self.order.number, Result.INTERRUPTED, reason, now)
         return self._finish(Result.INTERRUPTED, reason, now)
 
     @property
@@ -157,24 +159,24 @@ class Eviction:
 
     @property
     def _ends_within_s(self) -> float:
-        return max(ceil(self.entry.definition.grace_s), 1) + self.mandate.release_timeout_s
+        return max(ceil(self.entry.definition.grace_s), 1) + self.order.release_timeout_s
 
     def _accept(self, reason: str, now: Now) -> Outcome:
         if self._given_up is not None:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
         self.accepted, self.trying = now, None
-        self._record.end(self.mandate.number, Result.DONE, reason, now)
+        self._record.end(self.order.number, Result.DONE, reason, now)
         return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, now))
 
-    def _wait(self, reply: Reply, now: Now) -> Outcome | None:
+    def _wait(self, reply: EvictionResult, now: Now) -> Outcome | None:
         """Nothing has come of a try: another one later, or none."""
         next_s = now.boottime_s + reply.wait_s
         if self._tries >= MOST_TRIES or next_s > self.until_s:
-            took = format_duration(round(now.boottime_s - self.mandate.began.boottime_s))
+            took = format_duration(round(now.boottime_s - self.order.began.boottime_s))
             times = "once" if self._tries == 1 else f"{self._tries} times"
             unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
             return self._end(Result.FAILED, f"given up, tried {times} in {took}: {reply.reason}{unsure}", now)
-        is_blocked = reply.answer is Answer.BLOCKED
+        is_blocked = reply.answer is EvictionAnswer.BLOCKED
         self.trying = replace(self._asking, next_s=next_s, refused=reply.reason, is_blocked=is_blocked)
         if not is_blocked or self._was_blocked:
             return None
@@ -183,14 +185,14 @@ class Eviction:
 
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
         """It has not come about. The journal is told that nobody has to wait for its memory."""
-        self._record.end(self.mandate.number, result, reason, now)
+        self._record.end(self.order.number, result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
-            self._record.released(self.mandate.number, now, None, known)
+            self._record.released(self.order.number, now, None, known)
         return self._finish(result, reason, now)
 
     def _release(self, release_s: float | None, reason: str, now: Now) -> Outcome:
-        self._record.released(self.mandate.number, now, release_s, reason)
+        self._record.released(self.order.number, now, release_s, reason)
         self.is_over = True
         return self._outcome(Result.DONE, reason, now, release_s)
 
@@ -204,6 +206,6 @@ class Eviction:
             result=result,
             at=now,
             reason=reason,
-            number=self.mandate.number,
+            number=self.order.number,
             release_s=release_s,
         )

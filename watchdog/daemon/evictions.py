@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution
-from watchdog.core.eviction import Attempt, Reply, objection_to_evicting
-from watchdog.core.ladder import Reading, rungs
+from watchdog.core.eviction import EvictionRequest, EvictionResult, objection_to_evicting
+from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import Trying, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result, View
-from watchdog.daemon.eviction import Eviction, Mandate
-from watchdog.daemon.kill import Record
+from watchdog.daemon.eviction import Eviction, EvictionOrder
+from watchdog.daemon.kill import ActionRecord
 
 
 class Evictor(Protocol):
     """Makes tries somewhere else; whoever waits for replies is woken."""
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: EvictionRequest) -> None:
         """Hand in a try; returns at once."""
 
-    def take(self) -> tuple[Reply, ...]:
+    def take(self) -> tuple[EvictionResult, ...]:
         """The replies that have come since it was last asked."""
 
 
@@ -44,7 +44,7 @@ class Progress:
 class Evictions:
     """All evictions from their first try to the memory seen free; without an evictor each fails at once."""
 
-    def __init__(self, evictor: Evictor | None, record: Record, clock: Callable[[], Now]) -> None:
+    def __init__(self, evictor: Evictor | None, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self._evictor = evictor
         self._record = record
         self._clock = clock
@@ -83,8 +83,8 @@ class Evictions:
         """
         self._tickets += 1
         timeout_s = view.setting.policy.release_timeout_s
-        mandate = Mandate(number=number, ticket=self._tickets, began=self._clock(), release_timeout_s=timeout_s)
-        eviction = self._all[self._tickets] = Eviction(mandate, entry, self._record)
+        order = EvictionOrder(number=number, ticket=self._tickets, began=self._clock(), release_timeout_s=timeout_s)
+        eviction = self._all[self._tickets] = Eviction(order, entry, self._record)
         self._ask(eviction, entry, attribution, view, fresh_until_s)
 
     def try_again(self, entry: PlanEntry, attribution: Attribution, view: View, fresh_until_s: float) -> None:
@@ -159,7 +159,7 @@ class Evictions:
     def _tried(self, account: AccountKey) -> list[Eviction]:
         return [each for each in self._all.values() if each.trying is not None and each.entry.account == account]
 
-    def _take(self, eviction: Eviction, reply: Reply, now: Now) -> None:
+    def _take(self, eviction: Eviction, reply: EvictionResult, now: Now) -> None:
         self._tell(eviction, eviction.answer(reply, now))
 
     def _tell(self, eviction: Eviction, outcome: Outcome | None) -> None:
@@ -170,7 +170,7 @@ class Evictions:
         else:
             self._accepted.append(Accepted(outcome=outcome, under_way=eviction.under_way))
         if eviction.is_over:
-            del self._all[eviction.mandate.ticket]
+            del self._all[eviction.order.ticket]
 
     def _objection(self, entry: PlanEntry, view: View) -> Callable[[Pod], str | None]:
         def objection(pod: Pod) -> str | None:
@@ -203,8 +203,10 @@ def _end(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) 
     if assessment is None or view.conditions.pods_stale:
         return None
     signature = entry.definition.signature
-    reading = next((each.reading for each in rungs(assessment, stale=False) if each.step.signature == signature), None)
-    if reading is not Reading.BELOW:
+    reading = next(
+        (each.reading for each in step_readings(assessment, stale=False) if each.step.signature == signature), None
+    )
+    if reading is not Comparison.BELOW:
         return None
     has_room = entry.card is not None and entry.card not in assessment.short
     return Result.GONE, "its card had room again" if has_room else "its use was at or below the mark again"

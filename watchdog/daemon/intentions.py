@@ -17,7 +17,7 @@ from watchdog.journal.actions import UnfinishedAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class Inherited:
     """An action without an end: its number in the journal, whom it was about, and the boot time until which to wait."""
 
     number: int
@@ -28,10 +28,10 @@ class Leftover:
     until_s: float
 
 
-def left_over(unfinished: Iterable[UnfinishedAction], until_s: float) -> tuple[Leftover, ...]:
+def inherited(unfinished: Iterable[UnfinishedAction], until_s: float) -> tuple[Inherited, ...]:
     """The actions that a journal has without an end, each to be waited for until a moment (boot time)."""
     return tuple(
-        Leftover(
+        Inherited(
             number=action.number,
             account=action.account,
             step=action.step,
@@ -43,13 +43,13 @@ def left_over(unfinished: Iterable[UnfinishedAction], until_s: float) -> tuple[L
     )
 
 
-class Leftovers:
+class InheritedActions:
     """Keeps the next action of an account waiting for an earlier one: one wait too many, never a second kill."""
 
-    def __init__(self, found: tuple[Leftover, ...] = ()) -> None:
+    def __init__(self, found: tuple[Inherited, ...] = ()) -> None:
         self._open = list(found)
 
-    def add(self, found: tuple[Leftover, ...]) -> None:
+    def add(self, found: tuple[Inherited, ...]) -> None:
         """Wait for these too."""
         self._open += found
 
@@ -57,7 +57,7 @@ class Leftovers:
         """Whether an action of this account is still waited for."""
         return any(each.account == account for each in self._open)
 
-    def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> tuple[Leftover, ...]:
+    def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> tuple[Inherited, ...]:
         """Take note of a reading: the earlier actions that are over, their memory free or their time up."""
         over = [
             each

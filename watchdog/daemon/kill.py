@@ -21,7 +21,7 @@ _SETTLES_S = 2.0  # between a process giving its GPU memory back and its end, wh
 ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
-class Record(Protocol):
+class ActionRecord(Protocol):
     """Where actions are written down. Nothing here waits for the disk, and nothing raises."""
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
@@ -57,7 +57,7 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warrant:
+class KillOrder:
     """What an action may rely on: its plan entry, its number in the journal and the moment of the first signal.
 
     `members` finds the processes of the victim that live now, each held, and says whether these are all for sure;
@@ -81,9 +81,9 @@ class _Phase(Enum):
 class Kill:
     """A kill under way. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
 
-    def __init__(self, warrant: Warrant, handles: list[Handle], record: Record) -> None:
-        self.warrant = warrant
-        self.entry = warrant.entry
+    def __init__(self, order: KillOrder, handles: list[Handle], record: ActionRecord) -> None:
+        self.order = order
+        self.entry = order.entry
         self._record = record
         self._handles = {handle.key: handle for handle in handles}
         self._killed: set[ProcessKey] = set()
@@ -94,14 +94,14 @@ class Kill:
         self._is_spared = False
         self._result = Result.DONE
         self._reason = ""
-        start_s = warrant.first_signal.boottime_s
+        start_s = order.first_signal.boottime_s
         self._phase = _Phase.GRACE
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
         self.next_wake_s = start_s
         # At once, with or without a grace period: what the first signal goes by ages while forks are searched for.
         first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
-        self._send(first, handles, warrant.first_signal)
+        self._send(first, handles, order.first_signal)
 
     @property
     def victims(self) -> tuple[ProcessKey, ...]:
@@ -133,8 +133,8 @@ class Kill:
     @property
     def ends_within_s(self) -> float:
         """Seconds after the first signal at which waiting for the memory is given up."""
-        grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - self.warrant.first_signal.boottime_s)
-        return grace_s + self.warrant.release_timeout_s
+        grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - self.order.first_signal.boottime_s)
+        return grace_s + self.order.release_timeout_s
 
     def hold(self, now: Now) -> None:
         """Put SIGKILL, if it is still to come, off for a moment."""
@@ -147,7 +147,7 @@ class Kill:
             self._is_spared = True
             self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + _SETTLES_S)
 
-    def hasten(self, now: Now) -> None:
+    def escalate(self, now: Now) -> None:
         """End the grace: a stronger step has come due on the same victim. It never adds a victim."""
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         if not self.has_ended:
@@ -171,7 +171,7 @@ class Kill:
         """Take note of what the driver lists now; the outcome once the memory is free, or has not come back in time."""
         if self._phase is not _Phase.RELEASING:
             return None
-        waited_s = now.boottime_s - self.warrant.first_signal.boottime_s
+        waited_s = now.boottime_s - self.order.first_signal.boottime_s
         if not any(still_listed(key) for key in self._handles):
             return self._release(now, release_s=waited_s, reason=self._reason)
         if waited_s >= self.ends_within_s:
@@ -196,9 +196,9 @@ class Kill:
         """
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
-            self._record.end(self.warrant.number, result, reason, now)
+            self._record.end(self.order.number, result, reason, now)
         if is_final and result is Result.INTERRUPTED:
-            self._record.released(self.warrant.number, now, None, reason)
+            self._record.released(self.order.number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 
     def _have_all_gone(self, now: Now) -> bool:
@@ -222,13 +222,13 @@ class Kill:
         """When to search next: at once where all have ended, but never a second time within a second."""
         if self._searched_s is not None:
             return self._searched_s + _SEARCH_EVERY_S
-        first_s = self.warrant.first_signal.boottime_s
+        first_s = self.order.first_signal.boottime_s
         # So that a short grace period has a search in it, too.
         return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
-        self._record.end(self.warrant.number, self._result, self._reason, now)
+        self._record.end(self.order.number, self._result, self._reason, now)
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
@@ -248,7 +248,7 @@ class Kill:
         self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
         if left and left.keys() <= self._denied:
             return self.stop(Result.FAILED, self._reason, now)
-        if now.boottime_s >= self._grace_ends_s + self.warrant.release_timeout_s:
+        if now.boottime_s >= self._grace_ends_s + self.order.release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
             reason = reason if left or are_all else "it is not sure that all its processes have ended: see the gaps"
             return self.stop(Result.FAILED, reason, now)
@@ -268,7 +268,7 @@ class Kill:
         forks: dict[ProcessKey, Handle] = {}
         if self.entry.definition.scope == "process":
             return forks, True
-        found, are_all = self.warrant.members()
+        found, are_all = self.order.members()
         for handle in found:
             if handle.key in self._handles:
                 handle.close()
@@ -293,13 +293,13 @@ class Kill:
                 continue
             reached.append(handle.key)
         if reached:
-            after_s = now.boottime_s - self.warrant.first_signal.boottime_s
+            after_s = now.boottime_s - self.order.first_signal.boottime_s
             self._sent.setdefault(number.name, (after_s, set()))[1].update(reached)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
-            self._record.signalled(self.warrant.number, now, number.name, reached)
+            self._record.signalled(self.order.number, now, number.name, reached)
 
     def _release(self, now: Now, *, release_s: float | None, reason: str) -> Outcome:
-        self._record.released(self.warrant.number, now, release_s, reason)
+        self._record.released(self.order.number, now, release_s, reason)
         return self._finish(self._result, reason, now, release_s)
 
     def _finish(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
@@ -313,7 +313,7 @@ class Kill:
             reason=reason,
             signalled=self.victims,
             sent=self.sent,
-            number=self.warrant.number,
+            number=self.order.number,
             release_s=release_s,
         )
 

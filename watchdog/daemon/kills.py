@@ -10,7 +10,7 @@ from typing import Protocol
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.kill import Kill, Record, Warrant, reaction_s
+from watchdog.daemon.kill import ActionRecord, Kill, KillOrder, reaction_s
 from watchdog.node.pidfd import Handle
 
 _MOST_DESCRIBED = 20
@@ -32,7 +32,7 @@ class Processes(Protocol):
 class Kills:
     """The kills under way, at most one an account, each going on by itself."""
 
-    def __init__(self, processes: Processes, record: Record, clock: Callable[[], Now]) -> None:
+    def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self._processes = processes
         self._clock = clock
         self._record = record
@@ -96,14 +96,14 @@ class Kills:
         if why is not None:
             _close(ready)
             return self.withdraw(entry, number, why)
-        warrant = Warrant(
+        order = KillOrder(
             entry=entry,
             number=number,
             first_signal=self._clock(),
             release_timeout_s=release_timeout_s,
             members=lambda: self._members(entry),
         )
-        action = Kill(warrant, ready, self._record)
+        action = Kill(order, ready, self._record)
         if action.came_too_late:
             _close(ready)
             return self.withdraw(entry, number, "its processes had ended")
@@ -114,7 +114,7 @@ class Kills:
         return self._processes.members(entry.assessment.pod, _container_ids(entry))
 
     def _begun(self, action: Kill, victims: tuple[str, ...]) -> Outcome:
-        now = action.warrant.first_signal
+        now = action.order.first_signal
         failed = action.advance(now)
         if failed is not None:
             del self._under_way[action.entry.account]
@@ -126,15 +126,15 @@ class Kills:
             signalled=action.victims,
             sent=action.sent,
             victims=victims,
-            number=action.warrant.number,
+            number=action.order.number,
             reaction_s=reaction_s(action.entry, now),
         )
 
-    def hasten(self, entry: PlanEntry, now: Now) -> None:
+    def escalate(self, entry: PlanEntry, now: Now) -> None:
         """End the grace of this account's action: a stronger step has come due on the same victim."""
         action = self._under_way.get(entry.account)
         if action is not None:
-            action.hasten(now)
+            action.escalate(now)
 
     def advance(
         self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
@@ -167,7 +167,11 @@ class Kills:
             if outcome is None and action.is_in_grace and action.entry.definition.scope == "process":
                 assessment = by_account.get(key)
                 # Only a whole number says that it is enough; the other scopes are completed whatever is used.
-                if assessment is not None and assessment.used is not None and assessment.used <= action.entry.height:
+                if (
+                    assessment is not None
+                    and assessment.used is not None
+                    and assessment.used <= action.entry.threshold_bytes
+                ):
                     action.spare(now)
             if outcome is not None:
                 outcomes.append(outcome)

@@ -16,12 +16,12 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Footing
 from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import left_over
+from watchdog.daemon.intentions import inherited
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.permission import Permission
-from watchdog.daemon.sampler import Look, Looker, begin_anew, has_begun_anew
+from watchdog.daemon.sampler import Sampler, TimedReading, reexec, was_reexecuted
 from watchdog.daemon.second_look import LastLook
-from watchdog.daemon.sinks import Reporter, report_of
+from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Surroundings, open_cluster
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import Driver
@@ -48,7 +48,7 @@ class OpenPass:
 
     opened: Pass
     since: Now
-    look: Look | None = None
+    look: TimedReading | None = None
     late_s: float | None = field(default=None, init=False)
     _looks: int = field(default=0, init=False)
     _is_asked: bool = field(default=False, init=False)
@@ -84,7 +84,7 @@ class OpenPass:
         self._is_asked = True
         self._looks += 1
 
-    def take(self, look: Look) -> None:
+    def take(self, look: TimedReading) -> None:
         """The driver has answered; what comes too late is good for nothing."""
         self._is_asked = False
         self.look, self.late_s = (look, None) if look.took_s <= FRESH_S else (None, look.took_s)
@@ -117,15 +117,15 @@ class Daemon:
         self._cluster = open_cluster(options, self._bell)
         self._surroundings = Surroundings(options, footing.own, self._cluster)
         self._driver = driver
-        self._looker = Looker(driver, self._policy.interval_s, now, begun_anew=has_begun_anew())
+        self._sampler = Sampler(driver, self._policy.interval_s, now, begun_anew=was_reexecuted())
         self._scanner = scanner
-        announcer, evictor = (
-            (self._cluster.announcer, self._cluster.evictor) if self._cluster is not None else (None, None)
+        event_recorder, evictor = (
+            (self._cluster.event_recorder, self._cluster.evictor) if self._cluster is not None else (None, None)
         )
-        self._reporter = Reporter(options, self._policy, now, announcer)
-        actions = Kills(scanner, self._reporter.record, clock.now)
-        self._cycle = Cycle(scanner, actions, Evictions(evictor, self._reporter.record, clock.now))
-        self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._reporter)
+        self._sinks = Sinks(options, self._policy, now, event_recorder)
+        actions = Kills(scanner, self._sinks.record, clock.now)
+        self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
+        self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._sinks)
         self._opened: OpenPass | None = None
         self._next_beat_s = -math.inf
         self._reload_wanted = False
@@ -136,14 +136,14 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal ends it; the exit code."""
         waiter = Waiter()
-        waiter.watch(self._looker.fileno())
+        waiter.watch(self._sampler.fileno())
         waiter.watch(self._bell.fileno())
-        waiter.watch(self._reporter.bell.fileno())
+        waiter.watch(self._sinks.bell.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
         lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with it"
-        self._reporter.start(self._policy, () if self._may_signal_others else (lacks,))
+        self._sinks.start(self._policy, () if self._may_signal_others else (lacks,))
         self._follow()
         while self._exit_code is None:
             try:
@@ -154,7 +154,7 @@ class Daemon:
         self._end(clock.now())
         waiter.close()
         if self._begins_anew:
-            begin_anew()
+            reexec()
         return self._exit_code
 
     def stop(self) -> None:
@@ -171,22 +171,22 @@ class Daemon:
 
     def _turn(self, now: Now) -> None:
         if self._bell.silence():  # other pods, another node, a reply to an eviction
-            self._looker.pace.hurry(now)
+            self._sampler.pace.hurry(now)
             self._next_beat_s = -math.inf
         if now.boottime_s >= self._next_beat_s:
             self._beat(now)
-        self._reporter.bell.silence()  # something is on disk: what waits for it finds that below
+        self._sinks.bell.silence()  # something is on disk: what waits for it finds that below
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
-        look = self._looker.take(now)
+        look = self._sampler.take(now)
         if look is not None:
             self._take(look, now)
         elif self._opened is not None:
             self._go_on(self._opened, now)
         else:
-            self._looker.go_on(now)
-        why = self._looker.why_anew(now)
+            self._sampler.go_on(now)
+        why = self._sampler.why_anew(now)
         if why is not None:
-            self._reporter.say_ending(why)
+            self._sinks.say_ending(why)
             self._exit_code, self._begins_anew = 1, True
 
     def _beat(self, now: Now) -> None:
@@ -195,30 +195,30 @@ class Daemon:
         self._look_at_policy(now)
         # While an action is under way it is looked at every second, however long the interval is.
         if self._surroundings.have_changed or self._cycle.is_acting:
-            self._looker.pace.hurry(now)
-        inheritance = self._reporter.tend(now)
+            self._sampler.pace.hurry(now)
+        inheritance = self._sinks.tend(now)
         if inheritance is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
-            self._cycle.take_over(left_over(inheritance.unfinished, until_s), inheritance.brakes)
+            self._cycle.take_over(inherited(inheritance.unfinished, until_s), inheritance.brakes)
         self._judge(now)
         for note in self._cluster.take_notes() if self._cluster is not None else ():
-            self._reporter.note(note.text, is_problem=note.is_problem)
-        self._reporter.note_silence(self._looker.silence(self._policy.reset_after_s, now))
+            self._sinks.note(note.text, is_problem=note.is_problem)
+        self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
     def _look_at_policy(self, now: Now) -> None:
         self._policy_file.look(now)
         if self._reload_wanted or self._policy_file.is_ready:
             self._reload_wanted = False
             self._reload(now)
-        self._reporter.note_policy_file(self._policy_file.trouble, now)
+        self._sinks.note_policy_file(self._policy_file.trouble, now)
 
     def _judge(self, now: Now) -> None:
         """Whether force may be used now, and whether the driver may be kept open."""
         before = self._permission.enforcement
         begins = self._permission.judge(self._policy, now)
         if self._permission.enforcement != before:  # whoever has turned a switch waits to see it
-            self._looker.pace.hurry(now)
-        self._looker.heed(self._permission.switches, now)
+            self._sampler.pace.hurry(now)
+        self._sampler.heed(self._permission.switches, now)
         if begins:
             self._cycle.ledger = self._cycle.ledger.begun_anew()
             self._drop("enforcement began anew")  # what was planned before is not to be done now
@@ -227,16 +227,16 @@ class Daemon:
         try:
             policy = self._policy_file.load()
         except PolicyError as error:
-            self._reporter.policy_refused(error, now)
+            self._sinks.policy_refused(error, now)
             return
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
-        self._looker.pace.interval_s = policy.interval_s
-        self._looker.pace.hurry(now)
+        self._sampler.pace.interval_s = policy.interval_s
+        self._sampler.pace.hurry(now)
         self._follow()
-        self._reporter.policy_loaded(policy, now)
+        self._sinks.policy_loaded(policy, now)
 
-    def _take(self, look: Look, now: Now) -> None:
+    def _take(self, look: TimedReading, now: Now) -> None:
         """A reading has come: the first of a pass takes it as far as its plan, the last look lets it act."""
         if self._opened is not None:
             self._opened.take(look)
@@ -257,10 +257,10 @@ class Daemon:
 
     def _go_on(self, waiting: OpenPass, now: Now) -> None:
         """Once what a pass intends is on disk, or has not got there in time, look a last time at what is there."""
-        following = waiting.next(now, maintenance=self._looker.maintenance is not None)
+        following = waiting.next(now, maintenance=self._sampler.maintenance is not None)
         if following is Next.LOOK:
             waiting.ask()
-            self._looker.ask_again(waiting.opened.only, now)
+            self._sampler.ask_again(waiting.opened.only, now)
         elif following is Next.CLOSE:
             opened = waiting.opened if waiting.late_s is None else without_last_look(waiting.opened, waiting.late_s)
             self._finish(opened, waiting.look)
@@ -274,12 +274,12 @@ class Daemon:
         return self._surroundings.view(
             self._policy,
             now,
-            journal_writable=self._reporter.is_writable,
+            journal_writable=self._sinks.is_writable,
             enforcing=self._permission.decides,
             is_held=self._permission.is_held,
         )
 
-    def _finish(self, opened: Pass, look: Look | None = None) -> None:
+    def _finish(self, opened: Pass, look: TimedReading | None = None) -> None:
         last: LastLook | None = None
         if opened.only:
             # The policy file, the switches, the pods, the node: all as they are at this very moment.
@@ -301,24 +301,24 @@ class Daemon:
         self._opened = None
         ended = clock.now()
         if not opened.view.conditions.are_dark:  # no timer runs then, so no deadline comes nearer
-            self._looker.pace.plan(finish.plan, ended)
+            self._sampler.pace.plan(finish.plan, ended)
         report = report_of(
             opened,
             finish,
             self._permission.enforcement,
             policy_loaded_s=self._policy_loaded_s,
-            maintenance=self._looker.maintenance,
+            maintenance=self._sampler.maintenance,
             ended=ended,
         )
-        self._reporter.publish(report, is_stale=opened.view.conditions.pods_stale)
+        self._sinks.publish(report, is_stale=opened.view.conditions.pods_stale)
         if self._cluster is not None:
             node = opened.view.setting.node
-            self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._reporter.has_lock)
+            self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
-        stuck = self._driver.needs_new_process if self._looker.maintenance is None else None
+        stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:
-            self._reporter.say_ending(stuck)
+            self._sinks.say_ending(stuck)
             self._exit_code = 1
 
     def _objection(self, entry: PlanEntry) -> str | None:
@@ -333,23 +333,23 @@ class Daemon:
     def _idle_s(self, now: Now) -> float:
         waiting = self._opened
         is_writing = waiting is not None and waiting.waits_for_disk
-        next_s = waiting.write_until_s if waiting is not None and is_writing else self._looker.wake_s(now)
+        next_s = waiting.write_until_s if waiting is not None and is_writing else self._sampler.wake_s(now)
         return min(self._next_beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
 
     def _fail(self, error: Exception) -> None:
         self._drop("the pass failed")
         self._failures += 1
         self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
-        self._reporter.say_failure(error)
+        self._sinks.say_failure(error)
         if self._failures >= _MAX_FAILURES:
-            self._reporter.say_ending(f"{self._failures} passes in a row have failed")
+            self._sinks.say_ending(f"{self._failures} passes in a row have failed")
             self._exit_code = 1
 
     def _end(self, now: Now) -> None:
         self._drop("the watchdog was stopped")
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
-        self._reporter.stop(self._cycle.take_ended(), now)
+        self._sinks.stop(self._cycle.take_ended(), now)
         if self._cluster is not None:
             self._cluster.close(_FAREWELL_S)
-        if self._looker.close(timeout_s=0.2):
+        if self._sampler.close(timeout_s=0.2):
             self._scanner.close()

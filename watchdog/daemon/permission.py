@@ -7,7 +7,7 @@ from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import Switches
 from watchdog.daemon.enforcement import Enforcement, Footing, ignored_mode, judge
-from watchdog.daemon.sinks import Reporter
+from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Surroundings
 from watchdog.options import Options
 
@@ -25,13 +25,13 @@ class Permission:
         footing: Footing,
         policy_file: PolicyFile,
         surroundings: Surroundings,
-        reporter: Reporter,
+        sinks: Sinks,
     ) -> None:
         self._journal = options.journal
         self._footing = footing
         self._policy_file = policy_file
         self._surroundings = surroundings
-        self._reporter = reporter
+        self._sinks = sinks
         self.switches = Switches()
         self.enforcement = Enforcement(enforcing=False, suspended=())
         self.is_held = False
@@ -45,7 +45,7 @@ class Permission:
         """Look at everything again; whether enforcement begins with this moment."""
         found = self._surroundings.switches(now, policy.stale_after_s)
         if found.ignored is not None and found.ignored != self.switches.ignored:
-            self._reporter.warn(ignored_mode(found.ignored))
+            self._sinks.warn(ignored_mode(found.ignored))
         self._policy_file.look(now)
         decided, self.switches = self.decides, found
         enforcement = judge(
@@ -53,8 +53,8 @@ class Permission:
             self._footing,
             self._journal,
             found,
-            has_lock=self._reporter.has_lock,
-            has_journal=self._reporter.has_journal,
+            has_lock=self._sinks.has_lock,
+            has_journal=self._sinks.has_journal,
         )
         self.enforcement = enforcement.held() if self._policy_file.holds else enforcement
         self.is_held = self.enforcement.waits_for_policy and self._policy_file.has_settled

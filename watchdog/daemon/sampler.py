@@ -71,7 +71,7 @@ _UNSEEN: Final = "the node was under maintenance, and its object has not been re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TimedReading:
     """A reading that has come: when it was asked for, how long it took, and of which GPUs it is (None: of all)."""
 
     reading: DriverReading
@@ -80,7 +80,7 @@ class Look:
     only: frozenset[str] | None
 
 
-class Looker:
+class Sampler:
     """Asks the driver for one thing at a time, and never waits for it.
 
     Under maintenance one more reading is taken, so that it can be said whom it spares; then the driver is let go, and
@@ -94,7 +94,7 @@ class Looker:
         self._asked = now
         self._asked_for: frozenset[str] | None = None
         self._last: DriverReading | None = None
-        self._ready: Look | None = None
+        self._ready: TimedReading | None = None
         self._begun_anew = begun_anew
         self._wait_until_s = now.boottime_s + _NODE_PATIENCE_S
         self._waits = False
@@ -125,7 +125,7 @@ class Looker:
             self.pace.hurry(now)
         self.maintenance = reason
 
-    def take(self, now: Now) -> Look | None:
+    def take(self, now: Now) -> TimedReading | None:
         """The reading that has come, or None."""
         reading = self._thread.take()
         if self._is_going and not self._thread.busy:
@@ -137,7 +137,7 @@ class Looker:
             self._last = reading
         self._is_told = self.maintenance is not None
         took_s = now.boottime_s - self._asked.boottime_s
-        return Look(reading=reading, asked=self._asked, took_s=took_s, only=self._asked_for)
+        return TimedReading(reading=reading, asked=self._asked, took_s=took_s, only=self._asked_for)
 
     def go_on(self, now: Now) -> None:
         """Ask the driver for what is next, if it is free: a reading, or to be let go."""
@@ -154,7 +154,7 @@ class Looker:
         if self.maintenance is None or is_last:
             self._ask(None, now)
         else:
-            self._ready = Look(reading=let_go(self.maintenance, self._last), asked=now, took_s=0.0, only=None)
+            self._ready = TimedReading(reading=let_go(self.maintenance, self._last), asked=now, took_s=0.0, only=None)
 
     def ask_again(self, only: frozenset[str], now: Now) -> None:
         """Ask once more for some GPUs."""
@@ -228,7 +228,7 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
 _MARK: Final = "GPU_WATCHDOG_BEGUN_ANEW"
 
 
-def has_begun_anew() -> bool:
+def was_reexecuted() -> bool:
     """Whether this process was begun so; to be asked once, before the driver is opened.
 
     A device that was opened while the earlier image ended, and came along, is closed.
@@ -241,7 +241,7 @@ def has_begun_anew() -> bool:
     return True
 
 
-def begin_anew() -> None:
+def reexec() -> None:
     """Begin anew with the same arguments, all other threads ended; comes back, and says why, only where that fails.
 
     execve(2) waits for a thread that is in the driver and can't be killed; so would the end of the process.

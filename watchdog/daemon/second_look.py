@@ -105,29 +105,29 @@ def renew(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntr
         return "what it uses, or is allowed, was not known at the last look"
     step = entry.definition
     allowed = allowed_under_pressure(assessment) if step.under_pressure else assessment.allowed
-    height = step.above.height(assessment.allowed if allowed is None else allowed, entry.do)
-    if assessment.used_at_least <= height and assessment.used is None:
+    threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
+    if assessment.used_at_least <= threshold_bytes and assessment.used is None:
         return "not all of what it uses was known at the last look"
     victim = victim_of(assessment, entry.card) if entry.do is Do.KILL else entry.victim
     changed = _change(entry, assessment, victim)
-    if assessment.used_at_least <= height:
+    if assessment.used_at_least <= threshold_bytes:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the mark again")
     if changed is None and entry.card is not None and entry.card not in assessment.short:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its card had room again")
-    changed = changed or _restart(entry, assessment.used_at_least, height)
+    changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
     targets = targets_of(assessment, victim, step, entry.card)
-    again = replace(entry, assessment=assessment, targets=targets, height=height)
+    again = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
     if again.mps_hazard is not None:
         return changed or "by then it would have broken the work of other pods: a process had become an MPS client"
     return changed or again
 
 
-def _restart(entry: PlanEntry, used: int, height: int) -> str | None:
+def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:
     """Why the step is not due any more: the last look is a reading like any other, and restarts its stretch."""
     stretch = entry.stretch
     if stretch is None or entry.definition.for_s <= 0:
         return None
-    if min(used, stretch.least_used) > max(height, stretch.height):
+    if min(used, stretch.least_used) > max(threshold_bytes, stretch.threshold_bytes):
         return None
     return "its limit had changed, and it was not above the highest one all the time"
 

@@ -20,7 +20,7 @@ from watchdog.export.board import Board
 from watchdog.export.log import Log, Repeats, configure
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import HttpServer
-from watchdog.journal.actions import Kept, UnfinishedAction
+from watchdog.journal.actions import RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
@@ -32,7 +32,7 @@ from watchdog.report.news import Event
 from watchdog.report.recent import LastAction
 
 if TYPE_CHECKING:
-    from watchdog.daemon.cluster import Announcer
+    from watchdog.daemon.cluster import EventRecorder
 
 
 def report_of(
@@ -82,7 +82,7 @@ class Inheritance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ears:
+class Listeners:
     """Who is told: `loud` of what is wrong, `recall` of what was done lately, as a journal that is opened has it.
 
     `ring` wakes the loop when the disk has done something that is waited for; it is called from another thread.
@@ -121,13 +121,15 @@ def _asked_again(opened: _Opened, now: Now) -> _Opened:
     return replace(opened, inheritance=replace(opened.inheritance, brakes=opened.journal.brakes(now)))
 
 
-class Keeper:
+class JournalKeeper:
     """Holds the lock and the journal of one daemon; the disk is left to the thread of `record`.
 
     `problem` says what is missing at the moment, with the remedy; empty: nothing. `limits`, `brakes`: of the policy.
     """
 
-    def __init__(self, path: Path, node: str, limits: JournalLimits, remedies: Mapping[str, str], ears: Ears) -> None:
+    def __init__(
+        self, path: Path, node: str, limits: JournalLimits, remedies: Mapping[str, str], ears: Listeners
+    ) -> None:
         self.record = JournalWriter(ears.ring)
         self.lock = NodeLock(path)
         self.limits = limits
@@ -140,7 +142,7 @@ class Keeper:
         self._ears = ears
         self._repeats = Repeats()
         self._noticed = 0
-        self._kept: Kept | None = None
+        self._kept: RestoredActions | None = None
         self._next_prune_s = 0.0
         self._opening: Future[_Opened | None] | None = None
         self._failure = ""
@@ -269,10 +271,12 @@ def _stale(report: CycleReport, *, from_api: bool) -> str:
 _CLOSE_WITHIN_S: Final = 0.3
 
 
-class Reporter:
+class Sinks:
     """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
 
-    def __init__(self, options: Options, policy: Policy, now: Now, announcer: "Announcer | None" = None) -> None:
+    def __init__(
+        self, options: Options, policy: Policy, now: Now, event_recorder: "EventRecorder | None" = None
+    ) -> None:
         """Open what can be opened; ListenError where the address can't be had.
 
         `bell` is rung when the journal has done something that is waited for.
@@ -280,16 +284,16 @@ class Reporter:
         self.bell = Bell()
         configure()
         self._options = options
-        self._announcer = announcer
-        self._metrics = Metrics(announcer.counts if announcer is not None else None, clock.now)
+        self._event_recorder = event_recorder
+        self._metrics = Metrics(event_recorder.counts if event_recorder is not None else None, clock.now)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
         looks_for = str(stop_file(options.journal).absolute())
         self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=looks_for)
         self._server = HttpServer(options.listen, self._board)
         self._log = Log(self._remedies)
-        ears = Ears(loud=self._log.loud, recall=self._metrics.recall, ring=self.bell.ring)
-        self._keeper = Keeper(options.journal, options.node, policy.journal, self._remedies, ears)
+        ears = Listeners(loud=self._log.loud, recall=self._metrics.recall, ring=self.bell.ring)
+        self._keeper = JournalKeeper(options.journal, options.node, policy.journal, self._remedies, ears)
         self._keeper.brakes = policy.brakes
         self.record = self._keeper.record
         self._past = Recorder()
@@ -339,8 +343,8 @@ class Reporter:
             self.record.record(report)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._refresh()
-        if self._announcer is not None and self.has_lock:  # a second daemon would tell everything twice
-            self._announcer.announce(report, self._log.warn)
+        if self._event_recorder is not None and self.has_lock:  # a second daemon would tell everything twice
+            self._event_recorder.announce(report, self._log.warn)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Say what hangs at the moment; nothing: the loop turns."""
@@ -401,8 +405,8 @@ class Reporter:
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted stand in the journal already."""
         self._log.log_outcomes(outcomes)
-        if self._announcer is not None:
-            self._announcer.announce_end(outcomes, self._log.warn)
+        if self._event_recorder is not None:
+            self._event_recorder.announce_end(outcomes, self._log.warn)
         self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
         if self.has_journal:
             self._past.end(self.record)

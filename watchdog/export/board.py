@@ -9,7 +9,7 @@ from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.export.metrics import Metrics, late_after_s
-from watchdog.export.page.kept import Kept, PackedPage, Pages
+from watchdog.export.page.kept import LastMade, PackedPage, Pages
 from watchdog.export.page.sight import Sight
 from watchdog.report.figures import all_gaps
 from watchdog.report.recent import KEPT_S, RecentAction
@@ -66,7 +66,7 @@ class Board:
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
         self._pages = Pages(self._sight, lambda: now().boottime_s)
-        self._statuses: Kept[str, bytes] = Kept(lambda: now().boottime_s)
+        self._statuses: LastMade[str, bytes] = LastMade(lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
         """A pass has finished: this is what is known now."""

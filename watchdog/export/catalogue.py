@@ -59,7 +59,7 @@ Labels = tuple[str, ...]
 PREFIX: Final = "gpu_watchdog_"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The type of a family."""
 
     GAUGE = "gauge"
@@ -95,7 +95,7 @@ class Family:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
     per: Per = Per.NODE
     times: int = 1
 
@@ -141,11 +141,11 @@ def histogram(family: Family, series: Mapping[Labels, Histogram]) -> Metric:
 def _bare(family: Family) -> str:
     """The name that the library wants, which puts the suffix of the type behind it."""
     match family.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             return PREFIX + family.name.removesuffix("_total")
-        case Kind.INFO:
+        case MetricKind.INFO:
             return PREFIX + family.name.removesuffix("_info")
-        case Kind.GAUGE | Kind.HISTOGRAM:
+        case MetricKind.GAUGE | MetricKind.HISTOGRAM:
             return PREFIX + family.name
         case _:
             assert_never(family.kind)
@@ -167,7 +167,7 @@ GPU_INFO: Final = Family(
     name="gpu_info",
     help="Always 1. A card in MIG mode has this series only; `parent` and `profile` are set for its instances.",
     labels=_CARD,
-    kind=Kind.INFO,
+    kind=MetricKind.INFO,
     per=Per.CARD,
 )
 GPU_UP: Final = Family(
@@ -259,7 +259,7 @@ ACTIONS: Final = Family(
     name="actions_total",
     help="Steps taken, by what came of them. Begins at 0 for whatever the rules can do.",
     labels=("rule", "action", "result"),
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     per=Per.WAY,
     times=len(RESULTS),
 )
@@ -267,14 +267,14 @@ WOULD_ACT: Final = Family(
     name="would_act_total",
     help="Steps that observe mode would have taken, one an incident for kill and evict. Begins at 0.",
     labels=("rule", "action"),
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     per=Per.WAY,
 )
 WITHHELD: Final = Family(
     name="withheld_total",
     help="Steps that were due and held back, once an incident and brake. Begins at 0 for each brake.",
     labels=("brake",),
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     times=len(Brake),
 )
 LAST_ACTION: Final = Family(
@@ -289,14 +289,14 @@ REACTION: Final = Family(
     help="From the last reading not above the mark, plus the step's `for`, to the act: an upper bound, since the mark "
     "was crossed somewhere in between.",
     labels=("action",),
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     per=Per.ACTION,
     times=series_of(REACTION_S),
 )
 RELEASE: Final = Family(
     name="release_seconds",
     help="From the first signal to the memory seen free.",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     times=series_of(RELEASE_S),
 )
 EVENTS: Final = Family(
@@ -304,7 +304,7 @@ EVENTS: Final = Family(
     help="Events on pods: written, limited (one pod had too many), refused (the API server does not take it), dropped "
     "(too many waited, or it could not be reached for an hour). Absent without the API.",
     labels=("result",),
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     times=4,
 )
 
@@ -319,7 +319,7 @@ PODS_SYNC: Final = Family(
 SCAN_DURATION: Final = Family(
     name="scan_duration_seconds",
     help="How long the driver and /proc took to be read.",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     times=series_of(DURATION_S),
 )
 CYCLE_DURATION: Final = replace(
@@ -329,7 +329,7 @@ GAPS: Final = Family(
     name="scan_gaps_total",
     help="Things that could not be learned, once a pass for as long as that lasts. Begins at 0 for each reason.",
     labels=("reason",),
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     times=len(GapReason),
 )
 ENFORCING: Final = Family(
@@ -345,7 +345,7 @@ SUSPENDED: Final = Family(
 )
 BREAKER_OPEN: Final = Family(name="breaker_open", help="1 while the breaker holds force back, half open too.")
 POLICY_INFO: Final = Family(
-    name="policy_info", help="Always 1: the policy in force.", labels=("sha256", "mode"), kind=Kind.INFO
+    name="policy_info", help="Always 1: the policy in force.", labels=("sha256", "mode"), kind=MetricKind.INFO
 )
 RELOAD_OK: Final = Family(
     name="policy_last_reload_successful",
@@ -355,7 +355,7 @@ RELOAD_TIME: Final = Family(
     name="policy_last_reload_success_timestamp_seconds", help="When a good policy was last read, as Unix time."
 )
 BUILD_INFO: Final = Family(
-    name="build_info", help="Always 1: this daemon.", labels=("version", "python"), kind=Kind.INFO
+    name="build_info", help="Always 1: this daemon.", labels=("version", "python"), kind=MetricKind.INFO
 )
 
 SECTIONS: Final = {

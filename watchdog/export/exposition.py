@@ -56,8 +56,8 @@ def wants_openmetrics(accept: str) -> bool:
 
 def wants_gzip(accept_encoding: str) -> bool:
     """Whether an Accept-Encoding header takes gzip."""
-    wishes = {kind: q for kind, _, q in _offers(accept_encoding)}
-    return wishes.get("gzip", wishes.get("*", 0.0)) > 0
+    asked_for = {kind: q for kind, _, q in _offers(accept_encoding)}
+    return asked_for.get("gzip", asked_for.get("*", 0.0)) > 0
 
 
 def _offers(header: str) -> Iterator[tuple[str, str, float]]:

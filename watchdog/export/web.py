@@ -27,7 +27,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What a request is answered with."""
 
     status: HTTPStatus
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         self.request_version = self.protocol_version  # what could not be read has no version of its own
         self._send(_plain(HTTPStatus(code), message or explain or HTTPStatus(code).phrase))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         self.connection.settimeout(DEADLINE_S)
         self.send_response(answer.status)
         headers = (("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers)
@@ -113,27 +113,27 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Say nothing: probes and scrapes come all day."""
 
-    def metrics(self) -> Answer:
+    def metrics(self) -> HttpAnswer:
         """The page for Prometheus."""
         asked = (self.headers.get("Accept", ""), self.headers.get("Accept-Encoding", ""))
         found = scrape(self.board.metrics.registry, *asked)
         packed = (("Content-Encoding", found.encoding),) if found.encoding else ()
-        return Answer(
+        return HttpAnswer(
             status=HTTPStatus.OK,
             body=found.body,
             content_type=found.content_type,
             headers=(("Vary", "Accept, Accept-Encoding"), *packed),
         )
 
-    def health(self) -> Answer:
+    def health(self) -> HttpAnswer:
         """Whether the loop turns."""
         return _probe(self.board.health())
 
-    def readiness(self) -> Answer:
+    def readiness(self) -> HttpAnswer:
         """Whether the daemon does its work."""
         return _probe(self.board.readiness())
 
-    def index(self) -> Answer:
+    def index(self) -> HttpAnswer:
         """The status page; with `?still` it does not load itself anew."""
         is_still = self._target().partition("?")[2] == "still"
         found = self.board.page(is_still=is_still)
@@ -143,20 +143,20 @@ class Handler(BaseHTTPRequestHandler):
             headers.append(("Refresh", str(found.refresh_s)))
         if zipped:
             headers.append(("Content-Encoding", "gzip"))
-        return Answer(
+        return HttpAnswer(
             status=HTTPStatus.OK,
             body=found.packed if zipped else found.html,
             content_type="text/html; charset=utf-8",
             headers=tuple(headers),
         )
 
-    def api(self) -> Answer:
+    def api(self) -> HttpAnswer:
         """The status as JSON."""
         packed = self.board.status()
         if packed is None:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, self.board.no_pass)
         zipped = wants_gzip(self.headers.get("Accept-Encoding", ""))
-        return Answer(
+        return HttpAnswer(
             status=HTTPStatus.OK,
             body=packed if zipped else gzip.decompress(packed),
             content_type="application/json",
@@ -177,7 +177,7 @@ def is_probe(data: bytearray) -> bool:
 _PROBES: Final = (b"GET /healthz HTTP/", b"GET /readyz HTTP/")
 _NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
-_ROUTES: Final[dict[str, Callable[[Handler], Answer]]] = {
+_ROUTES: Final[dict[str, Callable[[Handler], HttpAnswer]]] = {
     "/": Handler.index,
     "/metrics": Handler.metrics,
     "/healthz": Handler.health,
@@ -186,13 +186,13 @@ _ROUTES: Final[dict[str, Callable[[Handler], Answer]]] = {
 }
 
 
-def _plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    return Answer(status=status, body=f"{text}\n".encode("utf-8", errors="replace"), headers=headers)
+def _plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:
+    return HttpAnswer(status=status, body=f"{text}\n".encode("utf-8", errors="replace"), headers=headers)
 
 
-def _probe(check: Check) -> Answer:
+def _probe(check: Check) -> HttpAnswer:
     status = HTTPStatus.OK if check.ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return Answer(status=status, body=check.text.encode())
+    return HttpAnswer(status=status, body=check.text.encode())
 
 
 _LINGER_S: Final = 0.2

@@ -274,7 +274,7 @@ def _unfinished(row: tuple[Any, ...]) -> UnfinishedAction:
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # fewer are all kept, whatever their age: about 100 bytes each
 
 
-class Kept:
+class RestoredActions:
     """The actions that count for the brakes, those that are not over, and since when the breaker is open."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.actions import (
-    Kept,
+    RestoredActions,
     UnfinishedAction,
     action_row,
     begun_row,
@@ -104,7 +104,7 @@ class Journal:
     """
 
     def __init__(
-        self, file: JournalFile, limits: JournalLimits, node: str, news: News, kept: Kept | None = None
+        self, file: JournalFile, limits: JournalLimits, node: str, news: News, kept: RestoredActions | None = None
     ) -> None:
         self.limits = limits
         self._file = file
@@ -112,7 +112,7 @@ class Journal:
         self._news = news
         self._queue = Queue(file, node)
         self._contexts: dict[int, Row] = {}
-        self._kept = Kept() if kept is None else kept
+        self._kept = RestoredActions() if kept is None else kept
         self.recent = Recent()
         self.is_blank: bool = file.use(is_blank)
         self._changed = "lost or replaced"  # as far as what is remembered is not in it
@@ -126,7 +126,7 @@ class Journal:
         limits: JournalLimits,
         node: str,
         remedies: Mapping[str, str] | None = None,
-        kept: Kept | None = None,
+        kept: RestoredActions | None = None,
     ) -> Self:
         """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `News` takes them.
 
@@ -145,7 +145,7 @@ class Journal:
         return self._file.path
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> RestoredActions:
         """What this daemon remembers of it, for the journal that comes after it."""
         return self._kept
 

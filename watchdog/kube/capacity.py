@@ -14,7 +14,7 @@ from watchdog.core.units import format_quantity
 from watchdog.kube.client import Api
 from watchdog.kube.notices import Note, Notices
 from watchdog.kube.objects import decode_node
-from watchdog.kube.responses import Answer, ApiError, Backoff
+from watchdog.kube.responses import ApiError, ApiResponse, RequestBackoff
 from watchdog.kube.wire import DECODE_ERRORS, continue_token, split_items
 
 CONTENT_TYPE: Final = "application/json-patch+json"
@@ -70,7 +70,7 @@ class Change:
         return [*tests, {"op": "add", "path": entry, "value": str(self.amount)}]
 
 
-def read_node(api: Api, name: str) -> tuple[Answer, Node | None]:
+def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
     """The node of a name as it is now, None where there is none; ApiError where no answer comes, or no list.
 
     As a list of one: whoever may follow the node may do that, and needs no right to get it.
@@ -106,13 +106,13 @@ def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iter
         query = {**chosen, "limit": portion, "continue": more}
 
 
-def send(api: Api, change: Change) -> Answer:
+def send(api: Api, change: Change) -> ApiResponse:
     """Ask the API server for a change; ApiError where no answer comes."""
     path = f"/api/v1/nodes/{quote(change.node, safe='')}/status"
     return api.call("PATCH", path, body=change.patch(), content_type=CONTENT_TYPE)
 
 
-def is_outrun(answer: Answer) -> bool:
+def is_outrun(answer: ApiResponse) -> bool:
     """Whether a change was refused because the node is no longer as it was seen.
 
     A patch whose tests fail is a 422 as an invalid amount is, but without causes (applyJSPatch in
@@ -146,10 +146,10 @@ class CapacityPace:
         self._made_at_s = 0.0
         self._reverts = 0
         never = threading.Event()  # the keeper waits by itself
-        self._contested = Backoff(never, first_s=8.0, longest_s=600.0)
+        self._contested = RequestBackoff(never, first_s=8.0, longest_s=600.0)
         # A server that does not answer may be up again at any moment; one that refuses waits for a person.
-        self._unavailable = Backoff(never)
-        self._refused = Backoff(never, first_s=1.0, longest_s=60.0)
+        self._unavailable = RequestBackoff(never)
+        self._refused = RequestBackoff(never, first_s=1.0, longest_s=60.0)
 
     def awaits_echo(self, change: Change, now_s: float) -> bool:
         """Whether this very change has just been made, and the node is known as it was before."""
@@ -185,7 +185,7 @@ class CapacityPace:
         self._refused.reset()
         self._made, self._made_at_s = change, now_s
 
-    def failed(self, answer: Answer | None, now_s: float) -> None:
+    def failed(self, answer: ApiResponse | None, now_s: float) -> None:
         """A change was not made; no answer: none came."""
         self.failures += 1
         is_unavailable = answer is None or answer.status == 429 or answer.status >= 500
@@ -274,7 +274,7 @@ class CapacityKeeper:
 
     def _run(self) -> None:
         while (change := self._next()) is not None:
-            answer: Answer | None = None
+            answer: ApiResponse | None = None
             what = f"advertising {change.resource} on node {change.node}"
             problem = ""
             try:
@@ -296,7 +296,7 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: Change, answer: Answer | None, problem: str) -> None:
+    def _take(self, change: Change, answer: ApiResponse | None, problem: str) -> None:
         now_s = clock.now().boottime_s
         if answer is not None and answer.is_good:
             self._pace.made(change, now_s)

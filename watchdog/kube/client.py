@@ -20,7 +20,7 @@ from yaml import YAMLError
 from watchdog import __version__, clock
 from watchdog.kube.credentials import Credentials, credentials_of, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, explain, no_way
-from watchdog.kube.responses import Answer, ApiConfigError, ApiSilentError, ApiUnreachableError
+from watchdog.kube.responses import ApiConfigError, ApiResponse, ApiSilentError, ApiUnreachableError
 
 
 def open_client(kubeconfig: Path | None) -> ApiClient:
@@ -72,7 +72,7 @@ _LONGEST_READ_S: Final = 75.0
 _LARGEST_ANSWER: Final = 512 * 2**20
 
 
-class Stream:
+class ResponseStream:
     """An answer under way; `status` is known at once. For one thread, but for `cut`."""
 
     def __init__(self, response: urllib3.HTTPResponse, url: str) -> None:
@@ -102,7 +102,7 @@ class Stream:
                 return
             yield chunk
 
-    def read(self) -> Answer:
+    def read(self) -> ApiResponse:
         """All of it, as an answer. ApiUnreachableError as `chunks`, and where it takes for ever or has no end."""
         deadline_s = time.monotonic() + _LONGEST_READ_S
         body = io.BytesIO()
@@ -118,7 +118,7 @@ class Stream:
                     f"{self._url}: its answer exceeds {_LARGEST_ANSWER // 2**20} MiB; see that it is an API server"
                 )
         # Without a copy: the list of a node full of pods of the largest size has 160 MB.
-        return Answer(self.status, body.getvalue(), dict(self.headers))
+        return ApiResponse(self.status, body.getvalue(), dict(self.headers))
 
     def be_patient(self, seconds: float) -> None:
         """Wait up to so long for the next bytes from now on, instead of the read timeout of the request.
@@ -178,13 +178,15 @@ class Api:
         *,
         content_type: str = _JSON,
         read_timeout_s: float = READ_TIMEOUT_S,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Make one request and take its whole answer, whatever its status; ApiUnreachableError where none comes."""
         headers = {"Accept": _JSON, **({} if body is None else {"Content-Type": content_type})}
         with contextlib.closing(self._request(method, path, query, body, headers, read_timeout_s)) as stream:
             return stream.read()
 
-    def open(self, path: str, query: Query | None = None, *, read_timeout_s: float, accept: str = _JSON) -> Stream:
+    def open(
+        self, path: str, query: Query | None = None, *, read_timeout_s: float, accept: str = _JSON
+    ) -> ResponseStream:
         """Make a GET whose answer is read while it comes in; it must be closed."""
         return self._request("GET", path, query, None, {"Accept": accept}, read_timeout_s)
 
@@ -212,7 +214,7 @@ class Api:
 
     def _request(
         self, method: str, path: str, query: Query | None, body: Any, headers: dict[str, str], read_timeout_s: float
-    ) -> Stream:
+    ) -> ResponseStream:
         client = self._ready()
         url = f"{self.host}{path}" + (f"?{urlencode(_plain(query))}" if query else "")
         headers["User-Agent"] = USER_AGENT
@@ -233,7 +235,7 @@ class Api:
         self.clock_offset_s = self.clock_offset_s if offset is None else offset
         if response.status == 401:
             self.renew()
-        return Stream(response, self.host)
+        return ResponseStream(response, self.host)
 
     def _ready(self) -> ApiClient:
         with self._lock:

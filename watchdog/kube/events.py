@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from watchdog import clock
-from watchdog.core.tiding import Tiding
+from watchdog.core.pod_event import PodEvent
 from watchdog.kube.notices import Notices
-from watchdog.kube.responses import LONGEST_S, Answer, ApiError, Backoff
+from watchdog.kube.responses import LONGEST_S, ApiError, ApiResponse, RequestBackoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,9 +93,9 @@ class Series:
     count: int = 1
 
     @classmethod
-    def of(cls, tiding: Tiding) -> "Series":
+    def of(cls, pod_event: PodEvent) -> "Series":
         """The series that begins with this."""
-        return cls(name=event_name(tiding), first_s=tiding.at_s, last_s=tiding.at_s)
+        return cls(name=event_name(pod_event), first_s=pod_event.at_s, last_s=pod_event.at_s)
 
 
 class SeriesMemory:
@@ -108,59 +108,59 @@ class SeriesMemory:
     def __len__(self) -> int:
         return len(self._series)
 
-    def following(self, tiding: Tiding) -> Series:
+    def following(self, pod_event: PodEvent) -> Series:
         """The series with this in it: one that goes on, or a new one."""
-        last = self._series.get(tiding.key)
-        if last is None or tiding.once or tiding.at_s - last.last_s > tiding.again_within_s:
-            return Series.of(tiding)
-        return Series(name=last.name, first_s=last.first_s, last_s=tiding.at_s, count=last.count + 1)
+        last = self._series.get(pod_event.key)
+        if last is None or pod_event.once or pod_event.at_s - last.last_s > pod_event.again_within_s:
+            return Series.of(pod_event)
+        return Series(name=last.name, first_s=last.first_s, last_s=pod_event.at_s, count=last.count + 1)
 
-    def note(self, tiding: Tiding, series: Series) -> None:
+    def note(self, pod_event: PodEvent, series: Series) -> None:
         """The server has it."""
-        self._series[tiding.key] = series
-        self._series.move_to_end(tiding.key)
+        self._series[pod_event.key] = series
+        self._series.move_to_end(pod_event.key)
         if len(self._series) > self._most:
             self._series.popitem(last=False)
 
 
-def event_name(tiding: Tiding) -> str:
+def event_name(pod_event: PodEvent) -> str:
     """The pod's name, the moment and a digest: a valid name whatever the pod's, and the same for the same occurrence.
 
     `kubectl describe` lists Events without a `lastTimestamp`, which this API refuses, in the order of their names
     (SortableEvents in k8s.io/kubectl/pkg/util/event): so the moment comes first, as long as in client-go's own names.
     """
-    moment_ns = 0 if tiding.once else max(round(tiding.at_s * 1e6) * 1000, 0)
-    digest = hashlib.sha256(repr((tiding.key, moment_ns)).encode()).hexdigest()[:10]
+    moment_ns = 0 if pod_event.once else max(round(pod_event.at_s * 1e6) * 1000, 0)
+    digest = hashlib.sha256(repr((pod_event.key, moment_ns)).encode()).hexdigest()[:10]
     end = f".{moment_ns:016x}.{digest}"
-    labels = re.sub(r"[^a-z0-9.-]", "-", tiding.pod.lower())[: _LONGEST_NAME - len(end)].split(".")
+    labels = re.sub(r"[^a-z0-9.-]", "-", pod_event.pod.lower())[: _LONGEST_NAME - len(end)].split(".")
     stem = ".".join(label for label in (each.strip("-") for each in labels) if label)
     return f"{stem or 'pod'}{end}"
 
 
-def event_object(tiding: Tiding, series: Series, node_name: str) -> dict[str, Any]:
+def event_object(pod_event: PodEvent, series: Series, node_name: str) -> dict[str, Any]:
     """The object to create, `series` included where it goes on with an Event that the server has let go."""
     event: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
             "name": series.name,
-            "namespace": tiding.namespace,
-            "annotations": dict(tiding.annotations),
+            "namespace": pod_event.namespace,
+            "annotations": dict(pod_event.annotations),
         },
         "eventTime": micro_time(series.first_s),
         "reportingController": REPORTER,
         "reportingInstance": node_name[:_LONGEST_INSTANCE] or "unknown",
-        "action": tiding.action,
-        "reason": tiding.reason,
+        "action": pod_event.action,
+        "reason": pod_event.reason,
         "regarding": {
             "apiVersion": "v1",
             "kind": "Pod",
-            "namespace": tiding.namespace,
-            "name": tiding.pod,
-            "uid": tiding.uid,
+            "namespace": pod_event.namespace,
+            "name": pod_event.pod,
+            "uid": pod_event.uid,
         },
-        "note": tiding.note,
-        "type": "Normal" if tiding.is_normal else "Warning",
+        "note": pod_event.note,
+        "type": "Normal" if pod_event.is_normal else "Warning",
     }
     return event | (series_part(series) if series.count > 1 else {})
 
@@ -179,7 +179,7 @@ _MERGE: Final = "application/merge-patch+json"
 _TERMINATING: Final = "NamespaceTerminating"
 
 
-class Verdict(Enum):
+class WriteResult(Enum):
     """What an answer to the writing of an Event means."""
 
     WRITTEN = auto()
@@ -196,47 +196,47 @@ class EventRequests:
         self._node_name = node_name
         self._series = SeriesMemory()
 
-    def write(self, tiding: Tiding, begin: "Callable[[], None]") -> Answer:
+    def write(self, pod_event: PodEvent, begin: "Callable[[], None]") -> ApiResponse:
         """Write it, and give the answer that decides; ApiError where none comes. `begin` is called before each request.
 
         It may be called again with the same: the name stays, and so does the count.
         """
-        series = self._series.following(tiding)
+        series = self._series.following(pod_event)
         answer = None
         if series.count > 1:
             begin()
-            path = f"{_collection(tiding)}/{quote(series.name, safe='')}"
+            path = f"{_collection(pod_event)}/{quote(series.name, safe='')}"
             answer = self._api.call("PATCH", path, body=series_part(series), content_type=_MERGE)
         if answer is None or answer.status == 404:
             # An Event lives for an hour by default (--event-ttl): the series goes on with a new one, and a new note.
             begin()
-            event = event_object(tiding, series, self._node_name)
-            answer = self._api.call("POST", _collection(tiding), body=event)
-        if verdict(answer) is Verdict.WRITTEN:
-            self._series.note(tiding, series)
+            event = event_object(pod_event, series, self._node_name)
+            answer = self._api.call("POST", _collection(pod_event), body=event)
+        if verdict(answer) is WriteResult.WRITTEN:
+            self._series.note(pod_event, series)
         return answer
 
 
-def verdict(answer: Answer) -> Verdict:
+def verdict(answer: ApiResponse) -> WriteResult:
     """What an answer means."""
     # That it is there already was done by an earlier attempt whose answer got lost, or by an earlier life.
     if answer.is_good or (answer.status == 409 and answer.reason == "AlreadyExists"):
-        return Verdict.WRITTEN
+        return WriteResult.WRITTEN
     if answer.status in (401, 429, 503):
-        return Verdict.NOT_NOW
-    return Verdict.FAILED if answer.status in (408, 409) or answer.status >= 500 else Verdict.REFUSED
+        return WriteResult.NOT_NOW
+    return WriteResult.FAILED if answer.status in (408, 409) or answer.status >= 500 else WriteResult.REFUSED
 
 
-def refusal(answer: Answer, tiding: Tiding) -> tuple[str, str]:
+def refusal(answer: ApiResponse, pod_event: PodEvent) -> tuple[str, str]:
     """The cause of an answer that is not good, which is the same for the same trouble, and a sentence about it."""
     if any(cause.reason == _TERMINATING for cause in answer.causes):
-        return _TERMINATING, f"namespace {tiding.namespace} is being deleted, so it takes no Events any more"
-    what = f"an Event {tiding.reason} on pod {tiding.namespace}/{tiding.pod} was not written"
+        return _TERMINATING, f"namespace {pod_event.namespace} is being deleted, so it takes no Events any more"
+    what = f"an Event {pod_event.reason} on pod {pod_event.namespace}/{pod_event.pod} was not written"
     return f"{answer.status} {answer.reason}", answer.sentence(what)
 
 
-def _collection(tiding: Tiding) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{quote(tiding.namespace, safe='')}/events"
+def _collection(pod_event: PodEvent) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{quote(pod_event.namespace, safe='')}/events"
 
 
 # maxQueuedEvents and maxTriesPerEvent in k8s.io/client-go/tools/events/event_broadcaster.go. There an Event is given up
@@ -261,7 +261,7 @@ class Fate(StrEnum):
 class _Item:
     """What waits to be written since `offered_s`; `failures` are the tries that it may itself be the cause of."""
 
-    tiding: Tiding
+    pod_event: PodEvent
     offered_s: float
     is_admitted: bool = False
     failures: int = 0
@@ -278,7 +278,7 @@ class EventWriter:
         self._stopped = threading.Event()
         self._deadline_s = 0.0
         self._thread: threading.Thread | None = None
-        self._backoff = Backoff(self._stopped, longest_s=longest_pause_s)
+        self._backoff = RequestBackoff(self._stopped, longest_s=longest_pause_s)
         self._rate = Bucket(REQUEST_BURST, REQUEST_PER_S, clock.now().boottime_s)
         self._objects = ObjectLimits()
         self._counting = threading.Lock()
@@ -289,17 +289,17 @@ class EventWriter:
         with self._counting:
             return dict(self._counts)
 
-    def offer(self, tidings: Iterable[Tiding]) -> None:
+    def offer(self, pod_events: Iterable[PodEvent]) -> None:
         """Take these to be written, as many as there is room for; never waits."""
         now_s = clock.now().boottime_s
-        for tiding in tidings:
+        for pod_event in pod_events:
             with self._ready:
                 if self._stopped.is_set() or len(self._waiting) >= MOST_WAITING:
                     self._drop(
                         f"more than {MOST_WAITING} Events wait to be written, so new ones are left out; {_TOLD}", now_s
                     )
                     continue
-                self._waiting.append(_Item(tiding=tiding, offered_s=now_s))
+                self._waiting.append(_Item(pod_event=pod_event, offered_s=now_s))
                 self._ready.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="api-events", daemon=True)
@@ -324,28 +324,28 @@ class EventWriter:
             return self._waiting.popleft() if self._waiting else None
 
     def _write(self, item: _Item) -> None:
-        item.is_admitted = item.is_admitted or self._admit(item.tiding)
+        item.is_admitted = item.is_admitted or self._admit(item.pod_event)
         if not item.is_admitted:
             return
         while item.failures < MOST_FAILURES and self._may_try(item.offered_s):
-            answer = self._try(item.tiding)
-            found = Verdict.NOT_NOW if answer is None else verdict(answer)
-            if found in (Verdict.WRITTEN, Verdict.REFUSED):
+            answer = self._try(item.pod_event)
+            found = WriteResult.NOT_NOW if answer is None else verdict(answer)
+            if found in (WriteResult.WRITTEN, WriteResult.REFUSED):
                 self._backoff.reset()
-                self._count(Fate.WRITTEN if found is Verdict.WRITTEN else Fate.REFUSED)
+                self._count(Fate.WRITTEN if found is WriteResult.WRITTEN else Fate.REFUSED)
                 return
-            item.failures += found is Verdict.FAILED
+            item.failures += found is WriteResult.FAILED
             self._backoff.wait(None if answer is None else answer.retry_after_s)
-            if found is Verdict.FAILED and self._put_behind(item):
+            if found is WriteResult.FAILED and self._put_behind(item):
                 return
         self._drop(f"Events that can't be written for too long are left out; {_TOLD}", clock.now().boottime_s)
 
-    def _admit(self, tiding: Tiding) -> bool:
+    def _admit(self, pod_event: PodEvent) -> bool:
         now_s = clock.now().boottime_s
-        if self._objects.admit((tiding.uid, tiding.is_normal), now_s):
+        if self._objects.admit((pod_event.uid, pod_event.is_normal), now_s):
             return True
         self._count(Fate.LIMITED)
-        pod = f"{tiding.namespace}/{tiding.pod}"
+        pod = f"{pod_event.namespace}/{pod_event.pod}"
         self.notices.note(Fate.LIMITED, f"pod {pod} has had too many Events, so some are left out; {_TOLD}", now_s)
         return False
 
@@ -367,16 +367,16 @@ class EventWriter:
             return False
         return not self._stopped.wait(wait_s) or clock.now().boottime_s < self._deadline_s
 
-    def _try(self, tiding: Tiding) -> Answer | None:
+    def _try(self, pod_event: PodEvent) -> ApiResponse | None:
         """One attempt; None: no answer came."""
         now_s = clock.now().boottime_s
         try:
-            answer = self._requests.write(tiding, lambda: self._rate.take(clock.now().boottime_s))
+            answer = self._requests.write(pod_event, lambda: self._rate.take(clock.now().boottime_s))
         except ApiError as error:
             self.notices.note("unreachable", f"Events can't be written: {error}; {_KEPT}", now_s)
             return None
-        if verdict(answer) is not Verdict.WRITTEN:
-            self.notices.note(*refusal(answer, tiding), now_s)
+        if verdict(answer) is not WriteResult.WRITTEN:
+            self.notices.note(*refusal(answer, pod_event), now_s)
         return answer
 
     def _drop(self, sentence: str, now_s: float) -> None:

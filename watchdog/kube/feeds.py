@@ -8,9 +8,9 @@ from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
 from watchdog.kube.objects import decode_node, pod_of
-from watchdog.kube.reflector import USUAL, Pace
-from watchdog.kube.store import Decoded, Identity, Item, Shelf
-from watchdog.kube.watch import Feed, Kind, Resource
+from watchdog.kube.reflector import USUAL, RequestPace
+from watchdog.kube.store import Decoded, Identity, Item, Store
+from watchdog.kube.watch import Informer, InformerKind, Resource
 from watchdog.kube.wire import NAMESPACE_DECODER, POD_DECODER
 
 _Labelled = tuple[str, Mapping[str, str]]
@@ -19,7 +19,7 @@ _LOOK_AT_NAMESPACE: Final = "look at it with `kubectl get namespace -o json`"
 _PARTIAL: Final = "application/json;as={};v=v1;g=meta.k8s.io"
 
 
-class NamespaceFeed(Feed[_Labelled, Namespaces]):
+class NamespaceInformer(Informer[_Labelled, Namespaces]):
     """Lists and watches the metadata of all namespaces."""
 
     def __init__(self, api: Api, bell: Bell) -> None:
@@ -29,10 +29,10 @@ class NamespaceFeed(Feed[_Labelled, Namespaces]):
             list_kind="PartialObjectMetadataList",
             selector={},
             heartbeat=False,
-            make_shelf=lambda: Shelf(_decode, namespaced=False),
+            make_store=lambda: Store(_decode, namespaced=False),
             accept=(_PARTIAL.format("PartialObjectMetadataList"), _PARTIAL.format("PartialObjectMetadata")),
         )
-        kind = Kind(resource=resource, thread="api-namespaces", reason=GapReason.NAMESPACES, gather=_gather)
+        kind = InformerKind(resource=resource, thread="api-namespaces", reason=GapReason.NAMESPACES, gather=_gather)
         super().__init__(api, kind, bell)
 
     def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
@@ -46,14 +46,14 @@ def _decode(item: Item) -> Decoded[_Labelled]:
     return Decoded(identity=Identity(name=metadata.name), value=(metadata.name, metadata.labels or {}))
 
 
-def _gather(shelf: Shelf[_Labelled]) -> tuple[Namespaces, tuple[Gap, ...]]:
-    return dict(shelf.values), tuple(
+def _gather(store: Store[_Labelled]) -> tuple[Namespaces, tuple[Gap, ...]]:
+    return dict(store.values), tuple(
         Gap(
             reason=GapReason.NAMESPACES,
             what=f"namespace {each.title}",
             why=f"it can't be read, so its labels are not known: {each.why}; {_LOOK_AT_NAMESPACE}",
         )
-        for each in shelf.unread
+        for each in store.unread
     )
 
 
@@ -61,7 +61,7 @@ _Found = tuple[Node, tuple[Gap, ...]]
 _LOOK_AT_NODE: Final = "look at it with `kubectl get node NAME -o json`"
 
 
-class NodeFeed(Feed[Node, Node]):
+class NodeInformer(Informer[Node, Node]):
     """Lists and watches one node; its name is known from the start, the rest with the first list."""
 
     def __init__(self, api: Api, name: str, bell: Bell) -> None:
@@ -73,11 +73,11 @@ class NodeFeed(Feed[Node, Node]):
 
         unknown = Node(name=name, known=False, awaited=True)
 
-        def gather(shelf: Shelf[Node]) -> _Found:
+        def gather(store: Store[Node]) -> _Found:
             gaps = tuple(
-                _node_gap(each.title, f"it can't be read: {each.why}; {_LOOK_AT_NODE}") for each in shelf.unread
+                _node_gap(each.title, f"it can't be read: {each.why}; {_LOOK_AT_NODE}") for each in store.unread
             )
-            return next(shelf.values, unknown), gaps
+            return next(store.values, unknown), gaps
 
         resource = Resource(
             noun=f"node {name}",
@@ -85,9 +85,11 @@ class NodeFeed(Feed[Node, Node]):
             list_kind="NodeList",
             selector={"fieldSelector": f"metadata.name={name}"},
             heartbeat=True,  # an annotation on it can switch enforcement off
-            make_shelf=lambda: Shelf(decode, namespaced=False),
+            make_store=lambda: Store(decode, namespaced=False),
         )
-        super().__init__(api, Kind(resource=resource, thread="api-node", reason=GapReason.NODE, gather=gather), bell)
+        super().__init__(
+            api, InformerKind(resource=resource, thread="api-node", reason=GapReason.NODE, gather=gather), bell
+        )
         self._name = name
 
     def read(self, now: Now) -> _Found:
@@ -111,12 +113,14 @@ def _node_gap(name: str, why: str) -> Gap:
 _LOOK_AT_POD: Final = "look at it with `kubectl get pod -o json`"
 
 
-class PodFeed(Feed[Pod, tuple[Pod, ...]]):
+class PodInformer(Informer[Pod, tuple[Pod, ...]]):
     """Lists and watches the pods of one node; unchanged pods stay the very same objects."""
 
-    def __init__(self, api: Api, node: str, bell: Bell, pace: Pace = USUAL) -> None:
+    def __init__(self, api: Api, node: str, bell: Bell, pace: RequestPace = USUAL) -> None:
         resource = pods_of(node, pace)
-        super().__init__(api, Kind(resource=resource, thread="api-pods", reason=GapReason.PODS, gather=gather), bell)
+        super().__init__(
+            api, InformerKind(resource=resource, thread="api-pods", reason=GapReason.PODS, gather=gather), bell
+        )
 
     def read(self, now: Now) -> PodList:
         """The pods as they are known now; `synced` is when the API server last vouched for that."""
@@ -124,7 +128,7 @@ class PodFeed(Feed[Pod, tuple[Pod, ...]]):
         return PodList(pods=view.objects, synced=view.synced, gaps=self.gaps_of(view))
 
 
-def pods_of(node: str, pace: Pace = USUAL) -> Resource[Pod]:
+def pods_of(node: str, pace: RequestPace = USUAL) -> Resource[Pod]:
     """The pods of a node, as they are listed and watched."""
     return Resource(
         noun=f"pods of node {node}",
@@ -133,12 +137,12 @@ def pods_of(node: str, pace: Pace = USUAL) -> Resource[Pod]:
         # The only selector of pods that the API server has an index for.
         selector={"fieldSelector": f"spec.nodeName={node}"},
         heartbeat=True,
-        make_shelf=lambda: pod_shelf(node),
+        make_store=lambda: pod_store(node),
         pace=pace,
     )
 
 
-def pod_shelf(node: str) -> Shelf[Pod]:
+def pod_store(node: str) -> Store[Pod]:
     """Keeps the pods of a node."""
 
     def decode(item: Item) -> Decoded[Pod] | None:
@@ -148,17 +152,17 @@ def pod_shelf(node: str) -> Shelf[Pod]:
         pod = pod_of(raw)
         return Decoded(identity=Identity(namespace=pod.namespace, name=pod.name, uid=pod.uid), value=pod)
 
-    return Shelf(decode, namespaced=True)
+    return Store(decode, namespaced=True)
 
 
-def gather(shelf: Shelf[Pod]) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+def gather(store: Store[Pod]) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
     """The pods by UID, and a gap for each that could not be read or that has another one's UID."""
     pods: dict[str, Pod] = {}
     gaps = [
         _pod_gap(each.title, f"it can't be read, so its processes are of an unknown pod: {each.why}")
-        for each in shelf.unread
+        for each in store.unread
     ]
-    for pod in shelf.values:
+    for pod in store.values:
         first = pods.setdefault(pod.uid, pod)
         if first is not pod:
             gaps.append(

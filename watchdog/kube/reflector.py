@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from watchdog.kube.responses import Answer
+from watchdog.kube.responses import ApiResponse
 
 # A watch that is cut is resumed within a second or two. What has not come back by then is worth telling.
 PATIENCE_S: Final = 5.0
 
 
-class Trouble:
+class Outage:
     """The failures of one feed. Times are CLOCK_BOOTTIME seconds."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ _EARLY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class RequestPace:
     """The times by which a watch is judged, in seconds; pairs are drawn from, so that many daemons do not move as one.
 
     `length_s`: after so long the server ends a watch. `silence_s`: it sends a bookmark a minute
@@ -76,7 +76,7 @@ class Pace:
     answer_s: float = 30.0
 
 
-USUAL: Final = Pace()
+USUAL: Final = RequestPace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RequestOutcome:
     """What came of a request. `problem` says why it failed, and the next one waits; without one it follows at once.
 
     `accepted`: the server had begun to answer as it should. `lived`: it has done so for a while, and what fails from
@@ -114,10 +114,12 @@ class Outcome:
     retry_after_s: float | None = None
 
 
-class Course:
+class Reflector:
     """Where a feed stands between its requests."""
 
-    def __init__(self, selector: Mapping[str, str], *, heartbeat: bool, version: str = "", pace: Pace = USUAL) -> None:
+    def __init__(
+        self, selector: Mapping[str, str], *, heartbeat: bool, version: str = "", pace: RequestPace = USUAL
+    ) -> None:
         """`selector` goes with every request; with `heartbeat`, a silent watch is renewed after a minute or so.
 
         `version` is what an earlier course had come to.
@@ -151,18 +153,18 @@ class Course:
             silence_s=random.uniform(*self._pace.first_word_s) if asks_for_word else end_s + _LATE_S,
         )
 
-    def listed(self, version: str) -> Outcome:
+    def listed(self, version: str) -> RequestOutcome:
         """A list came; the watch goes on from its version."""
         self._version, self._list_from = version, None
-        return Outcome()
+        return RequestOutcome()
 
     def moved(self, version: str) -> None:
         """Something was said on the watch; an empty version is one that could not be read."""
         self._version = version or self._version
 
-    def refused(self, answer: Answer, what: str, lived_s: float | None = None) -> Outcome:
+    def refused(self, answer: ApiResponse, what: str, lived_s: float | None = None) -> RequestOutcome:
         """The server answered, but not with what was asked for; or it ended a watch that had lived with an error."""
-        failed = Outcome(
+        failed = RequestOutcome(
             problem=answer.sentence(what),
             accepted=lived_s is not None,
             lived=self._has_lived(lived_s or 0.0),
@@ -177,20 +179,20 @@ class Course:
         # The credentials are read anew with the next request: a token that was rotated is no failure.
         return self._once(401, failed) if answer.status == 401 else failed
 
-    def ended(self, ask: Ask, how: Ended) -> Outcome:
+    def ended(self, ask: Ask, how: Ended) -> RequestOutcome:
         """The watch came to an end."""
         if how.why is None and how.lived_s >= ask.length_s - _EARLY_S:
             self._quiet = not how.bookmarked
             self._spent.clear()
-            return Outcome(accepted=True, lived=True, in_time=True)
+            return RequestOutcome(accepted=True, lived=True, in_time=True)
         if how.silent and not how.bookmarked and ask.silence_s < ask.length_s:
             self._quiet = True
-            return Outcome(accepted=True, lived=self._has_lived(how.lived_s))
+            return RequestOutcome(accepted=True, lived=self._has_lived(how.lived_s))
         problem = how.why or (
             f"the watch was ended after {how.lived_s:.0f} s, before its time; the API server may be restarting: if it "
             "stays so, look at what stands in front of it"
         )
-        return Outcome(problem=problem, accepted=True, lived=self._has_lived(how.lived_s))
+        return RequestOutcome(problem=problem, accepted=True, lived=self._has_lived(how.lived_s))
 
     def _has_lived(self, lived_s: float) -> bool:
         if lived_s < self._pace.lived_s:
@@ -198,7 +200,7 @@ class Course:
         self._spent.clear()
         return True
 
-    def _once(self, code: int, failed: Outcome) -> Outcome:
+    def _once(self, code: int, failed: RequestOutcome) -> RequestOutcome:
         """No failure the first time, so that it costs no pause; when it comes again before a watch has lived, one."""
         if code in self._spent:
             return failed
@@ -206,10 +208,10 @@ class Course:
         return replace(failed, problem=None)
 
 
-def _is_expired(answer: Answer) -> bool:
+def _is_expired(answer: ApiResponse) -> bool:
     return answer.status == 410 or answer.reason in ("Expired", "Gone")
 
 
-def _is_too_new(answer: Answer) -> bool:
+def _is_too_new(answer: ApiResponse) -> bool:
     """Whether this server has not come to the version yet that another one gave (isTooLargeResourceVersionError)."""
     return any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes)

@@ -62,7 +62,7 @@ _POLICY: Final = "ValidatingAdmissionPolicy"
 _ANONYMOUS: Final = "system:anonymous"
 
 
-class Answer:
+class ApiResponse:
     """A whole answer: its status and body. Everything of a Status object is at hand, empty where there is none."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
@@ -132,7 +132,7 @@ LONGEST_S: Final = 30.0
 _LONGEST_RETRY_AFTER_S: Final = 300.0
 
 
-class Backoff:
+class RequestBackoff:
     """The pauses of one kind of request that fails again and again; for one thread, which `stopped` wakes.
 
     Each is drawn from between zero and a ceiling that doubles with each failure, from 0.5 to 30 s: a thousand daemons

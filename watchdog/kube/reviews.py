@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from watchdog.kube.client import Api, Query
-from watchdog.kube.responses import Answer
+from watchdog.kube.responses import ApiResponse
 from watchdog.kube.rights import Right
 
 _TIMEOUT_S: Final = 5.0
@@ -80,7 +80,7 @@ class _Version(msgspec.Struct, rename="camel", gc=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class ApiAccount:
     """Whom the API server takes us for; `node`, `pod` and `pod_uid` stand in a token that was made for a pod."""
 
     name: str = ""
@@ -89,23 +89,23 @@ class Account:
     pod_uid: str = ""
 
 
-def ask_version(api: Api) -> tuple[Answer, str]:
+def ask_version(api: Api) -> tuple[ApiResponse, str]:
     """Ask for the server's version; empty where the answer has none."""
     answer = api.call("GET", _VERSION, read_timeout_s=_TIMEOUT_S)
     return answer, _decode(answer, _Version, _Version()).git_version[:100]
 
 
-def who_am_i(api: Api) -> tuple[Answer, Account]:
+def who_am_i(api: Api) -> tuple[ApiResponse, ApiAccount]:
     """Ask whom the server takes us for (SelfSubjectReview, there from 1.28 on)."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = api.call("POST", _WHO, body=body, read_timeout_s=_TIMEOUT_S)
     user = _decode(answer, _Who, _Who()).status.user_info
     # The keys stand in k8s.io/apiserver/pkg/authentication/serviceaccount/util.go.
     node, pod, uid = (next(iter(user.extra.get(_EXTRA + key, ())), "") for key in ("node-name", "pod-name", "pod-uid"))
-    return answer, Account(name=user.username, node=node, pod=pod, pod_uid=uid)
+    return answer, ApiAccount(name=user.username, node=node, pod=pod, pod_uid=uid)
 
 
-def may_i(api: Api, right: Right, verb: str) -> tuple[Answer, bool]:
+def may_i(api: Api, right: Right, verb: str) -> tuple[ApiResponse, bool]:
     """Ask whether this account has a right everywhere (SelfSubjectAccessReview); not where nothing is said."""
     what = {"group": right.group, "resource": right.resource, "subresource": right.subresource, "verb": verb}
     body = {
@@ -117,7 +117,7 @@ def may_i(api: Api, right: Right, verb: str) -> tuple[Answer, bool]:
     return answer, _decode(answer, _May, _May()).status.allowed
 
 
-def _decode(answer: Answer, kind: type[_Kind], nothing: _Kind) -> _Kind:
+def _decode(answer: ApiResponse, kind: type[_Kind], nothing: _Kind) -> _Kind:
     try:
         return msgspec.json.decode(answer.body, type=kind) if answer.is_good else nothing
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

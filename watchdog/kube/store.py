@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from watchdog.kube.responses import Answer
+from watchdog.kube.responses import ApiResponse
 from watchdog.kube.wire import DECODE_ERRORS
 
 # etcd takes 1.5 MiB an object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
@@ -143,13 +143,13 @@ def read_identity(item: bytes | msgspec.Raw) -> Identity:
     )
 
 
-def read_status(item: bytes | msgspec.Raw) -> Answer:
+def read_status(item: bytes | msgspec.Raw) -> ApiResponse:
     """The Status that an ERROR event brings, as the answer that it would have been."""
     try:
         code = _CODE.decode(item).code
     except DECODE_ERRORS:
         code = 0
-    return Answer(code if code >= 400 else 500, bytes(item), {})
+    return ApiResponse(code if code >= 400 else 500, bytes(item), {})
 
 
 def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
@@ -202,7 +202,7 @@ class _Entry(Generic[Value]):
     content: Value | Unread
 
 
-class Shelf(Generic[Value]):
+class Store(Generic[Value]):
     """The objects by namespace and name, in the order in which they came; for one thread.
 
     A name stands for one object at a time, whatever its UID: one that is created anew takes the former one's place,

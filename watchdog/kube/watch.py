@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Gap, GapReason, Now
-from watchdog.kube.client import Api, Stream
-from watchdog.kube.reflector import USUAL, Ask, Course, Ended, Outcome, Pace, Trouble
-from watchdog.kube.responses import Answer, ApiError, ApiSilentError, ApiUnreachableError, Backoff
+from watchdog.kube.client import Api, ResponseStream
+from watchdog.kube.reflector import USUAL, Ask, Ended, Outage, Reflector, RequestOutcome, RequestPace
+from watchdog.kube.responses import ApiError, ApiResponse, ApiSilentError, ApiUnreachableError, RequestBackoff
 from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
     Lines,
-    Shelf,
+    Store,
     WatchEvent,
     read_event,
     read_list,
@@ -30,25 +30,25 @@ Value = TypeVar("Value")
 class EndedByServerError(Exception):
     """The server ended the watch with an error; `answer` is what it said."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiResponse) -> None:
         super().__init__(answer.message)
         self.answer = answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class Changed:
     """What has come since it was last asked: whether the server said anything, and whether any object has changed."""
 
     heard: bool
     changed: bool
 
 
-class Intake(Generic[Value]):
+class StreamReader(Generic[Value]):
     """Takes one watch in, as it comes; `bookmarked` is whether a bookmark was on it."""
 
-    def __init__(self, shelf: Shelf[Value], course: Course) -> None:
-        self._shelf = shelf
-        self._course = course
+    def __init__(self, store: Store[Value], reflector: Reflector) -> None:
+        self._store = store
+        self._reflector = reflector
         self._lines = Lines()
         self._heard = self._changed = False
         self.bookmarked = False
@@ -62,9 +62,9 @@ class Intake(Generic[Value]):
             self._take(event)
             self._heard = True
 
-    def news(self) -> News:
+    def news(self) -> Changed:
         """What has come since the last time."""
-        news = News(heard=self._heard, changed=self._changed)
+        news = Changed(heard=self._heard, changed=self._changed)
         self._heard = self._changed = False
         return news
 
@@ -72,8 +72,8 @@ class Intake(Generic[Value]):
         if event.kind is EventKind.BOOKMARK:
             self.bookmarked = True
         else:
-            self._changed |= self._shelf.take(event)
-        self._course.moved(event.identity.version)
+            self._changed |= self._store.take(event)
+        self._reflector.moved(event.identity.version)
 
 
 # So much longer than was asked for a watch may take to end.
@@ -90,8 +90,8 @@ class Resource(Generic[Value]):
     list_kind: str
     selector: Mapping[str, str]
     heartbeat: bool
-    make_shelf: Callable[[], Shelf[Value]]
-    pace: Pace = USUAL
+    make_store: Callable[[], Store[Value]]
+    pace: RequestPace = USUAL
     accept: tuple[str, str] = ("application/json", "application/json")
 
 
@@ -99,11 +99,11 @@ class Resource(Generic[Value]):
 class Listener(Generic[Value]):
     """Who is told: of what is known (None: as before) and when it was true; of a problem (None: it is over)."""
 
-    on_news: Callable[[Shelf[Value] | None, Now], None]
+    on_news: Callable[[Store[Value] | None, Now], None]
     on_problem: Callable[[str | None], None]
 
 
-class Follower(Generic[Value]):
+class Watcher(Generic[Value]):
     """Lists and watches one resource in the thread that calls it; `end` is for others."""
 
     def __init__(self, api: Api, resource: Resource[Value], listener: Listener[Value], version: str = "") -> None:
@@ -111,18 +111,20 @@ class Follower(Generic[Value]):
         self._api = api
         self._resource = resource
         self._listener = listener
-        self._course = Course(resource.selector, heartbeat=resource.heartbeat, version=version, pace=resource.pace)
-        self._shelf = resource.make_shelf()
-        self._trouble = Trouble()
+        self._reflector = Reflector(
+            resource.selector, heartbeat=resource.heartbeat, version=version, pace=resource.pace
+        )
+        self._store = resource.make_store()
+        self._trouble = Outage()
         self._ended = threading.Event()
-        self._backoff = Backoff(self._ended)
-        self._stream: Stream | None = None
+        self._backoff = RequestBackoff(self._ended)
+        self._stream: ResponseStream | None = None
         self.requests: Counter[str] = Counter(list=0, watch=0)  # no new key while another thread reads it
 
     @property
     def version(self) -> str:
         """The newest resourceVersion that was seen."""
-        return self._course.version
+        return self._reflector.version
 
     def end(self) -> None:
         """Make no further request, and cut the one under way. Returns at once; from any thread."""
@@ -144,19 +146,19 @@ class Follower(Generic[Value]):
                 self._trouble.failed(at_s, outcome.problem, was_accepted=outcome.accepted)
                 self._pause(self._backoff.next_s(outcome.retry_after_s), self._trouble.due_in_s(now_s))
 
-    def turn(self) -> Outcome:
+    def turn(self) -> RequestOutcome:
         """Make one request and see it through to its end."""
-        ask, asked = self._course.ask(), clock.now()
+        ask, asked = self._reflector.ask(), clock.now()
         self.requests["watch" if ask.watch else "list"] += 1
         try:
             with contextlib.closing(self._open(ask)) as stream:
                 return self._watch(stream, ask) if ask.watch else self._list(stream, asked)
         except ApiError as error:
-            return Outcome(problem=str(error))
+            return RequestOutcome(problem=str(error))
         finally:
             self._stream = None
 
-    def _open(self, ask: Ask) -> Stream:
+    def _open(self, ask: Ask) -> ResponseStream:
         accept = self._resource.accept[1 if ask.watch else 0]
         stream = self._api.open(
             self._resource.path, ask.query, read_timeout_s=self._resource.pace.answer_s, accept=accept
@@ -166,60 +168,60 @@ class Follower(Generic[Value]):
             stream.cut()
         return stream
 
-    def _list(self, stream: Stream, asked: Now) -> Outcome:
+    def _list(self, stream: ResponseStream, asked: Now) -> RequestOutcome:
         what = f"listing the {self._resource.noun}"
         answer = stream.read()
         if not answer.is_good:
-            return self._course.refused(answer, what)
+            return self._reflector.refused(answer, what)
         try:
             items, version = read_list(answer.body, self._resource.list_kind)
         except ValueError as error:
-            return Outcome(problem=f"{what}: {error}; {_REMEDY}")
-        changed = self._shelf.fill(items)
-        self._listener.on_news(self._shelf if changed else None, asked)
-        return self._course.listed(version)
+            return RequestOutcome(problem=f"{what}: {error}; {_REMEDY}")
+        changed = self._store.fill(items)
+        self._listener.on_news(self._store if changed else None, asked)
+        return self._reflector.listed(version)
 
-    def _watch(self, stream: Stream, ask: Ask) -> Outcome:
+    def _watch(self, stream: ResponseStream, ask: Ask) -> RequestOutcome:
         what = f"watching the {self._resource.noun}"
         if stream.status != 200:
-            return self._course.refused(stream.read(), what)
+            return self._reflector.refused(stream.read(), what)
         self._trouble.accepted()
         if self._trouble.is_over:
             self._listener.on_problem(None)
-        intake = Intake(self._shelf, self._course)
+        reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
         why, silent = None, False
         try:
-            self._take_all(stream, ask, intake)
+            self._take_all(stream, ask, reader)
         except EndedByServerError as error:
-            return self._course.refused(error.answer, what, clock.now().boottime_s - opened_s)
+            return self._reflector.refused(error.answer, what, clock.now().boottime_s - opened_s)
         except BrokenStreamError as error:
             why = f"{what}: {error}; {_REMEDY}"
         except ApiUnreachableError as error:
             why, silent = str(error), isinstance(error, ApiSilentError)
         now = clock.now()
-        how = Ended(lived_s=now.boottime_s - opened_s, bookmarked=intake.bookmarked, why=why, silent=silent)
-        outcome = self._course.ended(ask, how)
+        how = Ended(lived_s=now.boottime_s - opened_s, bookmarked=reader.bookmarked, why=why, silent=silent)
+        outcome = self._reflector.ended(ask, how)
         if outcome.in_time:
             self._listener.on_news(None, now)
         return outcome
 
-    def _take_all(self, stream: Stream, ask: Ask, intake: Intake[Value]) -> None:
+    def _take_all(self, stream: ResponseStream, ask: Ask, reader: StreamReader[Value]) -> None:
         opened_s = clock.now().boottime_s
         stream.be_patient(ask.silence_s)
         for chunk in stream.chunks():
             now = clock.now()
-            expected = intake.bookmarked
+            expected = reader.bookmarked
             try:
-                intake.take(chunk)
+                reader.take(chunk)
             finally:  # what came before a broken line counts
-                news = intake.news()
+                news = reader.news()
                 if news.heard:
-                    self._listener.on_news(self._shelf if news.changed else None, now)
+                    self._listener.on_news(self._store if news.changed else None, now)
             lived_s = now.boottime_s - opened_s
             if news.heard and lived_s >= self._resource.pace.lived_s:
                 self._has_lived()
-            if intake.bookmarked and not expected:
+            if reader.bookmarked and not expected:
                 stream.be_patient(self._resource.pace.silence_s)
             if lived_s > ask.length_s + _LATE_S:
                 raise ApiUnreachableError(f"{self._api.host}: the watch does not end in its time; {_REMEDY}")
@@ -243,17 +245,17 @@ _DEAD: Final = "its thread has ended, which is a defect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[Value, Objects]):
+class InformerKind(Generic[Value, Objects]):
     """What a feed follows; `gather` makes of it what the daemon reads, and names what could not be read."""
 
     resource: Resource[Value]
     thread: str
     reason: GapReason
-    gather: Callable[[Shelf[Value]], tuple[Objects, tuple[Gap, ...]]]
+    gather: Callable[[Store[Value]], tuple[Objects, tuple[Gap, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View(Generic[Objects]):
+class Known(Generic[Objects]):
     """What a feed knows at one moment. `synced` is None, and the objects are empty, until a list has come."""
 
     objects: Objects
@@ -262,7 +264,7 @@ class View(Generic[Objects]):
     problem: str | None = None
 
 
-class Feed(Generic[Value, Objects]):
+class Informer(Generic[Value, Objects]):
     """Follows one kind. Reading it costs nothing and waits for nothing.
 
     `synced` moves when the server says something: a list (to the moment before it was asked for), an event, a bookmark,
@@ -277,12 +279,12 @@ class Feed(Generic[Value, Objects]):
     UID or a container ID never comes back, an eviction reads the pod anew, and no later list is older.
     """
 
-    def __init__(self, api: Api, kind: Kind[Value, Objects], bell: Bell) -> None:
+    def __init__(self, api: Api, kind: InformerKind[Value, Objects], bell: Bell) -> None:
         self._api = api
         self._kind = kind
         self._bell = bell
         self._lock = threading.Lock()
-        self._follower: Follower[Value] | None = None
+        self._watcher: Watcher[Value] | None = None
         self._thread: threading.Thread | None = None
         self._version = ""
         self._view = self._nothing()
@@ -291,19 +293,19 @@ class Feed(Generic[Value, Objects]):
 
     def start(self) -> None:
         """Begin to follow; what was known from an earlier time counts no more."""
-        follower = self._begin()
-        thread = threading.Thread(target=follower.run, name=self._kind.thread, daemon=True)
+        watcher = self._begin()
+        thread = threading.Thread(target=watcher.run, name=self._kind.thread, daemon=True)
         thread.start()
         self._thread = thread
 
     def stop(self) -> None:
         """Stop following, at once: a stream is cut, and what still comes is not taken."""
         with self._lock:
-            follower, self._follower = self._follower, None
-        if follower is not None:
-            follower.end()
-            self._version = follower.version
-            self._requests += follower.requests
+            watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.end()
+            self._version = watcher.version
+            self._requests += watcher.requests
 
     def forget(self) -> None:
         """Know nothing any more: what is not followed would be taken for true for ever."""
@@ -313,16 +315,16 @@ class Feed(Generic[Value, Objects]):
     @property
     def is_following(self) -> bool:
         """Whether it was started, and not stopped since."""
-        return self._follower is not None
+        return self._watcher is not None
 
     def fetch(self) -> None:
         """List once, in this thread; where that fails, `problem` says why."""
-        follower = self._begin()
+        watcher = self._begin()
         problem = None
         while problem is None and self._view.synced is None:  # a second time with credentials that were read anew
-            problem = follower.turn().problem
+            problem = watcher.turn().problem
         if problem is not None:
-            self._note(follower, problem)
+            self._note(watcher, problem)
         self.stop()
 
     @property
@@ -333,11 +335,11 @@ class Feed(Generic[Value, Objects]):
     @property
     def requests(self) -> Counter[str]:
         """Requests made so far, by `list` and `watch`."""
-        follower = self._follower
-        return self._requests + (follower.requests if follower is not None else Counter())
+        watcher = self._watcher
+        return self._requests + (watcher.requests if watcher is not None else Counter())
 
     @property
-    def view(self) -> View[Objects]:
+    def view(self) -> Known[Objects]:
         """What is known now."""
         if self.has_died:
             return replace(self._view, problem=f"{_DEAD}; restart the daemon and report it")
@@ -347,7 +349,7 @@ class Feed(Generic[Value, Objects]):
     def has_died(self) -> bool:
         """Whether its thread has ended although nobody stopped it: nothing new comes any more."""
         thread = self._thread
-        return self._follower is not None and thread is not None and not thread.is_alive()
+        return self._watcher is not None and thread is not None and not thread.is_alive()
 
     def is_old(self, now: Now, limit_s: float) -> bool:
         """Whether something keeps it from learning more, and what it knows was last known to be true longer ago.
@@ -362,12 +364,12 @@ class Feed(Generic[Value, Objects]):
         """Whether `look` would give something else than at the last time, but for `synced`."""
         return _differs(self.view, self._seen)
 
-    def look(self) -> View[Objects]:
+    def look(self) -> Known[Objects]:
         """What is known now, which counts as seen."""
         self._seen = self.view
         return self._seen
 
-    def gaps_of(self, view: View[Objects]) -> tuple[Gap, ...]:
+    def gaps_of(self, view: Known[Objects]) -> tuple[Gap, ...]:
         """The gaps of a view, with its problem as one of them."""
         if view.problem is None:
             return view.gaps
@@ -375,33 +377,33 @@ class Feed(Generic[Value, Objects]):
         noun = self._kind.resource.noun
         return (*view.gaps, Gap(reason=self._kind.reason, what=noun, why=f"{kept}: {view.problem}"))
 
-    def _begin(self) -> Follower[Value]:
+    def _begin(self) -> Watcher[Value]:
         self.stop()
         listener: Listener[Value] = Listener(
-            on_news=lambda shelf, at: self._take(follower, shelf, at),
-            on_problem=lambda problem: self._note(follower, problem),
+            on_news=lambda store, at: self._take(watcher, store, at),
+            on_problem=lambda problem: self._note(watcher, problem),
         )
-        follower = Follower(self._api, self._kind.resource, listener, self._version)
+        watcher = Watcher(self._api, self._kind.resource, listener, self._version)
         with self._lock:
-            self._follower, self._thread, self._view = follower, None, self._nothing()
-        return follower
+            self._watcher, self._thread, self._view = watcher, None, self._nothing()
+        return watcher
 
-    def _nothing(self) -> View[Objects]:
-        return View(objects=self._kind.gather(self._kind.resource.make_shelf())[0])
+    def _nothing(self) -> Known[Objects]:
+        return Known(objects=self._kind.gather(self._kind.resource.make_store())[0])
 
-    def _take(self, follower: Follower[Value], shelf: Shelf[Value] | None, at: Now) -> None:
-        if shelf is None:
-            self._change(follower, lambda view: replace(view, synced=at))
+    def _take(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
+        if store is None:
+            self._change(watcher, lambda view: replace(view, synced=at))
             return
-        objects, gaps = self._kind.gather(shelf)
-        self._change(follower, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
+        objects, gaps = self._kind.gather(store)
+        self._change(watcher, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
 
-    def _note(self, follower: Follower[Value], problem: str | None) -> None:
-        self._change(follower, lambda view: replace(view, problem=problem))
+    def _note(self, watcher: Watcher[Value], problem: str | None) -> None:
+        self._change(watcher, lambda view: replace(view, problem=problem))
 
-    def _change(self, follower: Follower[Value], change: Callable[[View[Objects]], View[Objects]]) -> None:
+    def _change(self, watcher: Watcher[Value], change: Callable[[Known[Objects]], Known[Objects]]) -> None:
         with self._lock:
-            if self._follower is not follower:
+            if self._watcher is not watcher:
                 return  # it has been stopped, and another one may be at work
             before = self._view
             self._view = change(before)
@@ -409,7 +411,7 @@ class Feed(Generic[Value, Objects]):
                 self._bell.ring()  # within the lock: after `stop` it may be gone
 
 
-def _differs(one: View[Objects], other: View[Objects]) -> bool:
+def _differs(one: Known[Objects], other: Known[Objects]) -> bool:
     """Whether there is something new in it; that it is known to be true still, and how a problem is put, is not."""
     return (
         one.objects is not other.objects

@@ -9,7 +9,7 @@ import pynvml
 from watchdog.core.model import Gap, GapReason, MigParent
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask, windows_sign
-from watchdog.node.nvml_cards import Card, Layout, enumerate_cards
+from watchdog.node.nvml_cards import Layout, NvmlCard, enumerate_cards
 from watchdog.node.nvml_read import CardReader, CardReading, carried_uses, gpu_of
 
 _MISMATCHES: Final = 3
@@ -126,7 +126,7 @@ class NvmlDriver:
         self._gaps = (*gaps, *self._layout.gaps)
         self._layout_due_s = now_s + (min(self._layout_every_s, _RETRY_S) if self._gaps else self._layout_every_s)
 
-    def _read_card(self, reader: CardReader, card: Card, only: frozenset[str] | None) -> CardReading:
+    def _read_card(self, reader: CardReader, card: NvmlCard, only: frozenset[str] | None) -> CardReading:
         was_failing = card.failing
         reading = reader.read(card, only)
         if card.failing and not was_failing:

@@ -34,7 +34,7 @@ _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOU
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Row:
+class DeviceRow:
     """A schedulable device: a card without MIG, or a MIG instance of one (`slot` is its MIG index).
 
     `total` and `reserved` are the last ones that NVML gave. `known` are the PIDs of the last good listing, each with
@@ -55,7 +55,7 @@ class Row:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Card:
+class NvmlCard:
     """A physical GPU and its rows.
 
     `answered` are the process lists that have, `lacking` those that it does not have. `strangers` are instances that
@@ -69,7 +69,7 @@ class Card:
     name: str = ""
     handle: Any = None
     mig: bool = False
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DeviceRow] = field(default_factory=list)
     answered: set[Kind] = field(default_factory=set)
     lacking: set[Kind] = field(default_factory=set)
     strangers: frozenset[tuple[int, int]] = frozenset()
@@ -78,7 +78,7 @@ class Card:
     vgpu: bool | None = None
     told: bool = False
 
-    def row_of(self, gi: int, ci: int) -> Row | None:
+    def row_of(self, gi: int, ci: int) -> DeviceRow | None:
         """The row of a process with these instance ids; one without a compute instance needs a single candidate."""
         if not self.mig:
             return self.rows[0] if gi == ci == NO_INSTANCE else None
@@ -104,27 +104,27 @@ class Layout:
     `missing` are all that NVML counts and that are no row: the unidentified, the lost, and those it names twice.
     """
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NvmlCard, ...] = ()
     gaps: tuple[Gap, ...] = ()
     unidentified: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
 
 
-def handle_of(device: Card | Row) -> object:
+def handle_of(device: NvmlCard | DeviceRow) -> object:
     """Give the handle of a device, a new one by its UUID if need be; NvmlCallError."""
     if device.handle is None:
         device.handle = ask_handle(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
     return device.handle
 
 
-def enumerate_cards(before: Sequence[Card]) -> Layout:
+def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
     """Enumerate all devices anew, keeping what is remembered of those `before`.
 
     Raises NvmlCallError if not even their number is known, or NVML as a whole does not answer. A card that was there
     before and is not found stays, without a handle: reading it tells what is wrong with it.
     """
     old = {card.uuid: card for card in before}
-    found: dict[str, Card] = {}
+    found: dict[str, NvmlCard] = {}
     failed: dict[int, NvmlCallError] = {}
     gaps: list[Gap] = []
     missing_rows: set[str] = set()
@@ -140,7 +140,7 @@ def enumerate_cards(before: Sequence[Card]) -> Layout:
             found[named].doubled = True
             missing_rows.add(_at(index))
             continue
-        card = found[named] = old.get(named) or Card(uuid=named, index=index)
+        card = found[named] = old.get(named) or NvmlCard(uuid=named, index=index)
         card.index, card.handle, card.doubled = index, handle, False
         hidden = look_into(card)
         gaps.extend(hidden)
@@ -170,7 +170,7 @@ def _at(index: int) -> str:
     return f"GPU at index {index}"
 
 
-def look_into(card: Card) -> list[Gap]:
+def look_into(card: NvmlCard) -> list[Gap]:
     """Look anew whether a card is in MIG mode and which instances it has, and set its rows; what fails is a gap."""
     gaps: list[Gap] = []
     try:
@@ -198,7 +198,7 @@ def _identify(index: int) -> tuple[Any, str]:
     return handle, uuid
 
 
-def _is_mig(card: Card) -> bool:
+def _is_mig(card: NvmlCard) -> bool:
     try:
         current, _ = ask(pynvml.nvmlDeviceGetMigMode, handle_of(card))
     except NvmlCallError as error:
@@ -208,7 +208,7 @@ def _is_mig(card: Card) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _learn_name(card: Card, device: Card | Row, gaps: list[Gap]) -> None:
+def _learn_name(card: NvmlCard, device: NvmlCard | DeviceRow, gaps: list[Gap]) -> None:
     if device.name or device.handle is None:
         return
     try:
@@ -217,13 +217,13 @@ def _learn_name(card: Card, device: Card | Row, gaps: list[Gap]) -> None:
         gaps.append(Gap(reason=GapReason.GPU_ERROR, what=f"{device.uuid} name", why=error.why, gpu=card.uuid))
 
 
-def _whole_card(card: Card) -> Row:
-    row = next((row for row in card.rows if row.uuid == card.uuid), None) or Row(uuid=card.uuid, index=card.index)
+def _whole_card(card: NvmlCard) -> DeviceRow:
+    row = next((row for row in card.rows if row.uuid == card.uuid), None) or DeviceRow(uuid=card.uuid, index=card.index)
     row.index, row.name, row.handle = card.index, card.name, card.handle
     return row
 
 
-def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
+def _instances(card: NvmlCard, gaps: list[Gap]) -> dict[str, DeviceRow]:
     """Walk the MIG indices: NOT_FOUND is a hole, not the end. An index that fails otherwise keeps the row it had."""
     before = {row.uuid: row for row in card.rows if row.slot is not None}
     try:
@@ -231,7 +231,7 @@ def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
     except NvmlCallError as error:
         gaps.append(_mig_gap(card, _INSTANCES, error))
         return before
-    rows: dict[str, Row] = {}
+    rows: dict[str, DeviceRow] = {}
     errors: list[NvmlCallError] = []
     for slot in slots:
         try:
@@ -246,10 +246,10 @@ def _instances(card: Card, gaps: list[Gap]) -> dict[str, Row]:
     return rows
 
 
-def _instance(card: Card, slot: int, before: dict[str, Row], gaps: list[Gap]) -> Row:
+def _instance(card: NvmlCard, slot: int, before: dict[str, DeviceRow], gaps: list[Gap]) -> DeviceRow:
     handle = ask_handle(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card.handle, slot)
     uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
-    row = before.get(uuid) or Row(uuid=uuid, index=card.index)
+    row = before.get(uuid) or DeviceRow(uuid=uuid, index=card.index)
     row.gi = ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)
     row.ci = ask(pynvml.nvmlDeviceGetComputeInstanceId, handle)
     row.index, row.slot, row.handle = card.index, slot, handle
@@ -259,7 +259,7 @@ def _instance(card: Card, slot: int, before: dict[str, Row], gaps: list[Gap]) ->
     return row
 
 
-def _profile(card: Card, row: Row, gaps: list[Gap]) -> str | None:
+def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
     """Take the profile from the device's name, which is what the driver itself calls it, else from its attributes."""
     if match := _PROFILE.search(row.name):
         return match[1]
@@ -273,7 +273,7 @@ def _profile(card: Card, row: Row, gaps: list[Gap]) -> str | None:
     return f"{prefix}{gpu_slices}g.{round(attributes.memorySizeMB / 1024)}gb"
 
 
-def _mig_gap(card: Card, what: str, error: NvmlCallError) -> Gap:
+def _mig_gap(card: NvmlCard, what: str, error: NvmlCallError) -> Gap:
     return Gap(reason=GapReason.MIG, what=f"{card.uuid} {what}", why=error.why, gpu=card.uuid)
 
 

@@ -26,7 +26,7 @@ from watchdog.node.nvml_calls import (
     function_pointer,
     merge,
 )
-from watchdog.node.nvml_cards import Card, Row, handle_of, look_into
+from watchdog.node.nvml_cards import DeviceRow, NvmlCard, handle_of, look_into
 
 _NO_SECOND_VERSION: Final = LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
 
@@ -123,7 +123,7 @@ class Sampler:
         self._lists = ProcessLists()
         self._memory = MemoryCounter()
 
-    def sample(self, card: Card, rows: Sequence[Row]) -> Sample:
+    def sample(self, card: NvmlCard, rows: Sequence[DeviceRow]) -> Sample:
         """Ask for the memory of these rows of a card and for its process lists; what fails stands in the sample."""
         sample = Sample()
         try:
@@ -143,7 +143,7 @@ class Sampler:
         """Read the entries of the raw lists."""
         return [entry for raw in lists for entry in self._lists.parse(raw)]
 
-    def measure(self, rows: Sequence[Row], sample: Sample) -> None:
+    def measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
         """Ask for the memory of rows, into the sample; a row remembers its size."""
         for row in rows:
             try:
@@ -158,14 +158,14 @@ class Sampler:
                 why = "the driver told it before and does not now; it is tried again with every pass"
                 sample.note(f"{row.uuid} memory", GapReason.MEMORY, why)
 
-    def _list_all(self, card: Card, sample: Sample) -> None:
+    def _list_all(self, card: NvmlCard, sample: Sample) -> None:
         try:
             sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
         except NvmlCallError as error:
             denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
             sample.fail(f"{card.uuid} processes", GapReason.MIG if denied else GapReason.PROCESSES, error)
 
-    def _list(self, card: Card, kind: Kind) -> bytes | None:
+    def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
         """Read one list; None for one that the card does not have.
 
         The compute list is never taken as absent: without it nothing is known. Nor is a list that has answered before.
@@ -237,9 +237,9 @@ class CardReader:
         """`windows` says by what it can be told that the driver is that of Windows; empty: it is not."""
         self._sampler = Sampler()
         self._windows = windows
-        self._steady: dict[str, tuple[Sequence[Row], Sample, CardReading]] = {}
+        self._steady: dict[str, tuple[Sequence[DeviceRow], Sample, CardReading]] = {}
 
-    def read(self, card: Card, only: Collection[str] | None = None) -> CardReading:
+    def read(self, card: NvmlCard, only: Collection[str] | None = None) -> CardReading:
         """Read the rows of a card, or those of `only`; what fails is a gap.
 
         A row that cannot be listed now keeps the processes of its last good listing, with unknown amounts.
@@ -262,7 +262,7 @@ class CardReader:
             self._steady[card.uuid] = card.rows, sample, reading
         return reading
 
-    def _list(self, card: Card, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
+    def _list(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
         """Learn what each process uses on each row of the card; None if that is not known."""
         what = f"{card.uuid} processes"
         if sample.lists is None:
@@ -293,7 +293,7 @@ class CardReader:
         raw = lists.get(MPS)
         return None if raw is None else merge(self._sampler.parse([raw])).keys()
 
-    def _is_hidden(self, card: Card, sample: Sample, *, is_empty: bool) -> bool:
+    def _is_hidden(self, card: NvmlCard, sample: Sample, *, is_empty: bool) -> bool:
         """Whether there may be processes on a card that the driver does not list; noted with the reason.
 
         An empty list would read as "nobody uses anything". A driver that has told what a process uses is believed.
@@ -323,11 +323,11 @@ def _is_in_use(memory: Memory | None) -> bool:
     return memory.used - memory.reserved > _IDLE
 
 
-def _chosen(card: Card, only: Collection[str] | None) -> Sequence[Row]:
+def _chosen(card: NvmlCard, only: Collection[str] | None) -> Sequence[DeviceRow]:
     return card.rows if only is None else [row for row in card.rows if row.uuid in only]
 
 
-def _place(card: Card, merged: Merged, clients: Clients) -> UsedByRow:
+def _place(card: NvmlCard, merged: Merged, clients: Clients) -> UsedByRow:
     """Put a listing onto the rows of a card, without what is in an instance that is no row; ContradictionError."""
     used: UsedByRow = {row.uuid: {} for row in card.rows}
     places = {instance: card.row_of(*instance) for instance in {(gi, ci) for _, gi, ci in merged}}
@@ -346,7 +346,7 @@ def _place(card: Card, merged: Merged, clients: Clients) -> UsedByRow:
     return used
 
 
-def _conclude(card: Card, rows: Sequence[Row], sample: Sample, used: UsedByRow | None) -> CardReading:
+def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: UsedByRow | None) -> CardReading:
     """Make the reading of the rows, and remember which processes a good listing had."""
     if used is not None:
         for row in card.rows:
@@ -366,24 +366,24 @@ def _conclude(card: Card, rows: Sequence[Row], sample: Sample, used: UsedByRow |
     )
 
 
-def _gpu(card: Card, row: Row, sample: Sample, *, listed: bool) -> Gpu:
+def _gpu(card: NvmlCard, row: DeviceRow, sample: Sample, *, listed: bool) -> Gpu:
     memory = sample.memories.get(row.uuid)
     down = sample.lost or any(error.code in _DOWN for error in sample.errors)
     up = not down and (listed or memory is not None)
     return gpu_of(card, row, up=up, listed=listed, used=None if memory is None else memory.used)
 
 
-def _uses(row: Row, used: dict[int, Listed]) -> list[Use]:
+def _uses(row: DeviceRow, used: dict[int, Listed]) -> list[Use]:
     return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used.items()]
 
 
-def carried_uses(row: Row) -> list[Use]:
+def carried_uses(row: DeviceRow) -> list[Use]:
     """The processes of a row's last good listing, with unknown amounts; who was a client then counts as one still."""
     known = row.known or {}
     return [Use(gpu=row.uuid, pid=pid, used=None, mps=known[pid] or None) for pid in sorted(known)]
 
 
-def gpu_of(card: Card, row: Row, *, up: bool, listed: bool, used: int | None) -> Gpu:
+def gpu_of(card: NvmlCard, row: DeviceRow, *, up: bool, listed: bool, used: int | None) -> Gpu:
     """Show a row as the core knows it; its size is the last one that NVML gave, which does not change."""
     return Gpu(
         uuid=row.uuid,

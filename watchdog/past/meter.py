@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Declaration, Policy, Rule
-from watchdog.past.read import Kind, Look, Scene
+from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
 from watchdog.past.recommendation import Usage, Workload, with_headroom
 from watchdog.past.recorder import longest_step_s
 from watchdog.past.replay import Judge
@@ -38,16 +38,16 @@ class Meter:
         self._sizes: dict[str, int | None] = {}
         self.usages: dict[Workload, Usage] = {}
 
-    def run(self, span: Iterable[Look]) -> None:
+    def run(self, span: Iterable[RecordedCycle]) -> None:
         """Add up one span."""
         self._last = None
         for look in span:
-            if look.kind is not Kind.SAME:
+            if look.kind is not RecordKind.SAME:
                 self._take(look)
             self._last = look.at
         self._close(list(self._open), self._last)
 
-    def _take(self, look: Look) -> None:
+    def _take(self, look: RecordedCycle) -> None:
         scene, at, last = look.scene, look.at, self._last
         self._sizes.update((gpu.uuid, gpu.size) for gpu in scene.gpus)
         is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(scene.interval_s)
@@ -61,7 +61,7 @@ class Meter:
         for uid in scene.pods.keys() - self._open.keys():
             self._open[uid] = _Open(self._start_s(at), self._accounts(scene, scene.pods[uid], at))
 
-    def _accounts(self, scene: Scene, pod: Pod, at: Now) -> tuple[Assessment, ...]:
+    def _accounts(self, scene: RecordedNode, pod: Pod, at: Now) -> tuple[Assessment, ...]:
         """The accounts of a pod: one for each container, unless it declares as a whole."""
         own = self._judge.of(pod.uid)
         if any(each.verdict is Verdict.MISDECLARED for each in own):

@@ -30,7 +30,7 @@ class _Known:
 
 
 @dataclass(slots=True)
-class Scene:
+class RecordedNode:
     """A node that frames are applied to, one after the other. Nothing but `apply` changes it.
 
     `interval_s` is how often the daemon listed the processes. What is used of each of `gpus` is right to 64Mi. `pods`
@@ -143,7 +143,7 @@ def pairs(flat: tuple[int | None, ...]) -> Iterator[tuple[int, int | None]]:
         yield number, amount
 
 
-class Kind(Enum):
+class RecordKind(Enum):
     """How a look stands to the one before."""
 
     FIRST = auto()  # a daemon has begun, or its record has: nothing is known of the time before
@@ -152,15 +152,15 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class RecordedCycle:
     """One pass of the past. `scene` is the node at it, and changes with the next look.
 
     `changed` are the UIDs of the pods that are not as they were; None: any may be another.
     """
 
     at: Now
-    kind: Kind
-    scene: Scene
+    kind: RecordKind
+    scene: RecordedNode
     changed: frozenset[str] | None = frozenset()
 
 
@@ -172,12 +172,12 @@ class Body:
     frames: tuple[Frame, ...]
 
 
-def looks(bodies: Iterable[Body], until: Now) -> Iterator[Look]:
+def looks(bodies: Iterable[Body], until: Now) -> Iterator[RecordedCycle]:
     """The looks of one span, which was recorded until a moment; ValueError where its bodies do not fit together.
 
     What stands before the first whole state cannot be understood, and is left out.
     """
-    scene = Scene()
+    scene = RecordedNode()
     last: Now | None = None
     for body in bodies:
         for frame in body.frames:
@@ -187,15 +187,15 @@ def looks(bodies: Iterable[Body], until: Now) -> Iterator[Look]:
             if last is not None:
                 held = _moment(body.since, frame, frame.at_ms - frame.held_ms)
                 if held.boottime_s > last.boottime_s:
-                    yield Look(at=held, kind=Kind.SAME, scene=scene)
+                    yield RecordedCycle(at=held, kind=RecordKind.SAME, scene=scene)
             if frame.full:
-                scene = Scene()
+                scene = RecordedNode()
             changed = scene.apply(frame)
-            kind = Kind.FIRST if last is None else Kind.NEXT
-            yield Look(at=at, kind=kind, scene=scene, changed=None if frame.full else changed)
+            kind = RecordKind.FIRST if last is None else RecordKind.NEXT
+            yield RecordedCycle(at=at, kind=kind, scene=scene, changed=None if frame.full else changed)
             last = at
     if last is not None and until.boottime_s > last.boottime_s:
-        yield Look(at=until, kind=Kind.SAME, scene=scene)
+        yield RecordedCycle(at=until, kind=RecordKind.SAME, scene=scene)
 
 
 def _moment(since: Now, frame: Frame, after_ms: int) -> Now:
@@ -223,7 +223,7 @@ class Span:
     """A stretch of one daemon's life in which every pass was recorded, until a moment."""
 
     until: Now
-    looks: Iterator[Look]
+    looks: Iterator[RecordedCycle]
 
 
 def spans(path: Path, since_s: float) -> Iterator[Span]:
@@ -246,7 +246,7 @@ def spans(path: Path, since_s: float) -> Iterator[Span]:
             yield Span(until=until, looks=_sound(looks(bodies, until), path))
 
 
-def _sound(found: Iterator[Look], path: Path) -> Iterator[Look]:
+def _sound(found: Iterator[RecordedCycle], path: Path) -> Iterator[RecordedCycle]:
     """The looks, with the journal's name in whatever is wrong with them."""
     try:
         yield from found

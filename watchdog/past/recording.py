@@ -9,7 +9,7 @@ import msgspec
 
 from watchdog.core.assess import short_cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution
-from watchdog.core.ladder import rungs
+from watchdog.core.ladder import step_readings
 from watchdog.core.model import Gpu, Node, PlaceKind, Pod, PodList, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
@@ -19,7 +19,7 @@ NEVER: Final = -2  # there is no pod list
 _LARGEST: Final = 64 * 2**20  # of one body, unpacked; the recorder writes some kilobytes
 
 
-class Holder(msgspec.Struct, array_like=True, frozen=True):
+class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     """A process of a pod on one GPU, and the number by which the frames that follow call it."""
 
     number: int
@@ -67,7 +67,7 @@ class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     memory: tuple[int | None, ...] = msgspec.field(name="m", default=())
     pods: tuple[Pod, ...] = msgspec.field(name="p", default=())
     gone_pods: tuple[str, ...] = msgspec.field(name="q", default=())
-    holders: tuple[Holder, ...] = msgspec.field(name="k", default=())
+    holders: tuple[RecordedProcess, ...] = msgspec.field(name="k", default=())
     used: tuple[int | None, ...] = msgspec.field(name="u", default=())
     gone: tuple[int, ...] = msgspec.field(name="x", default=())
     dark: Dark | None = msgspec.field(name="d", default=None)
@@ -104,7 +104,7 @@ class _Slot:
     used: int | None
 
 
-class Holders:
+class RecordedProcesses:
     """The processes that are kept, with the bytes that the frames say."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Holders:
         return {"gone": numbers, **(self._written(seen, exact) if exact else {})}
 
     def _written(self, seen: dict[_Place, AttributedUse], exact: set[str]) -> dict[str, tuple[Any, ...]]:
-        holders: list[Holder] = []
+        holders: list[RecordedProcess] = []
         used: list[int | None] = []
         for place, use in seen.items():
             slot = self._slots.get(place)
@@ -143,7 +143,7 @@ class Holders:
             if slot is None:
                 slot = self._slots[place] = _Slot(self._next_number, None)
                 self._next_number += 1
-                holders.append(Holder(slot.number, *place))
+                holders.append(RecordedProcess(slot.number, *place))
             slot.used = use.used
             used += (slot.number, use.used)
         return {"holders": tuple(holders), "used": tuple(used)}
@@ -223,7 +223,7 @@ class Differ:
         self._pods: dict[str, tuple[Pod, Pod]] = {}
         self._attribution: object = None
         self._assessments: object = None
-        self._holders = Holders()
+        self._holders = RecordedProcesses()
         self._judged: dict[AccountKey, Assessment] = {}
         self._marks: dict[AccountKey, object] = {}
 
@@ -319,7 +319,11 @@ class Differ:
             judged[each.account] = each
             if each is self._judged.get(each.account):
                 continue
-            stands = (each.verdict, each.used is None, tuple(rung.reading for rung in rungs(each, stale=False)))
+            stands = (
+                each.verdict,
+                each.used is None,
+                tuple(step_reading.reading for step_reading in step_readings(each, stale=False)),
+            )
             if self._marks.get(each.account) != stands:
                 self._marks[each.account] = stands
                 crossed.add(each.account.uid)

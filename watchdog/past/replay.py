@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.assess import Darkness, Setting, Terms, assess_pod, hidden_pods, short_for
+from watchdog.core.assess import Darkness, PodTerms, Setting, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
@@ -13,7 +13,7 @@ from watchdog.core.model import Gpu, Now, Pod, Snapshot
 from watchdog.core.plan import Conditions, Plan, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.core.rules import MOST_TERMINATING_S, hours_at
-from watchdog.past.read import Kind, Look, Scene
+from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class Judge:
         self._ground: _Ground | None = None
         self._gpus: tuple[Gpu, ...] = ()
         self._cards: object = ()
-        self._terms: dict[str, tuple[Pod, Terms]] = {}
+        self._terms: dict[str, tuple[Pod, PodTerms]] = {}
         self._found: dict[str, tuple[Assessment, ...]] = {}
 
     def forget(self, changed: frozenset[str] | None) -> None:
@@ -128,12 +128,12 @@ class Judge:
         for uid in changed:
             self._found.pop(uid, None)
 
-    def assess(self, scene: Scene, at: Now) -> tuple[Assessment, ...]:
+    def assess(self, scene: RecordedNode, at: Now) -> tuple[Assessment, ...]:
         """Every account of the scene at a moment; the very same objects where nothing about a pod has changed."""
         self.renew(scene, at)
         return tuple(each for uid in scene.pods for each in self._found[uid])
 
-    def renew(self, scene: Scene, at: Now) -> frozenset[str]:
+    def renew(self, scene: RecordedNode, at: Now) -> frozenset[str]:
         """Work out what has changed; the UIDs of the pods that were assessed anew."""
         snapshot = scene.snapshot(at)
         ground = self._ground_of(scene, snapshot)
@@ -147,7 +147,7 @@ class Judge:
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
-                terms = Terms.of(pod, dark.cards, setting, scene.dark.mps)
+                terms = PodTerms.of(pod, dark.cards, setting, scene.dark.mps)
                 self._terms[pod.uid] = (pod, terms)
             self._found[pod.uid] = assess_pod(pod, scene.uses_of(pod.uid), terms, snapshot, dark, setting)
         return frozenset(pod.uid for pod in missing)
@@ -156,7 +156,7 @@ class Judge:
         """The accounts of one pod."""
         return self._found.get(uid, ())
 
-    def _ground_of(self, scene: Scene, snapshot: Snapshot) -> _Ground:
+    def _ground_of(self, scene: RecordedNode, snapshot: Snapshot) -> _Ground:
         if scene.gpus is not self._gpus:
             self._gpus = scene.gpus
             self._cards = tuple(replace(gpu, used=None) for gpu in scene.gpus)
@@ -192,20 +192,20 @@ class Replay:
         self._judge = Judge(policy)
         self._incidents = Incidents()
         self._axis = _Axis()
-        self._scene = Scene()
+        self._scene = RecordedNode()
         self._last = Now(boottime_s=0.0, wall_s=0.0, boot_id="")
         self._next_s = math.inf
         self._busy = False
         self._seen_s = 0.0
         self._passes = 0
 
-    def run(self, span: Iterable[Look]) -> None:
+    def run(self, span: Iterable[RecordedCycle]) -> None:
         """Live through one span."""
         for look in span:
             at = self._axis.moment(look)
             self._scene = look.scene
             self._count(look, at)
-            if look.kind is Kind.SAME:
+            if look.kind is RecordKind.SAME:
                 self._wait(at)
             else:
                 self._judge.forget(look.changed)
@@ -217,10 +217,10 @@ class Replay:
         """What has been found so far."""
         return Replayed(found=self._incidents.all(), seen_s=self._seen_s, passes=self._passes)
 
-    def _count(self, look: Look, at: Now) -> None:
+    def _count(self, look: RecordedCycle, at: Now) -> None:
         passed_s = at.boottime_s - self._last.boottime_s
-        if look.kind is not Kind.FIRST and at.wall_s > self._since_s:
-            most_s = math.inf if look.kind is Kind.SAME else look.scene.interval_s
+        if look.kind is not RecordKind.FIRST and at.wall_s > self._since_s:
+            most_s = math.inf if look.kind is RecordKind.SAME else look.scene.interval_s
             self._seen_s += min(passed_s, most_s, at.wall_s - self._since_s)
 
     def _wait(self, until: Now) -> None:
@@ -291,10 +291,10 @@ class _Axis:
         self._boot = ""
         self._last: Now | None = None
 
-    def moment(self, look: Look) -> Now:
+    def moment(self, look: RecordedCycle) -> Now:
         """The moment of a look on the axis."""
         at, last = look.at, self._last
-        if look.kind is Kind.FIRST:
+        if look.kind is RecordKind.FIRST:
             self._number += 1
             if last is not None and at.boot_id != self._boot:
                 self._shift_s = last.boottime_s + max(at.wall_s - last.wall_s, 0.0) - at.boottime_s
@@ -302,6 +302,6 @@ class _Axis:
         self._last = replace(at, boottime_s=at.boottime_s + self._shift_s, boot_id=f"{at.boot_id}/{self._number}")
         return self._last
 
-    def stale_s(self, scene: Scene, policy: Policy) -> float:
+    def stale_s(self, scene: RecordedNode, policy: Policy) -> float:
         """When the pod list is too old, on the axis."""
         return scene.stale_at_s(policy.stale_after_s) + self._shift_s

@@ -15,7 +15,7 @@ from watchdog.report.text import byte_cell, count, inert, rfc3339, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StoryRecord:
     """What the journal says of the same time: kills and evictions begun and only observed, by their events."""
 
     begun: int
@@ -30,7 +30,7 @@ class Story:
     since_s: float
     policy: Policy
     replayed: Replayed
-    record: Record
+    record: StoryRecord
 
     @property
     def actions(self) -> tuple[Found, ...]:

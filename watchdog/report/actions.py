@@ -46,7 +46,7 @@ def source(assessment: Assessment, limit: int = LONGEST_NAME) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class StepTerms:
     """What a step holds an account to: bytes allowed and declared, and where they come from; None: nothing holds."""
 
     allowed: int | None
@@ -54,7 +54,7 @@ class Terms:
     origin: str
 
 
-def terms(entry: PlanEntry, limit: int = LONGEST_NAME) -> Terms:
+def terms(entry: PlanEntry, limit: int = LONGEST_NAME) -> StepTerms:
     """What an entry's step holds the account to.
 
     While its card is short that is what was requested, where the tenant has named a limit above it.
@@ -62,8 +62,8 @@ def terms(entry: PlanEntry, limit: int = LONGEST_NAME) -> Terms:
     assessment = entry.assessment
     requested, by_request = assessment.requested, assessment.allowed_by_request
     if entry.definition.under_pressure and requested is not None and by_request is not None:
-        return Terms(allowed=by_request, declared=requested, origin="requested")
-    return Terms(allowed=assessment.allowed, declared=assessment.declared, origin=source(assessment, limit))
+        return StepTerms(allowed=by_request, declared=requested, origin="requested")
+    return StepTerms(allowed=assessment.allowed, declared=assessment.declared, origin=source(assessment, limit))
 
 
 def _comparison(entry: PlanEntry, limit: int) -> str:
@@ -95,7 +95,7 @@ def mark(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = Fal
     the mark is a share of: `above 110% of the 10.2Gi allowed for 10s`.
     """
     allowed, step = entry.assessment.allowed, entry.definition
-    raised = step.above.amount is not None and allowed is not None and entry.height > step.above.amount
+    raised = step.above.amount is not None and allowed is not None and entry.threshold_bytes > step.above.amount
     card = inert(entry.card) if entry.card is not None else "its card"
     whole = terms(entry).allowed if in_bytes else None
     return (
@@ -111,10 +111,10 @@ def mark_of(step: Step, policy: Policy | None = None) -> str:
 def _plain_mark(step: Step, allowed: int | None = None) -> str:
     plus, whole = step.above.plus, f"the {format_bytes(allowed)} allowed" if allowed else ""
     if plus is not None:
-        height = f"more than {format_quantity(plus)} above {whole or 'allowed'}"
+        threshold = f"more than {format_quantity(plus)} above {whole or 'allowed'}"
     else:
-        height = f"above {step.above}{f' of {whole}' if whole and step.above.amount is None else ''}"
-    return f"{height} for {format_duration(step.for_s)}" if step.for_s else f"{height}, at once"
+        threshold = f"above {step.above}{f' of {whole}' if whole and step.above.amount is None else ''}"
+    return f"{threshold} for {format_duration(step.for_s)}" if step.for_s else f"{threshold}, at once"
 
 
 def _while_short(step: Step, card: str, policy: Policy | None) -> str:
@@ -173,8 +173,12 @@ def next_force(rule: Rule, step: int, allowed: int | None = None) -> str:
     if later is None:
         return "the rule does nothing more"
     in_bytes = allowed and not later.under_pressure and later.above.amount is None
-    height = f", which is {format_bytes(later.above.height(allowed, later.do))} here" if in_bytes and allowed else ""
-    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}{height}"
+    threshold = (
+        f", which is {format_bytes(later.above.threshold_bytes(allowed, later.do))} here"
+        if in_bytes and allowed
+        else ""
+    )
+    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}{threshold}"
 
 
 def later_force(rule: Rule, step: int) -> Step | None:

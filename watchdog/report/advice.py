@@ -175,11 +175,11 @@ def advice(
     is_new, container = assessment.declared_by == "default", _declarer(assessment)
     found = declaration_for(assessment, policy, container)
     if found is not None and found[0].unit != "mig" and not (is_new and _is_ephemeral(assessment)):
-        wish = _Wish(assessment, *found, container, limit)
+        top_options = _Wish(assessment, *found, container, limit)
         if allowed is None or declared is None or assessment.used_at_least <= allowed:
-            return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {wish.place}"
+            return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {top_options.place}"
         missing = least(assessment, found[0], policy) if is_new else assessment.used_at_least - allowed
-        return wish.told(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
+        return top_options.told(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
     if allowed is None or declared is None or assessment.used_at_least <= allowed:
         return f"{_LESS} declare more"
     if is_new:

@@ -9,8 +9,8 @@ from watchdog.core.declare import CONTAINER
 from watchdog.core.eviction import GIVE_UP_AFTER_S
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
 from watchdog.core.policy import Do, Policy
-from watchdog.core.tiding import SERIES_GAP_S, Tiding
 from watchdog.core.units import format_duration
 from watchdog.report.actions import LONGEST_NOTE, fit, mark, observing_because, outcome_note, shown_as, terms
 from watchdog.report.advice import advice, unit_words
@@ -38,7 +38,7 @@ _PREFIX: Final = "gpu-memory-watchdog/"
 _BLOCKED_AGAIN_S: Final = 3600.0
 
 
-def told(entry: PlanEntry, reason: str, outcome: Outcome, text: str, would: str = "") -> Tiding:
+def told(entry: PlanEntry, reason: str, outcome: Outcome, text: str, would: str = "") -> PodEvent:
     """The Event of an outcome; that it ended in another way makes it no repetition of the last."""
     released = outcome.release_s is not None
     more = {"would": would}
@@ -47,17 +47,17 @@ def told(entry: PlanEntry, reason: str, outcome: Outcome, text: str, would: str 
         more["result"] = outcome.result.value
         more["release-seconds"] = f"{outcome.release_s:.3f}" if outcome.release_s is not None else ""
         detail = f"{outcome.result.value} {released}"
-    return tiding(entry, reason, text, outcome.at.wall_s, detail=detail, more=more)
+    return pod_event(entry, reason, text, outcome.at.wall_s, detail=detail, more=more)
 
 
-def tiding(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: str, more: dict[str, str]) -> Tiding:
+def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: str, more: dict[str, str]) -> PodEvent:
     """The Event of a step; `detail` is what makes another occurrence of it no repetition, `more` are annotations."""
     assessment = entry.assessment
     again_s = _BLOCKED_AGAIN_S if reason == EVICTION_BLOCKED else SERIES_GAP_S
     if entry.do is Do.WARN:
         again_s += entry.definition.repeat_s
-    account, rung = assessment.account, mark(entry)
-    return Tiding(
+    account, step_reading = assessment.account, mark(entry)
+    return PodEvent(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
         uid=_uid(assessment.pod),
@@ -65,7 +65,7 @@ def tiding(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: str
         action=ACTIONS[reason],
         note=text,
         at_s=at_s,
-        key=(account.uid, reason, account.container or "", account.gpu or "", entry.rule.name, rung, detail),
+        key=(account.uid, reason, account.container or "", account.gpu or "", entry.rule.name, step_reading, detail),
         is_normal=reason == RELEASED,
         again_within_s=again_s,
         annotations=_marks(
@@ -75,15 +75,15 @@ def tiding(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: str
             gpu=_gpus(assessment),
             container=_container(entry),
             rule=entry.rule.name,
-            mark=rung,
+            mark=step_reading,
             **more,
         ),
     )
 
 
-def misdeclared(assessment: Assessment, skipped: Misdeclaration, text: str, at_s: float) -> Tiding:
+def misdeclared(assessment: Assessment, skipped: Misdeclaration, text: str, at_s: float) -> PodEvent:
     """The Event of a declaration that was skipped."""
-    return Tiding(
+    return PodEvent(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
         uid=_uid(assessment.pod),
@@ -298,16 +298,16 @@ class Tidings:
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
         self._begun: frozenset[int] = frozenset()
 
-    def since(self, report: CycleReport) -> tuple[Tiding, ...]:
+    def since(self, report: CycleReport) -> tuple[PodEvent, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
         return (
             *self._wrong(report),
             *(_withheld(entry, report) for entry in report.plan.entries if entry.news and _is_told(entry, report)),
             *self._begin(report.began, report),
-            *(tiding for outcome in report.outcomes for tiding in self._end(outcome, report)),
+            *(pod_event for outcome in report.outcomes for pod_event in self._end(outcome, report)),
         )
 
-    def _wrong(self, report: CycleReport) -> Iterator[Tiding]:
+    def _wrong(self, report: CycleReport) -> Iterator[PodEvent]:
         if self._misdeclared:
             listed = {pod.uid for pod in report.pods.pods}
             self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
@@ -322,13 +322,13 @@ class Tidings:
             yield from (_misdeclared(assessment, each, report) for each in new)
             self._misdeclared[uid] = told.union(new)
 
-    def _begin(self, outcomes: Iterable[Outcome], report: CycleReport) -> Iterator[Tiding]:
+    def _begin(self, outcomes: Iterable[Outcome], report: CycleReport) -> Iterator[PodEvent]:
         for outcome in outcomes:
             if outcome.number is not None:
                 self._begun |= {outcome.number}
             yield _begun(outcome, report)
 
-    def _end(self, outcome: Outcome, report: CycleReport) -> Iterator[Tiding]:
+    def _end(self, outcome: Outcome, report: CycleReport) -> Iterator[PodEvent]:
         """What came of a step: of an action that has begun its end, of one that has not what is left to be said."""
         entry, action = outcome.entry, outcome.number
         if outcome.result is Result.OBSERVED:
@@ -352,27 +352,27 @@ def _is_told(entry: PlanEntry, report: CycleReport) -> bool:
     return entry.withheld_by is not None and _is_for(entry.assessment, report)
 
 
-def _withheld(entry: PlanEntry, report: CycleReport) -> Tiding:
+def _withheld(entry: PlanEntry, report: CycleReport) -> PodEvent:
     brake = entry.withheld_by.value if entry.withheld_by is not None else ""
     more = {"brake": brake, "would": entry.do.value}
     text = due_note(entry, report.at, report, observing=is_idle_for(entry.assessment, report))
-    return tiding(entry, WITHHELD, text, report.at.wall_s, detail=brake, more=more)
+    return pod_event(entry, WITHHELD, text, report.at.wall_s, detail=brake, more=more)
 
 
-def _begun(outcome: Outcome, report: CycleReport) -> Tiding:
+def _begun(outcome: Outcome, report: CycleReport) -> PodEvent:
     entry = outcome.entry
     text = due_note(entry, outcome.at, report, processes=len(outcome.signalled) or None)
     return told(entry, EVICTED if entry.do is Do.EVICT else KILLED, outcome, text)
 
 
-def _observed(outcome: Outcome, report: CycleReport) -> Tiding:
+def _observed(outcome: Outcome, report: CycleReport) -> PodEvent:
     text = due_note(outcome.entry, outcome.at, report, observing=True)
     return told(outcome.entry, OVER_LIMIT, outcome, text, would=outcome.entry.do.value)
 
 
-def _ended(outcome: Outcome, report: CycleReport) -> Tiding:
+def _ended(outcome: Outcome, report: CycleReport) -> PodEvent:
     return told(outcome.entry, RELEASED, outcome, ended_note(outcome, report.policy))
 
 
-def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> Tiding:
+def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> PodEvent:
     return misdeclared(assessment, skipped, wrong_note(assessment, skipped, report), report.at.wall_s)

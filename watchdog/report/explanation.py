@@ -7,7 +7,7 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.actions import (
-    Terms,
+    StepTerms,
     amount_used,
     holder,
     mark,
@@ -65,7 +65,7 @@ def _short(assessment: Assessment) -> str:
     return "the pod" if assessment.account.container is None else "the container"
 
 
-def _how_much(assessment: Assessment, held_to: Terms) -> str:
+def _how_much(assessment: Assessment, held_to: StepTerms) -> str:
     allowed, declared = held_to.allowed, held_to.declared
     if allowed is None or declared is None:
         return f"It used {amount_used(assessment)}."
@@ -82,8 +82,8 @@ def _rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
     # What came after the first signal is not what it was killed for.
     above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
     lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
-    height = format_bytes(entry.height)
-    return f"Rule {inert(entry.rule.name)} {does} {mark(entry, policy)}, which is {height} here{lasted}."
+    threshold = format_bytes(entry.threshold_bytes)
+    return f"Rule {inert(entry.rule.name)} {does} {mark(entry, policy)}, which is {threshold} here{lasted}."
 
 
 def _how(outcome: Outcome) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from watchdog.core.assessment import Assessment, AttributedUse, Misdeclaration, Unattributed, Verdict
-from watchdog.core.ladder import Reading, Rung, rungs
+from watchdog.core.ladder import Comparison, StepReading, step_readings
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, PodList, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
@@ -21,10 +21,10 @@ from watchdog.report.next import forecast
 from watchdog.report.recent import RecentAction, recent_rows
 from watchdog.report.text import inert, rfc3339
 
-_STATES: Final[Mapping[Reading, str]] = {
-    Reading.ABOVE: "above",
-    Reading.BELOW: "below",
-    Reading.INCONCLUSIVE: "unknown",
+_STATES: Final[Mapping[Comparison, str]] = {
+    Comparison.ABOVE: "above",
+    Comparison.BELOW: "below",
+    Comparison.INCONCLUSIVE: "unknown",
 }
 
 
@@ -129,7 +129,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         return None
     under_way, rule = state.under_way, assessment.rule
     steps = rule.steps if rule is not None else ()
-    number = under_way.rung(rule) if rule is not None else None
+    number = under_way.step_reading(rule) if rule is not None else None
     step = steps[number] if number is not None else None
     killed_s = sigkill_s(under_way, step, report)
     is_to_come = "SIGKILL" in under_way.sent or not under_way.ended
@@ -155,7 +155,7 @@ def sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> fl
 def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str, Any]]:
     if assessment.rule is None:
         return []
-    known = {rung.index: rung for rung in rungs(assessment, stale=False)}
+    known = {step_reading.index: step_reading for step_reading in step_readings(assessment, stale=False)}
     stretches = state.stretches if state is not None else {}
     rule = assessment.rule
     return [
@@ -164,19 +164,19 @@ def _ladder(assessment: Assessment, state: AccountState | None) -> list[dict[str
     ]
 
 
-def _step(number: int, step: Step, rung: Rung | None, stretch: Stretch | None) -> dict[str, Any]:
+def _step(number: int, step: Step, step_reading: StepReading | None, stretch: Stretch | None) -> dict[str, Any]:
     is_kill = step.do.value == "kill"
     return {
         "step": number,
         "do": step.do.value,
         "scope": step.scope if is_kill else None,
         "above": str(step.above),
-        "height": rung.height if rung is not None else None,
+        "height": step_reading.threshold_bytes if step_reading is not None else None,
         "for_s": json_seconds(step.for_s),
         "grace_s": json_seconds(step.grace_s) if step.do.is_force else None,
         "repeat_s": json_seconds(step.repeat_s) if not step.do.is_force else None,
         "under_pressure": step.under_pressure,
-        "state": _STATES[rung.reading] if rung is not None else "unknown",
+        "state": _STATES[step_reading.reading] if step_reading is not None else "unknown",
         "counted_s": json_seconds(stretch.counted_s) if stretch is not None else 0,
         "since": rfc3339(stretch.since.wall_s) if stretch is not None else None,
     }
@@ -396,7 +396,7 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         "withheld_by": entry.withheld_by.value if entry.withheld_by is not None else None,
         "account": {"container": account.container, "gpu": account.gpu},
         "above": str(step.above),
-        "height": entry.height,
+        "height": entry.threshold_bytes,
         "for_s": json_seconds(step.for_s),
         "card": entry.card,
         "observes": entry.assessment.observes,

@@ -382,17 +382,18 @@ def _aim(step: Part, account: Part) -> str:
 
 def _mark(entry: Part, step: Part | None, account: Part, status: Part) -> str:
     """A mark in bytes and in the policy's words: `above 11.2Gi (110% of what it may use)`."""
-    height, above = entry.whole("height"), inert(entry.text("above") or "")
+    threshold_bytes, above = entry.whole("height"), inert(entry.text("above") or "")
     is_pressure = step is not None and step.flag("under_pressure")
     by_request = is_pressure and account.whole("allowed_by_request") is not None
     base = "what it may use by its request" if by_request else "what it may use"
-    words = f" ({above} of {base})" if above.endswith("%") and height else ""
+    words = f" ({above} of {base})" if above.endswith("%") and threshold_bytes else ""
     words = f" ({above.removeprefix('+')} more than {base})" if above.startswith("+") else words
     if is_pressure:
         card, free = entry.text("card"), status.text("free_below")
         words += f" while {inert(card) if card is not None else 'its GPU'} is short of memory"
         words += f" (less than {inert(free)} of it free)" if free is not None else ""
-    return f"above {format_bytes(height) if height else above if height is None else 'zero'}{words}"
+    amount = format_bytes(threshold_bytes) if threshold_bytes else above if threshold_bytes is None else "zero"
+    return f"above {amount}{words}"
 
 
 Paragraph = tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from watchdog.cli.client import called
 from watchdog.cli.demo.screen import Screen, screen_for
 from watchdog.cli.demo.stage import Ending, Stage, StoryClock
-from watchdog.cli.demo.tenants import Company
+from watchdog.cli.demo.tenants import SimNode
 from watchdog.report.explanation import explanation
 
 _FRAME_S: Final = 0.1
@@ -52,7 +52,7 @@ def _find_problem() -> str | None:
 
 
 def _perform(out: TextIO, clock: StoryClock, ending: Ending, contact: str) -> int:
-    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, Company() as company:
+    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as company:
         stage = Stage(Path(folder), company, clock, contact)
         screen = screen_for(out)
         with contextlib.closing(stage), contextlib.closing(screen):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from watchdog.cli.demo.tenants import Curve, lives
+from watchdog.cli.demo.tenants import UsageCurve, lives
 from watchdog.core.model import Gpu, ProcessKey, Use
 from watchdog.node.driver import DriverReading
 from watchdog.node.procfs import Procfs
@@ -17,7 +17,7 @@ from watchdog.node.procfs import Procfs
 @dataclass(slots=True)
 class _Holder:
     key: ProcessKey
-    curve: Curve
+    curve: UsageCurve
     since_s: float
     used: int = 0
     died_s: float | None = None
@@ -41,7 +41,7 @@ class SimDriver:
         """None: nothing can be installed under it."""
         return None
 
-    def allocate(self, key: ProcessKey, curve: Curve) -> None:
+    def allocate(self, key: ProcessKey, curve: UsageCurve) -> None:
         """Let a process hold memory along a curve that begins now; one that holds 0 bytes is not listed."""
         self._holders.append(_Holder(key, curve, self._clock()))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from watchdog.cli.demo.tenants import Party, lives
+from watchdog.cli.demo.tenants import RunningPod, lives
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, ProcessKey
@@ -52,7 +52,7 @@ class Chronicle:
     """Collects occurrences; a `Record` for the actions, which hands everything on to the journal where there is one."""
 
     journal: Journal | None
-    parties: Mapping[str, Party]
+    parties: Mapping[str, RunningPod]
     begin: Now
     occurrences: list[Occurrence] = field(default_factory=list)
     blows: dict[int, Blow] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Chronicle:
 
     # ---- as the witness of the passes
 
-    def start(self, party: Party, now: Now) -> None:
+    def start(self, party: RunningPod, now: Now) -> None:
         """Tell of a tenant's processes."""
         self._tell(now, "started", f"{party.tenant.pod}: {self.names(member.key for member in party.members)}")
 
@@ -195,7 +195,7 @@ _RECOVERY_SHOWN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class SceneMark:
     """A mark of the ladder: what follows above it, and its height as a share of allowed."""
 
     label: str
@@ -214,14 +214,14 @@ class Row:
     declared: int
     allowed: int
     verdict: str
-    marks: tuple[Mark, ...]
+    marks: tuple[SceneMark, ...]
     ladder: str
     tone: str
     processes: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class DemoScene:
     """One moment. `lingering` are bytes on the card whose process has ended."""
 
     second: float
@@ -241,11 +241,11 @@ class Moment:
     chronicle: Chronicle
     now: Now
 
-    def scene(self) -> Scene:
+    def scene(self) -> DemoScene:
         """The scene."""
         by_uid = {each.account.uid: each for each in self.opened.assessments}
         parties = self.chronicle.parties.items()
-        return Scene(
+        return DemoScene(
             second=elapsed_s(self.chronicle.begin, self.now),
             card=self.opened.snapshot.gpus[0],
             rows=tuple(self._row(by_uid[uid], party) for uid, party in parties if uid in by_uid),
@@ -253,7 +253,7 @@ class Moment:
             occurrences=tuple(self.chronicle.occurrences),
         )
 
-    def _row(self, assessment: Assessment, party: Party) -> Row:
+    def _row(self, assessment: Assessment, party: RunningPod) -> Row:
         allowed = assessment.allowed or 0
         steps = assessment.rule.steps if assessment.rule is not None else ()
         blow = self.chronicle.blow_to(assessment.account)
@@ -300,13 +300,13 @@ class Moment:
         return f"{max(due_in_s - elapsed_s(self.opened.snapshot.at, self.now), 0.0):.1f}s"
 
 
-def _mark(step: Step, allowed: int) -> Mark:
+def _mark(step: Step, allowed: int) -> SceneMark:
     how = f": {signals(step)}" if step.do is Do.KILL else ""
     label = f"{step.do.value} {step.above} for {format_duration(step.for_s)}{how}"
-    return Mark(label=label, share=step.above.height(allowed, step.do) / max(allowed, 1))
+    return SceneMark(label=label, share=step.above.threshold_bytes(allowed, step.do) / max(allowed, 1))
 
 
-def _processes(party: Party) -> str:
+def _processes(party: RunningPod) -> str:
     alive = sum(1 for member in party.members if lives(member.key))
     if len(party.members) == 1:
         return f"{party.session} {'runs' if alive else 'ended'}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
-from watchdog.cli.demo.scene import Occurrence, Row, Scene
+from watchdog.cli.demo.scene import DemoScene, Occurrence, Row
 from watchdog.core.units import format_bytes
 from watchdog.export.table import has_colour
 
@@ -37,7 +37,7 @@ Part = tuple[str, str]
 """A text with its colour (an SGR parameter, or nothing)."""
 
 
-def frame(scene: Scene, signs: Signs, width: int, height: int) -> list[str]:
+def frame(scene: DemoScene, signs: Signs, width: int, height: int) -> list[str]:
     """The lines of a frame, coloured, none wider than `width`; the newest occurrences as far as `height` allows."""
     lines = [*_head(scene, width), *_card(scene, signs), [], *_table(scene, signs), []]
     room = max(height - len(lines), 0)
@@ -46,7 +46,7 @@ def frame(scene: Scene, signs: Signs, width: int, height: int) -> list[str]:
     return [_join(line, width) for line in lines]
 
 
-def plain_line(scene: Scene) -> str:
+def plain_line(scene: DemoScene) -> str:
     """A scene in one line without control codes."""
     tenants = " | ".join(_plain_row(row) for row in scene.rows)
     return f"{_second(scene.second)}  card {_amount(scene.card.used)} of {_amount(scene.card.total)} | {tenants}"
@@ -69,12 +69,12 @@ def _plain_row(row: Row) -> str:
     return f"{name} {_amount(row.used)}/{_amount(row.allowed)} {row.verdict}{ladder}"
 
 
-def _head(scene: Scene, width: int) -> list[list[Part]]:
+def _head(scene: DemoScene, width: int) -> list[list[Part]]:
     clock = f"t ={scene.second:5.1f}s"
     return [[(f"{_TITLE:<{width - len(clock)}}", _TONES["bold"]), (clock, "")], [(NOTICE, "")], []]
 
 
-def _card(scene: Scene, signs: Signs) -> list[list[Part]]:
+def _card(scene: DemoScene, signs: Signs) -> list[list[Part]]:
     total = scene.card.total or 1
     holders = [
         *((row.used, signs.tenants[i], _TENANTS[i]) for i, row in enumerate(scene.rows)),
@@ -93,7 +93,7 @@ def _card(scene: Scene, signs: Signs) -> list[list[Part]]:
     return [[("GPU 0  ", _TONES["bold"]), *parts, (tail, "")]]
 
 
-def _table(scene: Scene, signs: Signs) -> Iterable[list[Part]]:
+def _table(scene: DemoScene, signs: Signs) -> Iterable[list[Part]]:
     titles = f"  {'POD':<22}{'USED':>8}{'DECLARED':>10}{'ALLOWED':>9}  {'VERDICT':<9}PROCESSES"
     yield [(titles, _TONES["bold"])]
     for i, row in enumerate(scene.rows):
@@ -166,10 +166,10 @@ _PLAIN_EVERY_S: Final = 1.0
 class Screen(Protocol):
     """Shows scenes one after the other, the last of them to stay, and then texts."""
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: DemoScene) -> None:
         """Show a scene."""
 
-    def finish(self, scene: Scene) -> None:
+    def finish(self, scene: DemoScene) -> None:
         """Show the last scene, with all that happened."""
 
     def say(self, title: str, text: str) -> None:
@@ -196,14 +196,14 @@ class LineScreen:
         self._next_s = 0.0
         self._write((NOTICE,))
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: DemoScene) -> None:
         """Write what is new."""
         self._tell(scene)
         if scene.second >= self._next_s:
             self._next_s = scene.second + _PLAIN_EVERY_S
             self._write((plain_line(scene),))
 
-    def finish(self, scene: Scene) -> None:
+    def finish(self, scene: DemoScene) -> None:
         """Write how it ended."""
         self._tell(scene)
         self._write((plain_line(scene),))
@@ -215,7 +215,7 @@ class LineScreen:
     def close(self) -> None:
         """Nothing is to be given back."""
 
-    def _tell(self, scene: Scene) -> None:
+    def _tell(self, scene: DemoScene) -> None:
         self._write(plain_occurrence(each) for each in scene.occurrences[self._told :])
         self._told = len(scene.occurrences)
 
@@ -234,12 +234,12 @@ class FrameScreen:
         self._signs = BLOCKS if encoding == "utf8" else ASCII
         self._hidden = False
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: DemoScene) -> None:
         """Draw a scene as far as it fits the terminal."""
         columns, rows = _size(self._out)
         self._draw(frame(scene, self._signs, min(columns, _WIDEST) - 1, rows - 1))
 
-    def finish(self, scene: Scene) -> None:
+    def finish(self, scene: DemoScene) -> None:
         """Draw the last scene whole; it may scroll."""
         self._draw(frame(scene, self._signs, min(_size(self._out)[0], _WIDEST) - 1, _LONG))
 

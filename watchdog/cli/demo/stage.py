@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from watchdog import clock
 from watchdog.cli.demo.driver import SimDriver, SimProcfs
-from watchdog.cli.demo.scene import Chronicle, Moment, Scene
-from watchdog.cli.demo.tenants import CARD, NODE, POLICY, RELEASE_S, TENANTS, Company, pod_list
+from watchdog.cli.demo.scene import Chronicle, DemoScene, Moment
+from watchdog.cli.demo.tenants import CARD, NODE, POLICY, RELEASE_S, TENANTS, SimNode, pod_list
 from watchdog.clock import Waiter
 from watchdog.config.load import parse_policy
 from watchdog.core.assess import Setting
@@ -67,7 +67,7 @@ _TOO_LONG_S: Final = 40.0
 class Stage:
     """Runs passes over the simulated node, with everything of the daemon but its driver, its /proc and its outlets."""
 
-    def __init__(self, folder: Path, company: Company, clock: StoryClock, contact: str = "") -> None:
+    def __init__(self, folder: Path, company: SimNode, clock: StoryClock, contact: str = "") -> None:
         self.policy = _policy(contact)
         self._clock = clock
         parties = {tenant.uid: company.start(tenant) for tenant in TENANTS}
@@ -122,7 +122,7 @@ class Stage:
             self._last = self._pass()
         self.chronicle.watch_grace(self._clock.now())
 
-    def scene(self) -> Scene:
+    def scene(self) -> DemoScene:
         """What is to be seen now."""
         opened, entries = self._last
         return Moment(

@@ -43,7 +43,7 @@ _PAGE: Final = 2 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class UsageCurve:
     """Straight lines between points of (second, GiB), level before the first and after the last."""
 
     points: tuple[tuple[float, float], ...]
@@ -64,7 +64,7 @@ class Curve:
         return int(gib * _GI) // _PAGE * _PAGE
 
 
-NOTHING: Final = Curve(((0.0, 0.0),))
+NOTHING: Final = UsageCurve(((0.0, 0.0),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class Task:
     """One process of a tenant: its name (15 bytes at most), what it holds, and whether it ignores SIGTERM."""
 
     name: str
-    curve: Curve = NOTHING
+    curve: UsageCurve = NOTHING
     ignores_sigterm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class SimPod:
     """A pod with one container. The first task leads, the others are its forks. `declared` is a quantity."""
 
     namespace: str
@@ -101,12 +101,12 @@ class Tenant:
         return f"0::/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{self.container_id}.scope\n"
 
 
-def pod_list(tenants: Iterable[Tenant], node: str) -> dict[str, Any]:
+def pod_list(tenants: Iterable[SimPod], node: str) -> dict[str, Any]:
     """What `kubectl get pods -A -o json` would print of them."""
     return {"apiVersion": "v1", "kind": "List", "items": [_pod(tenant, node) for tenant in tenants]}
 
 
-def _pod(tenant: Tenant, node: str) -> dict[str, Any]:
+def _pod(tenant: SimPod, node: str) -> dict[str, Any]:
     amounts = {tenant.resource: tenant.declared}
     return {
         "apiVersion": "v1",
@@ -164,10 +164,10 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class RunningPod:
     """A tenant with its processes, its leader first; the leader's PID is the session's."""
 
-    tenant: Tenant
+    tenant: SimPod
     members: tuple[Member, ...]
 
     @property
@@ -176,7 +176,7 @@ class Party:
         return self.members[0].key.pid
 
 
-class Company:
+class SimNode:
     """Starts tenants and, when it is left, ends and reaps every process of theirs. Nobody is reaped before that."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class Company:
         self._end()
         _adopt_orphans(0)
 
-    def start(self, tenant: Tenant) -> Party:
+    def start(self, tenant: SimPod) -> RunningPod:
         """Start a tenant's processes and wait until all are there; OSError if that fails or takes too long."""
         arguments = [task.name + "!" * task.ignores_sigterm for task in tenant.tasks]
         leader = subprocess.Popen(
@@ -214,7 +214,7 @@ class Company:
             key = key_of(pids[task.name])
             self._keys.append(key)
             members.append(Member(task=task, key=key))
-        return Party(tenant=tenant, members=tuple(members))
+        return RunningPod(tenant=tenant, members=tuple(members))
 
     def _end(self) -> None:
         for leader in self._leaders:
@@ -277,7 +277,7 @@ CARD: Final = Gpu(
     reserved=_GI // 2,
 )
 
-_WITHIN: Final = Tenant(
+_WITHIN: Final = SimPod(
     namespace="vision",
     pod="detector",
     uid="d0000001-0000-4000-8000-000000000001",
@@ -285,9 +285,9 @@ _WITHIN: Final = Tenant(
     container_id="a1" * 32,
     resource=_RESOURCE,
     declared="8Gi",
-    tasks=(Task(name="detector", curve=Curve(((0, 0), (1.5, 7.0), (6, 7.0), (8, 7.3), (11, 7.3), (13, 7.1)))),),
+    tasks=(Task(name="detector", curve=UsageCurve(((0, 0), (1.5, 7.0), (6, 7.0), (8, 7.3), (11, 7.3), (13, 7.1)))),),
 )
-_BURSTS: Final = Tenant(
+_BURSTS: Final = SimPod(
     namespace="notebooks",
     pod="jupyter-7",
     uid="d0000001-0000-4000-8000-000000000002",
@@ -296,12 +296,15 @@ _BURSTS: Final = Tenant(
     resource=_RESOURCE,
     declared="4Gi",
     tasks=(
-        Task(name="notebook", curve=Curve(((0, 0), (0.5, 0), (2, 3.2), (3, 3.2), (3.6, 6.0), (6.4, 6.0), (7.2, 3.3)))),
+        Task(
+            name="notebook",
+            curve=UsageCurve(((0, 0), (0.5, 0), (2, 3.2), (3, 3.2), (3.6, 6.0), (6.4, 6.0), (7.2, 3.3))),
+        ),
     ),
 )
 # The trainer, which holds nearly all of it, is a fork that ignores SIGTERM; the loader holds nothing on the card and
 # goes with its container all the same.
-_RUNS_AWAY: Final = Tenant(
+_RUNS_AWAY: Final = SimPod(
     namespace="training",
     pod="finetune",
     uid="d0000001-0000-4000-8000-000000000003",
@@ -310,9 +313,11 @@ _RUNS_AWAY: Final = Tenant(
     resource=_RESOURCE,
     declared="6Gi",
     tasks=(
-        Task(name="launcher", curve=Curve(((0.5, 0), (1, 0.6)))),
+        Task(name="launcher", curve=UsageCurve(((0.5, 0), (1, 0.6)))),
         Task(
-            name="trainer", curve=Curve(((0, 0), (0.5, 0), (2.5, 4.4), (7.5, 4.4), (14.5, 10.6))), ignores_sigterm=True
+            name="trainer",
+            curve=UsageCurve(((0, 0), (0.5, 0), (2.5, 4.4), (7.5, 4.4), (14.5, 10.6))),
+            ignores_sigterm=True,
         ),
         Task(name="loader"),
     ),

@@ -16,7 +16,7 @@ from watchdog.core.rules import Namespaces
 from watchdog.daemon.enforcement import Footing
 from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
-from watchdog.kube.reviews import Account
+from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import Right
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import Library
@@ -190,7 +190,7 @@ class ApiFacts:
     now_s: float = 0.0
     peer: Peer = field(default_factory=Peer)
     credentials: Credentials = field(default_factory=Credentials)
-    account: Account = field(default_factory=Account)
+    account: ApiAccount = field(default_factory=ApiAccount)
     rights: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
     later: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
     rights_problem: str = ""

@@ -13,7 +13,7 @@ from watchdog.daemon.sources import uses_api
 from watchdog.kube.client import Api
 from watchdog.kube.credentials import look_at_peer, offset_s
 from watchdog.kube.failure import is_certificate
-from watchdog.kube.feeds import NamespaceFeed, NodeFeed, PodFeed
+from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.responses import ApiConfigError, ApiError
 from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
 from watchdog.kube.rights import rights_of
@@ -26,9 +26,9 @@ class Feeds:
     def __init__(self, options: Options) -> None:
         self.api = Api(options.kubeconfig)
         bell = Bell()
-        self.pods = PodFeed(self.api, options.node, bell)
-        self.node = NodeFeed(self.api, options.node, bell)
-        self.namespaces = NamespaceFeed(self.api, bell)
+        self.pods = PodInformer(self.api, options.node, bell)
+        self.node = NodeInformer(self.api, options.node, bell)
+        self.namespaces = NamespaceInformer(self.api, bell)
 
 
 class ApiLook:

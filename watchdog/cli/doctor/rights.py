@@ -9,7 +9,7 @@ from watchdog.cli.doctor.facts import ApiFacts, ClusterFacts
 from watchdog.cli.doctor.finding import ENFORCING, Case, Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.policy import Policy
 from watchdog.core.rules import MODE, switches
-from watchdog.kube.reviews import Account
+from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import ALL_RIGHTS, NAMESPACE, SERVICE_ACCOUNT, Piece, Right
 from watchdog.options import DEFAULT_POLICY
 from watchdog.report.text import inert
@@ -157,7 +157,7 @@ def check_rights(facts: ApiFacts | None, path: Path) -> Iterable[Finding]:
         yield LATER.say(case, targets=", ".join(missing), **remedy)
 
 
-def _remedy(account: Account, path: Path, *, in_pod: bool) -> dict[str, str]:
+def _remedy(account: ApiAccount, path: Path, *, in_pod: bool) -> dict[str, str]:
     """The command that prints what this account needs; it prints for service accounts alone.
 
     What lies in a pod, the policy above all, is read there; who applies what is printed sits elsewhere.

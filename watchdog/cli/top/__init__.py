@@ -17,7 +17,7 @@ from watchdog.cli.top.values import ASCII, BLOCKS, Signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class TopOptions:
     """What was asked for: of which daemon, how often, what of it, and in which form."""
 
     url: str
@@ -27,9 +27,9 @@ class Wish:
     as_json: bool = False
 
 
-def is_live(wish: Wish) -> bool:
+def is_live(top_options: TopOptions) -> bool:
     """Whether there is a terminal to draw on, and nothing else is asked for."""
-    if wish.once or wish.as_json or not sys.stdout.isatty():
+    if top_options.once or top_options.as_json or not sys.stdout.isatty():
         return False
     if os.environ.get("TERM", "") not in ("", "dumb"):
         return True
@@ -37,12 +37,12 @@ def is_live(wish: Wish) -> bool:
     return False
 
 
-def print_top(wish: Wish) -> None:
+def print_top(top_options: TopOptions) -> None:
     """Print the node once."""
-    if wish.as_json:
-        _print_document(wish.url)
+    if top_options.as_json:
+        _print_document(top_options.url)
     else:
-        _print_once(wish)
+        _print_once(top_options)
 
 
 def prepare(out: TextIO) -> Signs:
@@ -61,8 +61,8 @@ def _print_document(url: str) -> None:
     click.echo(json.dumps(document, indent=1))
 
 
-def _print_once(wish: Wish) -> None:
-    answer = ask_view(wish.url, "--once")
+def _print_once(top_options: TopOptions) -> None:
+    answer = ask_view(top_options.url, "--once")
     if answer.view is None:
         raise click.ClickException(answer.problem)
-    click.echo(once(answer.view, wish.choice, prepare(sys.stdout)), nl=False)
+    click.echo(once(answer.view, top_options.choice, prepare(sys.stdout)), nl=False)

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from watchdog.cli.client import AskError, ask_status, help_lines
 from watchdog.cli.top.reading import read_view
-from watchdog.cli.top.values import View
+from watchdog.cli.top.values import NodeView
 from watchdog.report.status_read import StatusError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StatusAnswer:
     """What came: a picture, or why there is none, with the remedy, in lines. `at_s` is when (monotonic)."""
 
-    view: View | None
+    view: NodeView | None
     problem: str
     at_s: float
 
 
-def ask_view(url: str, *options: str) -> Answer:
+def ask_view(url: str, *options: str) -> StatusAnswer:
     """Ask once, and wait for it: some seconds at the most. `options` of `top` go into what is advised."""
     try:
         view, problem = read_view(ask_status(url)), ""
@@ -31,7 +31,7 @@ def ask_view(url: str, *options: str) -> Answer:
         view, problem = None, unreached(error, "top", *options)
     except StatusError as error:
         view, problem = None, f"what answers is no gpu-watchdog of this kind: {error}"
-    return Answer(view=view, problem=problem, at_s=time.monotonic())
+    return StatusAnswer(view=view, problem=problem, at_s=time.monotonic())
 
 
 def unreached(error: AskError, *arguments: str) -> str:
@@ -42,11 +42,11 @@ def unreached(error: AskError, *arguments: str) -> str:
 class Asker:
     """Asks when it is told to, one question at a time. `fileno` becomes readable when an answer has come."""
 
-    def __init__(self, ask: Callable[[], Answer]) -> None:
+    def __init__(self, ask: Callable[[], StatusAnswer]) -> None:
         self.is_busy = False
         self._ask = ask
         self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StatusAnswer] = queue.SimpleQueue()
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # A daemon thread: an end of the program does not wait for an answer that does not come.
         threading.Thread(target=self._serve, name="asker", daemon=True).start()
@@ -61,7 +61,7 @@ class Asker:
             self.is_busy = True
             self._told.put(None)
 
-    def take(self) -> Answer | None:
+    def take(self) -> StatusAnswer | None:
         """The answer, if it has come."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 64)

@@ -8,15 +8,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
-from watchdog.cli.top.state import State, chosen
-from watchdog.cli.top.values import Account, Signs, View
+from watchdog.cli.top.state import Selection, chosen
+from watchdog.cli.top.values import AccountView, NodeView, Signs
 from watchdog.report.text import shorten
 
 _GAP = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class GridColumn:
     """A column; `least` is what it may shrink to (0: it does not), `rank` when it goes: the highest first (0: never).
 
     The `last` characters of what is cut are kept too, where `is_name`: the names of Kubernetes differ at their ends.
@@ -50,7 +50,7 @@ def plain(cell: Cell) -> str:
 class Grid:
     """Columns with their widths, as they fit a line; `shown` are the numbers of those that are there."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[GridColumn, ...]
     shown: tuple[int, ...]
     widths: tuple[int, ...]
 
@@ -68,7 +68,7 @@ class Grid:
         return line
 
 
-def grid(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Grid:
+def grid(columns: Sequence[GridColumn], rows: Sequence[Sequence[Cell]], width: int) -> Grid:
     """Find the columns and widths for all rows, the ones that are scrolled away too: nothing shall jump about."""
     natural = [
         max(cell_len(column.title), *(cell_len(plain(row[number])) for row in rows), 0)
@@ -102,7 +102,7 @@ def _excess(widths: Sequence[int], width: int) -> int:
     return sum(widths) + _GAP * (len(widths) - 1) - width
 
 
-def _fitted(cell: Cell, column: Column, width: int) -> Text:
+def _fitted(cell: Cell, column: GridColumn, width: int) -> Text:
     told, size = plain(cell), cell_len(plain(cell))
     if size > width:
         cut = shorten(told, width) if column.is_name else f"{told[: max(width - 1, 0)]}~"
@@ -137,14 +137,14 @@ STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Frame:
     """A picture to draw. `elapsed_s` is how long ago the pass was, so that what is to come runs down.
 
     `view` is None before the first answer. `old` says why the picture is an old one, in lines; empty: it is not.
     """
 
-    view: View | None
-    state: State
+    view: NodeView | None
+    state: Selection
     elapsed_s: float
     width: int
     height: int
@@ -152,6 +152,6 @@ class Scene:
     old: str = ""
 
     @property
-    def rows(self) -> tuple[Account, ...]:
+    def rows(self) -> tuple[AccountView, ...]:
         """The accounts that are chosen, in their order."""
         return chosen(self.view, self.state.choice) if self.view is not None else ()

@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.cli.top import Wish, prepare
-from watchdog.cli.top.asker import Answer, Asker, ask_view
-from watchdog.cli.top.grid import Scene
+from watchdog.cli.top import TopOptions, prepare
+from watchdog.cli.top.asker import Asker, StatusAnswer, ask_view
+from watchdog.cli.top.grid import Frame
 from watchdog.cli.top.picture import picture
-from watchdog.cli.top.state import State, pressed
+from watchdog.cli.top.state import Selection, pressed
 from watchdog.cli.top.terminal import Terminal, keys_of
-from watchdog.cli.top.values import Signs, View
+from watchdog.cli.top.values import NodeView, Signs
 from watchdog.clock import Waiter
 from watchdog.core.units import format_duration
 from watchdog.report.text import span
@@ -72,13 +72,13 @@ def _wake() -> None:
 class Live:
     """What is shown at the moment, and what it is made of."""
 
-    def __init__(self, terminal: Terminal, asker: Asker, state: State, signs: Signs, interval_s: float) -> None:
+    def __init__(self, terminal: Terminal, asker: Asker, state: Selection, signs: Signs, interval_s: float) -> None:
         self._terminal = terminal
         self._asker = asker
         self._state = state
         self._signs = signs
         self._interval_s = interval_s
-        self._view: View | None = None
+        self._view: NodeView | None = None
         self._problem = ""
         self._answered_s = time.monotonic()
         self._seen_s = 0.0  # when this very pass was, as far as that is known
@@ -119,7 +119,7 @@ class Live:
         width, height = self._terminal.size()
         self._terminal.draw(picture(self._scene(width, height, now_s)), width, height)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: StatusAnswer) -> None:
         self._problem = answer.problem
         if answer.view is None:
             return
@@ -137,8 +137,8 @@ class Live:
             rows = self._scene(*self._terminal.size(), 0.0).rows
             self._state = pressed(self._state.at(rows), key, rows)
 
-    def _scene(self, width: int, height: int, now_s: float) -> Scene:
-        scene = Scene(
+    def _scene(self, width: int, height: int, now_s: float) -> Frame:
+        scene = Frame(
             view=self._view,
             state=self._state,
             elapsed_s=self._counted_s,
@@ -169,7 +169,7 @@ class Live:
         return min(max(self._next_s - time.monotonic(), 0.0), _FRAME_S)
 
 
-def run_live(wish: Wish) -> None:
+def run_live(top_options: TopOptions) -> None:
     """Show the node until the user ends it."""
     keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     signs = prepare(sys.stdout)
@@ -177,5 +177,11 @@ def run_live(wish: Wish) -> None:
         terminal = Terminal(keys, sys.stdout)
         # OSError: the terminal has gone away, and nobody is left to be told so.
         with contextlib.suppress(OSError), terminal:
-            live = Live(terminal, Asker(lambda: ask_view(wish.url)), State(choice=wish.choice), signs, wish.interval_s)
+            live = Live(
+                terminal,
+                Asker(lambda: ask_view(top_options.url)),
+                Selection(choice=top_options.choice),
+                signs,
+                top_options.interval_s,
+            )
             live.run(waiter, signals)

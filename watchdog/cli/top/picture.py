@@ -18,16 +18,16 @@ from watchdog.cli.top.grid import (
     STYLES,
     TITLE,
     Cell,
-    Column,
+    Frame,
+    GridColumn,
     Piece,
-    Scene,
     cut,
     grid,
     plain,
 )
 from watchdog.cli.top.reading import total
 from watchdog.cli.top.state import VERDICTS
-from watchdog.cli.top.values import Account, Action, Card, View, amount, card_bar, long, short
+from watchdog.cli.top.values import AccountView, ActionView, CardView, NodeView, amount, card_bar, long, short
 from watchdog.core.units import format_bytes
 from watchdog.report.text import byte_cell, clock_time, count, span
 
@@ -51,7 +51,7 @@ HELP = (
 )
 
 
-def head(view: View, scene: Scene) -> list[Text]:
+def head(view: NodeView, scene: Frame) -> list[Text]:
     """What node this is and whether force is used; how its GPUs, its pods and the daemon are."""
     shown = clock_time(view.at_s, view.at_s) if view.at_s is not None else "unknown"
     first = Text(no_wrap=True, end="")
@@ -66,7 +66,7 @@ def head(view: View, scene: Scene) -> list[Text]:
     return [cut(first, scene.width), _sums(view, scene)]
 
 
-def _sums(view: View, scene: Scene) -> Text:
+def _sums(view: NodeView, scene: Frame) -> Text:
     used = total(card.used for card in view.cards)
     whole = total(card.total for card in view.cards)
     parts = [(f"{count(len(view.cards), 'GPU')}: {amount(used, scene.signs)} of {amount(whole, scene.signs)}", PLAIN)]
@@ -85,7 +85,7 @@ def _sums(view: View, scene: Scene) -> Text:
     return cut(line, scene.width)
 
 
-def troubles(scene: Scene, room: int) -> list[Text]:
+def troubles(scene: Frame, room: int) -> list[Text]:
     """What is wrong, wrapped, in at most so many lines."""
     told = list(scene.view.troubles) if scene.view is not None else []
     old = [line for part in scene.old.splitlines() for line in _wrapped(part, scene.width)]
@@ -110,7 +110,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return wrap(text, max(width, 10), break_on_hyphens=False, subsequent_indent="  ")
 
 
-def foot(scene: Scene) -> Text:
+def foot(scene: Frame) -> Text:
     """What the keys do, or the filter that is being written."""
     line = Text(no_wrap=True, end="")
     if scene.state.typed is not None:
@@ -129,21 +129,21 @@ def help_lines(width: int) -> list[Text]:
 
 
 _CARD_COLUMNS = (
-    Column(title="GPU"),
-    Column(title="MEMORY"),
-    Column(title="USED", right=True),
-    Column(title="TOTAL", right=True),
-    Column(title="UNATTRIBUTED", right=True, rank=1),
-    Column(title="RESIDUAL", right=True, rank=2),
-    Column(title="RESERVED", right=True, rank=4),
-    Column(title="NAME", least=8, rank=3, is_name=True),
+    GridColumn(title="GPU"),
+    GridColumn(title="MEMORY"),
+    GridColumn(title="USED", right=True),
+    GridColumn(title="TOTAL", right=True),
+    GridColumn(title="UNATTRIBUTED", right=True, rank=1),
+    GridColumn(title="RESIDUAL", right=True, rank=2),
+    GridColumn(title="RESERVED", right=True, rank=4),
+    GridColumn(title="NAME", least=8, rank=3, is_name=True),
 )
 _BAR = 20
 _SMALL_BAR = 8
 _BETWEEN = 2
 
 
-def card_lines(cards: tuple[Card, ...], scene: Scene, room: int) -> list[Text]:
+def card_lines(cards: tuple[CardView, ...], scene: Frame, room: int) -> list[Text]:
     """The GPUs in at most so many lines."""
     if not cards:
         return [Text("No GPU is known.", style=ODD, end="")]
@@ -157,7 +157,7 @@ def card_lines(cards: tuple[Card, ...], scene: Scene, room: int) -> list[Text]:
     return _close([_small_cell(card, scene) for card in cards], scene.width, room)
 
 
-def _card_row(card: Card, scene: Scene) -> tuple[Cell, ...]:
+def _card_row(card: CardView, scene: Frame) -> tuple[Cell, ...]:
     wide = min(max(scene.width // 5, _SMALL_BAR), 2 * _BAR)
     return (
         (card.label, TITLE),
@@ -171,11 +171,11 @@ def _card_row(card: Card, scene: Scene) -> tuple[Cell, ...]:
     )
 
 
-def _tone(card: Card) -> Style:
+def _tone(card: CardView) -> Style:
     return BAD if not card.up or card.short else ODD if card.used is None else PLAIN
 
 
-def _bar(card: Card, width: int, scene: Scene) -> tuple[Piece, ...]:
+def _bar(card: CardView, width: int, scene: Frame) -> tuple[Piece, ...]:
     return tuple((text, STYLES.get(kind, ODD)) for kind, text in card_bar(card, width, scene.signs))
 
 
@@ -198,38 +198,38 @@ def _close(cells: Sequence[tuple[Piece, ...]], width: int, room: int = 1000) -> 
     return lines
 
 
-def _cell(card: Card, scene: Scene) -> tuple[Piece, ...]:
+def _cell(card: CardView, scene: Frame) -> tuple[Piece, ...]:
     told = f"{byte_cell(card.used).rjust(7)} of {byte_cell(card.total)}" if card.up else "does not answer"
     return (_name(card), *_bar(card, _SMALL_BAR, scene), (f" {told}", _tone(card)))
 
 
-def _small_cell(card: Card, scene: Scene) -> tuple[Piece, ...]:
+def _small_cell(card: CardView, scene: Frame) -> tuple[Piece, ...]:
     told = "lost"
     if card.up:
         told = f"{round(100 * card.used / card.total)}%" if card.used is not None and card.total else "unknown"
     return (_name(card), *_bar(card, _SMALL_BAR, scene), (f" {told.rjust(4)}", _tone(card)))
 
 
-def _name(card: Card) -> Piece:
+def _name(card: CardView) -> Piece:
     return (f"{card.label.rjust(2)} ", TITLE)
 
 
 _COLUMNS = (
-    Column(title=""),
-    Column(title="POD", least=24, is_name=True),
-    Column(title="USED", right=True),
-    Column(title="DECLARED", right=True, rank=5),
-    Column(title="ALLOWED", right=True, rank=3),
-    Column(title="", rank=4),
-    Column(title="%", right=True),
-    Column(title="VERDICT", rank=1),
-    Column(title="OVER FOR", right=True, rank=6),
-    Column(title="RULE", least=8, rank=7, is_name=True),
-    Column(title="NEXT", least=19, rank=2),
+    GridColumn(title=""),
+    GridColumn(title="POD", least=24, is_name=True),
+    GridColumn(title="USED", right=True),
+    GridColumn(title="DECLARED", right=True, rank=5),
+    GridColumn(title="ALLOWED", right=True, rank=3),
+    GridColumn(title="", rank=4),
+    GridColumn(title="%", right=True),
+    GridColumn(title="VERDICT", rank=1),
+    GridColumn(title="OVER FOR", right=True, rank=6),
+    GridColumn(title="RULE", least=8, rank=7, is_name=True),
+    GridColumn(title="NEXT", least=19, rank=2),
 )
 
 
-def account_lines(rows: tuple[Account, ...], scene: Scene, room: int) -> list[Text]:
+def account_lines(rows: tuple[AccountView, ...], scene: Frame, room: int) -> list[Text]:
     """What is shown and how it is sorted, the titles, and as many rows as there is room for around the selected one."""
     cells: list[tuple[Cell, ...]] = [(" ", *_row(row, scene)) for row in rows]
     table = grid(_COLUMNS, cells, scene.width)
@@ -250,7 +250,7 @@ def _marked(row: tuple[Cell, ...]) -> tuple[Cell, ...]:
     return ((plain(row[0]), MARKED), *row[1:])
 
 
-def _title(rows: tuple[Account, ...], shown: range, scene: Scene) -> Text:
+def _title(rows: tuple[AccountView, ...], shown: range, scene: Frame) -> Text:
     choice = scene.state.choice
     whole = len(rows)
     which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
@@ -263,14 +263,14 @@ def _title(rows: tuple[Account, ...], shown: range, scene: Scene) -> Text:
     return cut(line, scene.width)
 
 
-def _nothing(scene: Scene) -> str:
+def _nothing(scene: Frame) -> str:
     view, choice = scene.view, scene.state.choice
     if view is not None and view.accounts and (choice.text or choice.over):
         return f"None of {count(len(view.accounts), 'account')} is such a one; Esc shows all."
     return "No pod uses GPU memory here or declares any."
 
 
-def _row(account: Account, scene: Scene) -> tuple[Cell, ...]:
+def _row(account: AccountView, scene: Frame) -> tuple[Cell, ...]:
     signs, verdict = scene.signs, account.verdict
     tone = STYLES.get(verdict, PLAIN)
     wide = 5 if scene.width < 100 else 10 if scene.width < 160 else 20
@@ -288,14 +288,14 @@ def _row(account: Account, scene: Scene) -> tuple[Cell, ...]:
     )
 
 
-def _over_for(account: Account, scene: Scene) -> str:
+def _over_for(account: AccountView, scene: Frame) -> str:
     at_s = scene.view.at_s if scene.view is not None else None
     if account.over_since_s is None or at_s is None:
         return "-"
     return span(float(round(max(at_s - account.over_since_s, 0.0) + scene.elapsed_s)))
 
 
-def _urgency(account: Account) -> Style:
+def _urgency(account: AccountView) -> Style:
     step = account.next
     if step is None:
         return DIM
@@ -305,27 +305,27 @@ def _urgency(account: Account) -> Style:
 
 
 _PROCESSES = (
-    Column(title="PID", right=True),
-    Column(title="NAME", least=12, is_name=True),
-    Column(title="CONTAINER", least=9, rank=1, is_name=True),
-    Column(title="GPU", right=True),
-    Column(title="USED", right=True),
+    GridColumn(title="PID", right=True),
+    GridColumn(title="NAME", least=12, is_name=True),
+    GridColumn(title="CONTAINER", least=9, rank=1, is_name=True),
+    GridColumn(title="GPU", right=True),
+    GridColumn(title="USED", right=True),
 )
 _DEEDS = (
-    Column(title="TIME"),
-    Column(title="DEED"),
-    Column(title="RESULT"),
-    Column(title="POD", least=24, is_name=True),
-    Column(title="USED", right=True, rank=1),
-    Column(title="ALLOWED", right=True, rank=2),
-    Column(title="RULE", least=8, rank=3, is_name=True),
-    Column(title="WHY", least=30, rank=4),
+    GridColumn(title="TIME"),
+    GridColumn(title="DEED"),
+    GridColumn(title="RESULT"),
+    GridColumn(title="POD", least=24, is_name=True),
+    GridColumn(title="USED", right=True, rank=1),
+    GridColumn(title="ALLOWED", right=True, rank=2),
+    GridColumn(title="RULE", least=8, rank=3, is_name=True),
+    GridColumn(title="WHY", least=30, rank=4),
 )
 _LIGHT = Style(bold=False)
 _RESULTS = {"failed": BAD, "blocked": ODD, "interrupted": ODD, "withdrawn": ODD, "observed": ODD}
 
 
-def selected_lines(account: Account, scene: Scene, room: int) -> list[Text]:
+def selected_lines(account: AccountView, scene: Frame, room: int) -> list[Text]:
     """What is known of an account in words, and its processes, the largest first."""
     first = Text(account.title, style=TITLE, no_wrap=True, end="")
     first.append(f": {_standing(account, scene)}", _LIGHT)
@@ -349,7 +349,7 @@ def _process(pid: int, name: str, where: str, card: str, used: int | None) -> tu
     return str(pid), name or "-", where or "-", card, byte_cell(used)
 
 
-def _standing(account: Account, scene: Scene) -> str:
+def _standing(account: AccountView, scene: Frame) -> str:
     if account.is_no_pod:
         return f"{values.amount(account.used, scene.signs)} in use: held against no limit, and never acted on"
     parts = []
@@ -365,7 +365,7 @@ def _standing(account: Account, scene: Scene) -> str:
     return ", ".join(parts)
 
 
-def action_lines(actions: tuple[Action, ...], scene: Scene, room: int) -> list[Text]:
+def action_lines(actions: tuple[ActionView, ...], scene: Frame, room: int) -> list[Text]:
     """What was done lately, newest first."""
     if not actions or room < 2:
         return []
@@ -376,7 +376,7 @@ def action_lines(actions: tuple[Action, ...], scene: Scene, room: int) -> list[T
     return [title, *(table.line(row) for row in cells[: room - 1])]
 
 
-def _action(action: Action, at_s: float | None, scene: Scene) -> tuple[Cell, ...]:
+def _action(action: ActionView, at_s: float | None, scene: Frame) -> tuple[Cell, ...]:
     when = "" if action.at_s is None else clock_time(action.at_s, at_s if at_s is not None else action.at_s)
     result = action.result or "under way"
     tone = _RESULTS.get(result, ODD if action.result is None else PLAIN)
@@ -396,12 +396,12 @@ _TALL = 32  # from this height on sections stand apart, and have room
 _SHORT = 16  # below it there is room for the table alone
 
 
-def picture(scene: Scene) -> list[Text]:
+def picture(scene: Frame) -> list[Text]:
     """The lines of a frame: never more than the terminal has, nor wider."""
     return _lines(scene)[: scene.height]
 
 
-def _lines(scene: Scene) -> list[Text]:
+def _lines(scene: Frame) -> list[Text]:
     view, height = scene.view, scene.height
     if scene.state.help:
         return help_lines(scene.width)

@@ -5,7 +5,7 @@ from typing import Final
 
 from watchdog.cli.top import values
 from watchdog.cli.top.state import Choice, chosen
-from watchdog.cli.top.values import Account, Action, Card, Process, Signs, View, long
+from watchdog.cli.top.values import AccountView, ActionView, CardView, NodeView, ProcessView, Signs, long
 from watchdog.export.table import Cell, Column, table
 from watchdog.report.text import byte_cell, clock_time, date_time
 
@@ -17,7 +17,7 @@ _DEEDS: Final = ("TIME", "DEED", "RESULT", "POD", "USED", "ALLOWED", "RULE", "WH
 _RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "DECLARED", "ALLOWED", "PERCENT", "PID")
 
 
-def once(view: View, choice: Choice, signs: Signs) -> str:
+def once(view: NodeView, choice: Choice, signs: Signs) -> str:
     """A whole picture as text; each table has a line of titles, and a blank line before it."""
     rows = chosen(view, choice)
     cards = [_card(card, signs) for card in view.cards]
@@ -38,14 +38,14 @@ def _table(titles: tuple[str, ...], body: list[tuple[str, ...]]) -> list[str]:
     return table(columns, [[Cell(text or "-") for text in row] for row in body])
 
 
-def _head(view: View) -> Iterator[str]:
+def _head(view: NodeView) -> Iterator[str]:
     at = date_time(view.at_s) if view.at_s is not None else "unknown"
     health = f", {view.health}" if view.health else ""
     yield f"node {view.node}, {at}, mode {view.mode or 'unknown'}, {view.force}{health}"
     yield from (f"! {trouble}" for trouble in view.troubles)
 
 
-def _card(card: Card, signs: Signs) -> tuple[str, ...]:
+def _card(card: CardView, signs: Signs) -> tuple[str, ...]:
     return (
         card.label,
         "up" if card.up else "lost",
@@ -59,7 +59,7 @@ def _card(card: Card, signs: Signs) -> tuple[str, ...]:
     )
 
 
-def _account(account: Account, signs: Signs) -> tuple[str, ...]:
+def _account(account: AccountView, signs: Signs) -> tuple[str, ...]:
     return (
         f"{account.namespace}/{account.pod}",
         account.container.replace(" ", "_"),
@@ -74,12 +74,12 @@ def _account(account: Account, signs: Signs) -> tuple[str, ...]:
     )
 
 
-def _process(account: Account, use: Process) -> tuple[str, ...]:
+def _process(account: AccountView, use: ProcessView) -> tuple[str, ...]:
     pod = "-" if account.is_no_pod else f"{account.namespace}/{account.pod}"
     return str(use.pid), pod, use.where, use.card, byte_cell(use.used), use.name
 
 
-def _action(action: Action, view: View, signs: Signs) -> tuple[str, ...]:
+def _action(action: ActionView, view: NodeView, signs: Signs) -> tuple[str, ...]:
     when = "" if action.at_s is None else clock_time(action.at_s, view.at_s if view.at_s is not None else action.at_s)
     return (
         when.removesuffix(" UTC").replace(" ", "T"),

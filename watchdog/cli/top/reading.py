@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from watchdog.cli.top.values import Account, Action, Amount, Card, Process, View, coming
+from watchdog.cli.top.values import AccountView, ActionView, CardView, NodeView, ProcessView, UsedAmount, coming
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.status_read import Part, doubts_of, hangs_since
 from watchdog.report.text import clock_time, inert, span
@@ -13,22 +13,22 @@ from watchdog.report.text import clock_time, inert, span
 _ABOUT: Final = re.compile(r"^(?:Container \S+ of p|P)od [^\s/]+/[^\s:]+:? ")
 
 
-def actions_of(status: Part) -> tuple[Action, ...]:
+def actions_of(status: Part) -> tuple[ActionView, ...]:
     """The actions that a status has, newest first; of a daemon that keeps none, only those that are under way."""
     if "recent" in status.values:
         return tuple(_recent(part) for part in status.parts("recent"))
     return tuple(_under_way(status))
 
 
-def _recent(part: Part) -> Action:
+def _recent(part: Part) -> ActionView:
     pod = f"{part.text('namespace')}/{part.text('pod')}"
     told = part.text("reason") or part.text("outcome") or part.text("why") or ""
-    return Action(
+    return ActionView(
         at_s=part.moment("at"),
         title=_title(part),
         do=inert(part.text("do") or "", 20),
         result=inert(result, 40) if (result := part.text("result")) is not None else None,
-        used=Amount(known=part.whole("used"), least=part.whole("used_at_least") or 0),
+        used=UsedAmount(known=part.whole("used"), least=part.whole("used_at_least") or 0),
         allowed=part.whole("allowed"),
         rule=inert(part.text("rule") or ""),
         # Its pod stands beside it already.
@@ -42,16 +42,16 @@ def _title(part: Part) -> str:
     return f"{pod} [{inert(container)}]" if container else pod
 
 
-def _under_way(status: Part) -> Iterator[Action]:
+def _under_way(status: Part) -> Iterator[ActionView]:
     for account in status.parts("accounts"):
         action = account.part("under_way")
         if action is not None:
-            yield Action(
+            yield ActionView(
                 at_s=None,
                 title=_title(account),
                 do=inert(action.text("do") or "", 20),
                 result=None,
-                used=Amount(known=account.whole("used"), least=account.whole("used_at_least") or 0),
+                used=UsedAmount(known=account.whole("used"), least=account.whole("used_at_least") or 0),
                 allowed=account.whole("allowed"),
                 rule=inert(account.text("rule") or ""),
                 why="",
@@ -174,7 +174,7 @@ def health_of(status: Part) -> str:
 _LONGEST: Final = 600
 
 
-def read_view(document: Mapping[str, Any]) -> View:
+def read_view(document: Mapping[str, Any]) -> NodeView:
     """What a status says; StatusError where it is no status of a gpu-watchdog.
 
     A value that can't be read is not known, and that is one of the troubles.
@@ -185,10 +185,10 @@ def read_view(document: Mapping[str, Any]) -> View:
     return replace(view, troubles=(*view.troubles, doubts)) if doubts else view
 
 
-def _view(status: Part) -> View:
+def _view(status: Part) -> NodeView:
     labels = {gpu.text("uuid") or "": label_of(gpu) for gpu in status.parts("gpus")}
     accounts = status.parts("accounts")
-    return View(
+    return NodeView(
         node=_text(status, "node"),
         at=_text(status, "at"),
         at_s=status.moment("at"),
@@ -215,14 +215,14 @@ def _text(part: Part, key: str, limit: int = 253) -> str:
     return inert(part.text(key) or "", limit)
 
 
-def total(amounts: Iterable[int | None]) -> Amount:
+def total(amounts: Iterable[int | None]) -> UsedAmount:
     """A sum, of which parts may not be known."""
     parts = list(amounts)
     least = sum(each for each in parts if each is not None)
-    return Amount(known=None if None in parts else least, least=least)
+    return UsedAmount(known=None if None in parts else least, least=least)
 
 
-def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
+def _cards(status: Part, labels: Mapping[str, str]) -> tuple[CardView, ...]:
     of_pods = _by_gpu(use for account in status.parts("accounts") for use in account.parts("processes"))
     of_none = _by_gpu(status.parts("unattributed"))
     free_below = status.percent("free_below") or 0.0
@@ -231,7 +231,7 @@ def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
         uuid, memory = gpu.text("uuid") or "", gpu.part("memory") or Part({})
         whole, used = memory.whole("total"), memory.whole("used")
         found.append(
-            Card(
+            CardView(
                 uuid=inert(uuid),
                 label=labels[uuid],
                 name=" ".join(filter(None, (_text(gpu, "name", 80), _text(gpu, "profile", 40)))),
@@ -248,9 +248,9 @@ def _cards(status: Part, labels: Mapping[str, str]) -> tuple[Card, ...]:
     return tuple(found)
 
 
-def _whole(sum_: Amount, gpu: Part) -> Amount:
+def _whole(sum_: UsedAmount, gpu: Part) -> UsedAmount:
     """What processes use: where not all are known, no more than that it is at least so much."""
-    return sum_ if is_listed(gpu) else Amount(known=None, least=sum_.floor)
+    return sum_ if is_listed(gpu) else UsedAmount(known=None, least=sum_.floor)
 
 
 def _by_gpu(uses: Iterable[Part]) -> dict[str, list[int | None]]:
@@ -260,11 +260,11 @@ def _by_gpu(uses: Iterable[Part]) -> dict[str, list[int | None]]:
     return found
 
 
-def _account(part: Part, status: Part, labels: Mapping[str, str]) -> Account:
+def _account(part: Part, status: Part, labels: Mapping[str, str]) -> AccountView:
     gpu, container = part.text("gpu"), part.text("container")
-    used = Amount(known=part.whole("used"), least=part.whole("used_at_least") or 0)
+    used = UsedAmount(known=part.whole("used"), least=part.whole("used_at_least") or 0)
     first, then = coming(part, status)
-    return Account(
+    return AccountView(
         key=(part.text("uid") or "", container or "", gpu or ""),
         namespace=_text(part, "namespace"),
         pod=_text(part, "pod"),
@@ -284,28 +284,28 @@ def _account(part: Part, status: Part, labels: Mapping[str, str]) -> Account:
     )
 
 
-def _process(use: Part, labels: Mapping[str, str], where: str) -> Process:
+def _process(use: Part, labels: Mapping[str, str], where: str) -> ProcessView:
     gpu = use.text("gpu") or ""
     card = labels.get(gpu) or inert(gpu) or "unknown"
-    return Process(
+    return ProcessView(
         pid=use.whole("pid") or 0, name=_text(use, "name", 120), where=where, card=card, used=use.whole("used")
     )
 
 
-def _no_pod(status: Part, labels: Mapping[str, str]) -> Account | None:
+def _no_pod(status: Part, labels: Mapping[str, str]) -> AccountView | None:
     """A row for the processes of no pod, which is no account of anybody; None: there are none."""
     uses = status.parts("unattributed")
     is_whole = all(is_listed(gpu) for gpu in status.parts("gpus"))
     if not uses:
         return None
     used = total(use.whole("used") for use in uses)
-    return Account(
+    return AccountView(
         key=("", "", ""),
         namespace="",
         pod="",
         container="",
         card="",
-        used=used if is_whole else Amount(known=None, least=used.floor),
+        used=used if is_whole else UsedAmount(known=None, least=used.floor),
         declared=None,
         declared_by="",
         allowed=None,

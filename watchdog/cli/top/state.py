@@ -5,35 +5,35 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.cli.top.values import Account, View, left_s
+from watchdog.cli.top.values import AccountView, NodeView, left_s
 
 DEFAULT: Final = "percent"
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")
-Key = Callable[[Account], tuple[float, ...] | None]
+Key = Callable[[AccountView], tuple[float, ...] | None]
 
 
-def _verdict(account: Account) -> tuple[float, ...]:
+def _verdict(account: AccountView) -> tuple[float, ...]:
     place = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
     return (float(place), -_ratio(account))
 
 
-def _ratio(account: Account) -> float:
+def _ratio(account: AccountView) -> float:
     """What it uses of what it is allowed; where nothing is allowed anything is endlessly much."""
     if account.allowed == 0 and account.used.floor:
         return float("inf")
     return account.share or 0.0
 
 
-def _percent(account: Account) -> tuple[float, ...] | None:
+def _percent(account: AccountView) -> tuple[float, ...] | None:
     return None if account.allowed is None else (-_ratio(account), float(-account.used.floor))
 
 
-def _time(account: Account) -> tuple[float, ...] | None:
+def _time(account: AccountView) -> tuple[float, ...] | None:
     left = left_s(account, 0.0)
     return None if left is None else (left, -_ratio(account))
 
 
-def _declared(account: Account) -> tuple[float, ...] | None:
+def _declared(account: AccountView) -> tuple[float, ...] | None:
     return None if account.declared is None else (-float(account.declared),)
 
 
@@ -57,7 +57,7 @@ class Choice:
     text: str = ""
     over: bool = False
 
-    def takes(self, account: Account) -> bool:
+    def takes(self, account: AccountView) -> bool:
         """Whether an account is shown."""
         if self.over and account.verdict != "over":
             return False
@@ -66,7 +66,7 @@ class Choice:
         return all(word in told for word in words)
 
 
-def chosen(view: View, choice: Choice) -> tuple[Account, ...]:
+def chosen(view: NodeView, choice: Choice) -> tuple[AccountView, ...]:
     """The accounts to show in their order, ties by name; the processes of no pod are the last row."""
     rows = sorted(filter(choice.takes, view.accounts), key=lambda each: (each.title, each.key))
     keyed = [(KEYS[choice.sort](each), each) for each in rows]
@@ -74,7 +74,7 @@ def chosen(view: View, choice: Choice) -> tuple[Account, ...]:
     ordered = [each for _, each in known]
     missing = [each for key, each in keyed if key is None]
     missing.sort(key=lambda each: -each.used.floor)
-    last: Iterable[Account] = (view.no_pod,) if view.no_pod is not None and choice.takes(view.no_pod) else ()
+    last: Iterable[AccountView] = (view.no_pod,) if view.no_pod is not None and choice.takes(view.no_pod) else ()
     return (*(reversed(ordered) if choice.backwards else ordered), *missing, *last)
 
 
@@ -85,7 +85,7 @@ _LONGEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class Selection:
     """What is chosen. `key` is the account that is selected, `place` its row; `typed` is the filter being written."""
 
     choice: Choice = field(default_factory=Choice)
@@ -97,7 +97,7 @@ class State:
     help: bool = False
     ended: bool = False
 
-    def at(self, rows: tuple[Account, ...]) -> "State":
+    def at(self, rows: tuple[AccountView, ...]) -> "Selection":
         """The selection found again among rows that may have moved: it stays with its account, or with its place."""
         keys = [row.key for row in rows]
         if self.key is not None and self.key in keys:
@@ -107,7 +107,7 @@ class State:
         return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
 
 
-def pressed(state: State, key: str, rows: tuple[Account, ...]) -> State:
+def pressed(state: Selection, key: str, rows: tuple[AccountView, ...]) -> Selection:
     """What a key makes of it; a key that means nothing changes nothing."""
     if state.typed is not None:
         return _typing(state, key)
@@ -125,7 +125,7 @@ def pressed(state: State, key: str, rows: tuple[Account, ...]) -> State:
     return act(state) if act is not None else state
 
 
-def _typing(state: State, key: str) -> State:
+def _typing(state: Selection, key: str) -> Selection:
     typed = state.typed or ""
     if key == "enter":
         return replace(state, typed=None, choice=replace(state.choice, text=typed.strip()), key=None, place=0)
@@ -138,12 +138,12 @@ def _typing(state: State, key: str) -> State:
     return replace(state, typed=(typed + key)[:_LONGEST]) if len(key) == 1 and key.isprintable() else state
 
 
-def _escape(state: State) -> State:
+def _escape(state: Selection) -> Selection:
     """Back to everything, from the top."""
     return replace(state, choice=replace(state.choice, text="", over=False), key=None, place=0)
 
 
-_MOVES: Final[Mapping[str, Callable[[State, int], int]]] = {
+_MOVES: Final[Mapping[str, Callable[[Selection, int], int]]] = {
     "down": lambda state, _: state.place + 1,
     "j": lambda state, _: state.place + 1,
     "up": lambda state, _: state.place - 1,
@@ -155,7 +155,7 @@ _MOVES: Final[Mapping[str, Callable[[State, int], int]]] = {
     "end": lambda _, count: count - 1,
     "G": lambda _, count: count - 1,
 }
-_ACTS: Final[Mapping[str, Callable[[State], State]]] = {
+_ACTS: Final[Mapping[str, Callable[[Selection], Selection]]] = {
     "q": lambda state: replace(state, ended=True),
     "ctrl-c": lambda state: replace(state, ended=True),
     "f": lambda state: replace(state, typed=state.choice.text),

@@ -10,7 +10,7 @@ NO_POD: Final = "unattributed processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class UsedAmount:
     """Bytes that are known (`known`), or of which a part is not: then they are at least `least`."""
 
     known: int | None
@@ -23,7 +23,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class CardView:
     """A GPU: a card, or a MIG instance. Bytes; None: not known.
 
     `pods` is what the processes of pods use on it, `no_pod` what those of no pod do: not known where the driver gives
@@ -38,13 +38,13 @@ class Card:
     used: int | None
     reserved: int | None
     residual: int | None
-    pods: Amount
-    no_pod: Amount
+    pods: UsedAmount
+    no_pod: UsedAmount
     short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessView:
     """A process on a GPU; `where` is its container, or why it belongs to no pod."""
 
     pid: int
@@ -55,7 +55,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
+class NextStep:
     """What comes next for an account, as of the pass: an action that is `begun`, or a step that is due in `due_s`.
 
     `would`: nothing will be done, the step is only worked out. `put_off`: no pass ends, so that nobody does it.
@@ -80,7 +80,7 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class AccountView:
     """A row: what an account uses against what it may, and what follows. `key` names it from picture to picture.
 
     `container` and `card` are what it is about besides the pod; empty: all. `over_since_s` is Unix time. `then` is the
@@ -92,7 +92,7 @@ class Account:
     pod: str
     container: str
     card: str
-    used: Amount
+    used: UsedAmount
     declared: int | None
     declared_by: str
     allowed: int | None
@@ -100,9 +100,9 @@ class Account:
     rule: str
     protected: str
     over_since_s: float | None
-    next: Next | None
-    then: Next | None
-    processes: tuple[Process, ...]
+    next: NextStep | None
+    then: NextStep | None
+    processes: tuple[ProcessView, ...]
 
     @property
     def is_no_pod(self) -> bool:
@@ -124,21 +124,21 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class ActionView:
     """A line of what was done lately: when (Unix time), to whom, what, and what came of it (None: under way)."""
 
     at_s: float | None
     title: str
     do: str
     result: str | None
-    used: Amount
+    used: UsedAmount
     allowed: int | None
     rule: str
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class NodeView:
     """A whole picture of a node. `at_s` is when the pass looked, by the node's clock (Unix time).
 
     The pass ended `ago_s` before the answer came. `counts` is whether time counts: with an old pod list, under
@@ -152,10 +152,10 @@ class View:
     ago_s: float
     mode: str
     force: str
-    cards: tuple[Card, ...]
-    accounts: tuple[Account, ...]
-    no_pod: Account | None
-    actions: tuple[Action, ...]
+    cards: tuple[CardView, ...]
+    accounts: tuple[AccountView, ...]
+    no_pod: AccountView | None
+    actions: tuple[ActionView, ...]
     troubles: tuple[str, ...]
     health: str
     counts: bool
@@ -179,28 +179,28 @@ BLOCKS: Final = Signs("█", "▓", "▒", "░", "≥", "│")
 ASCII: Final = Signs("#", "=", "-", ".", ">=", "|")
 
 
-def amount(value: Amount, signs: Signs) -> str:
+def amount(value: UsedAmount, signs: Signs) -> str:
     """Bytes: `7.0Gi`, `≥7.0Gi`, or `unknown`."""
     if value.known is not None or not value.least:
         return byte_cell(value.known)
     return f"{signs.least}{byte_cell(value.least)}"
 
 
-def declared(account: Account) -> str:
+def declared(account: AccountView) -> str:
     """What an account declares; `-` where that is nothing, rather than not known."""
     if account.declared is None and account.verdict in ("undeclared", "misdeclared", ""):
         return "-"
     return byte_cell(account.declared)
 
 
-def allowed(account: Account) -> str:
+def allowed(account: AccountView) -> str:
     """What it may use; `-` where no limit holds for it."""
     if account.allowed is None and account.verdict in ("undeclared", "misdeclared", ""):
         return "-"
     return byte_cell(account.allowed)
 
 
-def percent(account: Account, signs: Signs) -> str:
+def percent(account: AccountView, signs: Signs) -> str:
     """What it uses of what it is allowed: `87%`, `≥87%`, `unknown`, or `-` where there is no limit."""
     if account.allowed is None:
         return allowed(account)
@@ -218,7 +218,7 @@ def percent(account: Account, signs: Signs) -> str:
     return f"{least}{whole}%"
 
 
-def card_bar(card: Card, width: int, signs: Signs) -> tuple[tuple[str, str], ...]:
+def card_bar(card: CardView, width: int, signs: Signs) -> tuple[tuple[str, str], ...]:
     """A bar of a card's memory: the processes of pods, those of no pod, the rest of what is used, what is free.
 
     Pairs of what a piece is (`pods`, `no_pod`, `rest`, `free`, `unknown`) and its characters.
@@ -235,7 +235,7 @@ def card_bar(card: Card, width: int, signs: Signs) -> tuple[tuple[str, str], ...
     return (*pieces, ("free", signs.free * (width - filled)))
 
 
-def share_bar(account: Account, width: int, signs: Signs) -> str:
+def share_bar(account: AccountView, width: int, signs: Signs) -> str:
     """A bar that is full where an account uses all that it is allowed; empty of marks where that is not known."""
     if account.share is None:
         return (" " if account.allowed is None else signs.pods if account.used.floor else signs.free) * width
@@ -249,7 +249,7 @@ def share_bar(account: Account, width: int, signs: Signs) -> str:
 _DONE: Final = {"kill": "kill", "evict": "eviction", "warn": "warning"}
 
 
-def coming(account: Part, status: Part) -> tuple[Next | None, Next | None]:
+def coming(account: Part, status: Part) -> tuple[NextStep | None, NextStep | None]:
     """What comes first for an account, and the first force behind it where that only warns."""
     idle = account.flag("observes") or not status.flag("enforcing")
     hangs = hangs_since(status) is not None
@@ -263,17 +263,17 @@ def coming(account: Part, status: Part) -> tuple[Next | None, Next | None]:
     return entries[0], force if entries[0].do == "warn" else None
 
 
-def _begun(under_way: Part, status: Part) -> Next:
+def _begun(under_way: Part, status: Part) -> NextStep:
     killed, at = under_way.moment("sigkill_at"), status.moment("at")
     left_s = killed - at if killed is not None and at is not None and killed > at else None
     if hangs_since(status) is not None:
         left_s = None  # nobody is there to send it
-    return Next(do=inert(under_way.text("do") or "", 20), begun=True, left_s=left_s)
+    return NextStep(do=inert(under_way.text("do") or "", 20), begun=True, left_s=left_s)
 
 
-def _planned(entry: Part, *, would: bool, hangs: bool) -> Next:
+def _planned(entry: Part, *, would: bool, hangs: bool) -> NextStep:
     trying = entry.part("trying")
-    return Next(
+    return NextStep(
         do=inert(entry.text("do") or "", 20),
         scope=inert(entry.text("scope") or "", 20),
         above=inert(entry.text("above") or "", 40),
@@ -290,7 +290,7 @@ def _planned(entry: Part, *, would: bool, hangs: bool) -> Next:
     )
 
 
-def left_s(account: Account, elapsed_s: float) -> float | None:
+def left_s(account: AccountView, elapsed_s: float) -> float | None:
     """Seconds until something happens to an account: 0 where it does now; None: nothing is to come."""
     step = account.next
     if step is None:
@@ -303,7 +303,7 @@ def left_s(account: Account, elapsed_s: float) -> float | None:
     return max(max(step.due_s, held_s) - elapsed_s, 0.0)
 
 
-def short(step: Next | None, elapsed_s: float) -> str:
+def short(step: NextStep | None, elapsed_s: float) -> str:
     """A step in few words, so many seconds after the pass: `kill in 4s`, `kill held: owner, 3m`; `-` for none."""
     if step is None:
         return "-"
@@ -318,7 +318,7 @@ def short(step: Next | None, elapsed_s: float) -> str:
     return f"{would}{step.do} {_in(due_s)}".replace("m ", "m").replace("h ", "h")
 
 
-def long(account: Account, elapsed_s: float) -> str:
+def long(account: AccountView, elapsed_s: float) -> str:
     """The same with the mark, with what holds it back and why, and with what follows a warning."""
     step, then = account.next, account.then
     if step is None:
@@ -329,7 +329,7 @@ def long(account: Account, elapsed_s: float) -> str:
     return f"{told}; then {_step(then, elapsed_s)}" if then is not None else told
 
 
-def _step(step: Next, elapsed_s: float) -> str:
+def _step(step: NextStep, elapsed_s: float) -> str:
     would = "would " if step.would else ""
     what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
     if step.put_off:
@@ -342,7 +342,7 @@ def _step(step: Next, elapsed_s: float) -> str:
     return f"{told}, held back{then} ({step.held}{_letting_go(step, elapsed_s, ', ')}){why}"
 
 
-def _progress(step: Next, elapsed_s: float) -> str:
+def _progress(step: NextStep, elapsed_s: float) -> str:
     what = _DONE.get(step.do, step.do) or "deed"
     left = step.left_s - elapsed_s if step.left_s is not None else 0.0
     if step.tries:
@@ -352,7 +352,7 @@ def _progress(step: Next, elapsed_s: float) -> str:
     return f"{what} begun, SIGKILL in {_span(left)}" if left > 0 else f"{what} under way"
 
 
-def _letting_go(step: Next, elapsed_s: float, before: str) -> str:
+def _letting_go(step: NextStep, elapsed_s: float, before: str) -> str:
     if step.lets_go_s is None:
         return ""
     return f"{before}{_span(step.lets_go_s - elapsed_s)}" if step.lets_go_s > elapsed_s else ""

@@ -21,7 +21,7 @@ class _One(Generic[Made]):
     made: Made
 
 
-class Kept(Generic[Key, Made]):
+class LastMade(Generic[Key, Made]):
     """Keeps the last one that was made under each key, of which there have to be few; to be asked from any thread."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -61,7 +61,7 @@ class Pages:
 
     def __init__(self, see: Callable[[bool], Sight], now_s: Callable[[], float]) -> None:
         self._see = see
-        self._kept: Kept[bool, PackedPage] = Kept(now_s)
+        self._kept: LastMade[bool, PackedPage] = LastMade(now_s)
 
     def get(self, state: object, *, is_still: bool) -> PackedPage:
         """The page while things are in a state; who asks while it is made waits for it, which takes milliseconds."""

@@ -94,7 +94,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     if state is None or state.under_way is None:
         return None
     rule = assessment.rule
-    number = state.under_way.rung(rule) if rule is not None else None
+    number = state.under_way.step_reading(rule) if rule is not None else None
     step = rule.steps[number] if rule is not None and number is not None else None
     whom = f"container {state.under_way.victim}" if state.under_way.victim else "the pod"
     timeout = f"at most {format_duration(report.policy.release_timeout_s)}"

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from watchdog.core.tiding import Tiding
+from watchdog.core.pod_event import PodEvent
 
 T0 = 1_800_000_000.25
 
 
-def tiding(second: float = 0.0, **more: object) -> Tiding:
+def pod_event(second: float = 0.0, **more: object) -> PodEvent:
     """A warning on pod a/trainer, so many seconds after the test began."""
-    made = Tiding(
+    made = PodEvent(
         namespace="a",
         pod="trainer",
         uid="11111111-2222-3333-4444-555555555555",

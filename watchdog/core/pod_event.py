@@ -10,7 +10,7 @@ SERIES_GAP_S: Final = 360.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiding:
+class PodEvent:
     """One occurrence, as an Event on a pod tells it; `at_s` is Unix time.
 
     `uid` is the one by which `kubectl describe` looks for the pod's Events. Equal `key`s are the same thing again: a
