@@ -19,7 +19,7 @@ def measure(listed: Step, updates: Step) -> None:
 
 def _measure(step: Step) -> dict[str, float]:
     """Seconds of wall and CPU time, the most memory that was resident, and how much of it came on top."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark begins anew (proc(5))
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts over (proc(5))
     before = _kib("VmRSS")
     began, began_cpu = time.perf_counter(), time.process_time()
     step()

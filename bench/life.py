@@ -134,7 +134,7 @@ def calls(node: BenchNode, gpus: int = 8, passes: int = 100) -> None:
 
 
 def _enumerating(library: CDLL) -> int:
-    """The calls by which devices are enumerated anew, in a reading that does so."""
+    """The calls by which devices are enumerated again, in a reading that does so."""
     with contextlib.closing(NvmlDriver()) as steady, contextlib.closing(NvmlDriver(layout_every_s=0.0)) as enumerating:
         counts = []
         for driver in (steady, enumerating):

@@ -51,7 +51,7 @@ def _steady(nodes: Sequence[BenchNode]) -> Iterator[Sequence[object]]:
 
 
 def moving_passes(nodes: Sequence[BenchNode], gpus: int = 8) -> None:
-    """A pass before which every process has taken more memory: everything is worked out anew."""
+    """A pass before which every process has taken more memory: everything is computed again."""
     columns = ("GPUs", "processes", "pynvml, ms", "pass, ms", "pass / pynvml")
     show("A pass in which the use of every process has changed", columns, _moving(nodes, gpus))
 

@@ -87,7 +87,7 @@ def test_term_grace_kill(group: Group) -> None:
 
 
 def test_the_memory_has_to_come_back(group: Group) -> None:
-    """Point 24: the action is under way until the driver lists no victim any more, or release_timeout is over."""
+    """Point 24: the action is in progress until the driver lists no victim any more, or release_timeout is over."""
     for free_at, expected in ((12.0, 12.0), (None, None)):
         record = MemoryRecord()
         made, clock = actions(group, record)

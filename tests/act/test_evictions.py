@@ -83,7 +83,7 @@ def test_no_try_without_a_second_look() -> None:
 
 
 def test_accepted_then_released() -> None:
-    """After 201 it is under way like a kill, until the driver lists none of the pod's processes any more."""
+    """After 201 it is in progress like a kill, until the driver lists none of the pod's processes any more."""
     world = begun(World())
     world.second = 2.0
     world.answer(EvictionAnswer.ACCEPTED)
@@ -150,7 +150,7 @@ def test_memory_that_does_not_come_back_is_given_up() -> None:
     [(EvictionAnswer.GONE, "gone"), (EvictionAnswer.SPARED, "interrupted"), (EvictionAnswer.REFUSED, "failed")],
 )
 def test_answers_that_end_it(answer: EvictionAnswer, result: str) -> None:
-    """Gone, spared by the fresh look, refused: told at once, nothing is under way, and the step waits 10 s."""
+    """Gone, spared by the fresh look, refused: told at once, nothing is in progress, and the step waits 10 s."""
     world = begun(World())
     world.answer(answer, "so it is")
     assert (world.results(), world.reason()) == ([result], "so it is")

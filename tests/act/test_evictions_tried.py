@@ -127,7 +127,7 @@ def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone() -> 
 
 
 def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked() -> None:
-    """Point 27: a blocked eviction is not under way; a step below it that is due is not kept waiting either."""
+    """Point 27: a blocked eviction is not in progress; a step below it that is due is not kept waiting either."""
     group = Group()
     try:
         running = group.start()

@@ -190,7 +190,7 @@ class ControlPlane:
         self._outdated = True
 
     def settle(self) -> None:
-        """Begin the controllers and the scheduler anew if the API server was restarted beneath them.
+        """Begin the controllers and the scheduler again if the API server was restarted beneath them.
 
         They would come back by themselves, but each of their watches waits for up to 30 s (client-go's reflectors).
         """

@@ -128,7 +128,7 @@ def test_a_lost_card_is_no_longer_scheduled_on(site: Site, room: str) -> None:
 
 
 def test_a_kubelet_that_starts_while_there_is_less_rejects_who_does_not_fit(site: Site, room: str) -> None:
-    """Why a fall is held back: pods that run are admitted anew by a kubelet that starts, and what is left decides."""
+    """Why a fall is held back: pods that run are admitted again by a kubelet that starts, and what is left decides."""
     site.wait("allocatable", 2 * EACH)
     pods = site.cluster.pods
     pods.run(pod("large", container("main", memory="60Gi"), grace_s=0), room)

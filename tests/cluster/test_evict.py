@@ -283,7 +283,7 @@ def test_no_right_to_look(bench: Bench, pods: Pods, node: str) -> None:
 
 
 def test_credentials_that_are_not_taken(bench: Bench, pods: Pods, node: str) -> None:
-    """401, also by credentials read anew: failed, with the remedy; two requests and no more."""
+    """401, also by credentials read again: failed, with the remedy; two requests and no more."""
     pod = pods.create(node=node)
     config = bench.plane.kubeconfig(token="expired")
     reply = Bench(bench.account, pods, config).evict(pod)
@@ -293,7 +293,7 @@ def test_credentials_that_are_not_taken(bench: Bench, pods: Pods, node: str) -> 
 
 
 def test_credentials_that_were_rotated(bench: Bench, pods: Pods, node: str, api_proxy: ApiProxy) -> None:
-    """401 once: the credentials are read anew and it goes on, at the look as at the eviction."""
+    """401 once: the credentials are read again and it goes on, at the look as at the eviction."""
     pod = pods.create(node=node)
     made = bench.through(api_proxy)
     api_proxy.answer(401, times=1, when=lambda seen: seen.method == "GET")

@@ -59,7 +59,7 @@ def _waits_and_goes(here: Life) -> None:
     """Room evict: the plan says why and until when; with a looser budget the next try goes through."""
 
     def is_told() -> bool:
-        # While a try is under way, that is what is told.
+        # While a try is in progress, that is what is told.
         (entry,) = [each for each in here.daemon.status()["plan"] if each["rule"] == "evict"]
         assert entry["withheld_by"] == "pending"
         assert entry["trying"]["blocked"]

@@ -152,7 +152,7 @@ def test_watches_that_end_at_once(control_plane: ControlPlane, pods: Pods, api_p
 def test_a_stop_in_every_phase(
     control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy, api_proxy: ApiProxy, phase: str
 ) -> None:
-    """A stop takes no time whatever is under way, and what still comes is not taken."""
+    """A stop takes no time whatever is in progress, and what still comes is not taken."""
     node = pods.node()
     pods.create("old", node=node)
     if phase == "connecting":

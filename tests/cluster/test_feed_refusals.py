@@ -115,7 +115,7 @@ def may_list(account: Account) -> bool:
 
 
 def test_a_token_that_stays_wrong(control_plane: ControlPlane, pods: Pods) -> None:
-    """After the one immediate try with what was read anew, a refused token is asked with like anything that fails."""
+    """After the one immediate try with what was read again, a refused token is asked with like anything that fails."""
     node = pods.node()
     with following(control_plane, node, token="wrong") as followed:
         followed.feed.start()

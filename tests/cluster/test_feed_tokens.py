@@ -72,7 +72,7 @@ class Tokens:
 def test_a_token_file(
     control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """A token that was replaced in its file: the first 401 reads it anew and asks again at once; no list is made."""
+    """A token that was replaced in its file: the first 401 reads it again and asks again at once; no list is made."""
     node = pods.node()
     pods.create("old", node=node)
     tokens, file = Tokens(new_account(OBSERVES)), tmp_path / "token"

@@ -58,7 +58,7 @@ def enforcing(observing: Installed, tenants: str) -> Installed:
 
 
 def assert_same(before: Object, after: Object) -> None:
-    """It is the same pod, and nothing of it has been started anew."""
+    """It is the same pod, and nothing of it has been started again."""
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0]
 

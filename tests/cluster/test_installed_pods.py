@@ -70,7 +70,7 @@ def account(watchdog: Installed, room: str, name: str) -> Object:
 
 
 def test_a_static_pod_is_protected(watchdog: Installed, tenants: str, static: Object) -> None:
-    """The node itself runs it, and nobody could make it anew: measured, over, and let be."""
+    """The node itself runs it, and nobody could make it again: measured, over, and let be."""
     seen = account(watchdog, tenants, static["metadata"]["name"])
     assert seen["protected"] == "it is a static pod"
     # Somebody else who is over meanwhile is killed, so that it is not for want of time.

@@ -113,7 +113,7 @@ def test_a_minute_without_the_api_server(watchdog: Installed, tenants: str) -> N
 
 
 def test_a_driver_that_hangs_is_left_by_a_restart(watchdog: Installed, tenants: str) -> None:
-    """A call that does not return: nobody is hurt, the liveness probe has it started anew, and it enforces again."""
+    """A call that does not return: nobody is hurt, the liveness probe has it started again, and it enforces again."""
     cluster = watchdog.cluster
     running = cluster.pods.run(tenant("tenant"), tenants)
     before = watchdog.pod()
@@ -137,7 +137,7 @@ def test_a_driver_that_hangs_is_left_by_a_restart(watchdog: Installed, tenants: 
 
 
 def restarts(of: Object) -> int:
-    """How often the only container of a pod was started anew."""
+    """How often the only container of a pod was started again."""
     (status,) = of["status"]["containerStatuses"]
     count: int = status["restartCount"]
     return count

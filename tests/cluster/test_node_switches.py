@@ -74,7 +74,7 @@ def over(world: Node, pods: Pods) -> tuple[Object, Tenant]:
 def test_the_annotation_ends_a_grace_within_two_seconds(
     control_plane: ControlPlane, world: Node, pods: Pods, run: Daemon
 ) -> None:
-    """Point 33: from the API server's answer to the end of the action; once it is taken away all begins anew."""
+    """Point 33: from the API server's answer to the end of the action; once it is taken away all starts over."""
     _, tenant = over(world, pods)
     run.wait(lambda _: tenant.terms)
     control_plane.kubectl("annotate", "node", "n1", f"{MODE}=observe")

@@ -137,7 +137,7 @@ def test_a_restart_keeps_port_and_data(control_plane: ControlPlane, namespace: s
 
 
 def test_controllers_settle_after_a_restart(control_plane: ControlPlane) -> None:
-    """They are begun anew once, if the API server was restarted: by themselves they would come back late."""
+    """They are started over once, if the API server was restarted: by themselves they would come back late."""
     assert control_plane.controller_manager is not None
     control_plane.settle()
     before = control_plane.controller_manager.pid

@@ -71,7 +71,7 @@ def test_built_once(environment: dict[str, str]) -> None:
 
 
 def test_a_failed_build_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
-    """Go's own words and the remedy are told, nothing half-built stays, and the next try begins anew."""
+    """Go's own words and the remedy are told, nothing half-built stays, and the next try starts over."""
     status, _, said = build({**environment, "BROKEN": "1"})
     assert status == 1
     assert "the reason" in said

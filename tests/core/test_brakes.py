@@ -100,7 +100,7 @@ def test_a_deed_that_did_not_begin_counts_nothing() -> None:
 
 
 def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
-    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without an action begin the row anew."""
+    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without an action begin the row again."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     hits = [second for second in range(1000) if town.live(second, [resident(f"web-{second}", "web")])]
     assert hits == [0, 60, 180, 380, 580, 780, 980]
@@ -110,7 +110,7 @@ def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
 
 @pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])
 def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int) -> None:
-    """The row of an owner's actions begins anew after a quiet time of more than twice `max`, not at it."""
+    """The row of an owner's actions starts over after a quiet time of more than twice `max`, not at it."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     for second in (0, 60, 180, 380, 380 + quiet):
         assert town.live(second, [resident(f"web-{second}", "web")])

@@ -328,7 +328,7 @@ def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None
 
 
 def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
-    """Point 20 and 24: steps put in front of the one under way by a new policy end no grace."""
+    """Point 20 and 24: steps put in front of the one in progress by a new policy end no grace."""
     seen = snapshot([use(5, 2 * Gi)])
     ladder = policy(rule(step("100%", 0, "warn"), step("100%")))
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way())
@@ -341,7 +341,7 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
 
 
 def test_pending_says_how_long_at_most() -> None:
-    """What waits for an action under way waits until its `release_timeout` at most, also for one of this very pass."""
+    """What waits for an action in progress waits until its `release_timeout` at most, even for one of this cycle."""
     seen = snapshot([use(5, 2 * Gi)])
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
@@ -357,7 +357,7 @@ def test_pending_says_how_long_at_most() -> None:
 
 
 def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() -> None:
-    """Point 24: a pod that no reading shows for a while, and a ladder that begins anew, get no second kill."""
+    """Point 24: a pod that no reading shows for a while, and a ladder that starts over, get no second kill."""
     seen, pods = snapshot([use(5, 2 * Gi)], second=1), [pod("a", container(declared="1Gi"))]
     unseen = planned(snapshot(), [], AT_ONCE, _under_way()).ledger
     for ledger in (unseen, _under_way().begun_anew()):
@@ -404,7 +404,7 @@ def test_of_several_that_would_end_the_whole_pod_one_does() -> None:
 
 @pytest.mark.parametrize("whole", [step(scope="pod"), step(do="evict")])
 def test_the_whole_pod_waits_for_its_containers(whole: Step) -> None:
-    """Point 24: what is under way on one container is waited for by what concerns all of its pod."""
+    """Point 24: what is in progress on one container is waited for by what concerns all of its pod."""
     side = UnderWay(step=step().signature, victim="side", until_s=1030.0)
     for uid, held in (("a", Brake.PENDING), ("b", None)):
         ledger = Ledger().note_under_way(AccountKey(uid=uid, container="debug"), side)

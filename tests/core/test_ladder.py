@@ -143,7 +143,7 @@ def test_nothing_is_due_in_an_inconclusive_reading() -> None:
 
 
 def test_a_long_gap_resets_all_timers() -> None:
-    """Point 16: after max(3 intervals, 10 s) without a conclusive reading everything begins anew."""
+    """Point 16: after max(3 intervals, 10 s) without a conclusive reading everything starts over."""
     for gap, expected in [(9.9, ["kill"]), (10.0, [])]:
         story = Story(policy(rule(KILL_10)))
         story.run(range(10), 5 * Gi)

@@ -54,7 +54,7 @@ def test_what_an_eviction_leaves_behind(result: Result, action: int | None, rese
 
 
 def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
-    """A kill that has begun meanwhile stays under way until its own end."""
+    """A kill that has begun meanwhile stays in progress until its own end."""
     made, entry = story()
     made.ledger = made.ledger.note_under_way(entry.account, under_way(KILL))
     after = settle(made.ledger, Outcome(entry=entry, result=Result.DONE, at=at(2), number=1, release_s=1.0))
@@ -75,7 +75,7 @@ def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
 
 
 def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
-    """All ladders begin anew, but an eviction whose answer is awaited is known, as an action under way is."""
+    """All ladders start over, but an eviction whose answer is awaited is known, as an action in progress is."""
     made, entry = story()
     trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
     begun = made.ledger.note_begun(entry.assessment, trying, at(0)).begun_anew()

@@ -1,6 +1,6 @@
 """Writes what deploy/chart/ has of other sources: the shipped policy, the rights in pieces, what is for Prometheus.
 
-`python -m tests.deploy.chart` writes it anew. The pieces are templates: the account and the policy are the release's.
+`python -m tests.deploy.chart` writes it again. The pieces are templates: the account and the policy are the release's.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Writes docs/chart.md: docs/templates/chart.md with every value of the chart, from the comments of values.yaml.
 
-`python -m tests.deploy.chart_reference` writes it anew; a value without a comment is an error.
+`python -m tests.deploy.chart_reference` writes it again; a value without a comment is an error.
 """
 
 import json

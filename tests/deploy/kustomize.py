@@ -1,6 +1,6 @@
 """Writes deploy/kustomize/ from the chart: a base that observes, and overlays for what a policy may want besides.
 
-`python -m tests.deploy.kustomize` writes it anew, with helm. An overlay has the policy, what its rights add, and what
+`python -m tests.deploy.kustomize` writes it again, with helm. An overlay has the policy, what its rights add, and what
 they change; a component has what a platform's values change. That they come to the same objects as the chart with that
 policy and those values is for the tests to compare. The Namespace is of this folder alone: helm keeps a release in its
 namespace, which is there before the release is.
@@ -175,7 +175,7 @@ def _kustomization(resources: list[str], patches: list[str] | None = None, behav
                 "namespace": NAMESPACE,
                 "behavior": behaviour,
                 "files": ["policy.toml"],
-                # The same name for every policy: a changed one is read where it is, and no pod starts anew.
+                # The same name for every policy: a changed one is read where it is, and no pod starts again.
                 "options": {"disableNameSuffixHash": True, "labels": {"app.kubernetes.io/name": NAMESPACE}},
             }
         ]

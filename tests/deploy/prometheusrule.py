@@ -1,6 +1,6 @@
 """Writes deploy/prometheus/prometheusrule.yaml: both rule files as one object for the Prometheus operator.
 
-`python -m tests.deploy.prometheusrule` writes it anew.
+`python -m tests.deploy.prometheusrule` writes it again.
 """
 
 import textwrap

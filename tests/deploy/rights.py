@@ -1,6 +1,6 @@
 """Writes deploy/rbac/: each piece of the rights that a policy may need, for whoever puts them together by hand.
 
-`python -m tests.deploy.rights` writes it anew, from what `gpu-watchdog rights` prints.
+`python -m tests.deploy.rights` writes it again, from what `gpu-watchdog rights` prints.
 """
 
 from collections.abc import Mapping

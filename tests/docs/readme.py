@@ -21,7 +21,7 @@ def with_demo(readme: str, demo: str) -> str:
 
 
 def main() -> None:
-    """Write the README anew."""
+    """Write the README again."""
     text = with_demo(README.read_text(encoding="utf-8"), DEMO.read_text(encoding="utf-8"))
     README.write_text(text, encoding="utf-8")
 

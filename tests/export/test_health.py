@@ -92,7 +92,7 @@ def test_where_it_looks_for_the_stop_file(board: Board) -> None:
 
 
 def test_since_when_it_is_blind(board: Board) -> None:
-    """The first blind pass counts, not the latest; once it sees again the next time begins anew."""
+    """The first blind pass counts, not the latest; once it sees again the next time starts over."""
     blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]
     seen = []
     for report in (quiet(4), *blind[:2], quiet(8), blind[2]):

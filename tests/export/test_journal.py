@@ -91,7 +91,7 @@ def test_a_new_life_finds_what_the_old_one_left(path: Path, stage: str, result: 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.BLOCKED, Result.GONE])
 def test_a_deed_that_came_to_nothing_is_finished(journal: Journal, result: Result) -> None:
-    """Point 27: an action that failed is not under way, so nobody waits for its memory."""
+    """Point 27: an action that failed is not in progress, so nobody waits for its memory."""
     journal.end(begin(journal), result, "x", at(32))
     assert journal.unfinished() == ()
 

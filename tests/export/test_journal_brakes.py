@@ -111,7 +111,7 @@ def _row(number: int, name: str, now: Now, *, age_s: float) -> tuple[object, ...
 
 
 def test_a_journal_in_which_nothing_was_ever_written_is_blank(path: Path) -> None:
-    """A file that is new, emptied or begun anew is told from one that has a past, also after all rows were pruned."""
+    """A file that is new, emptied or started over is told from one that has a past, also after all rows were pruned."""
     first = Journal.open(path, LIMITS, "n1")
     assert first.is_blank
     first.note("started", "it has begun", at(0))
@@ -163,7 +163,7 @@ def test_a_journal_that_is_begun_anew_forgets_no_brake(journal: Journal, path: P
 
 
 def test_a_journal_that_is_begun_anew_knows_the_deeds_under_way(journal: Journal, path: Path) -> None:
-    """After it the next daemon still waits for what is under way, and no number stands for two actions."""
+    """After it the next daemon still waits for what is in progress, and no number stands for two actions."""
     over = journal.intend(entry(), KEYS, at(0))
     journal.end(over, Result.FAILED, "it forked", at(1))
     under_way = journal.intend(entry(), KEYS, at(2))

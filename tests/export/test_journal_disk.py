@@ -19,7 +19,7 @@ from watchdog.journal.journal import Journal
 
 
 def test_a_removed_file_gets_no_intention(journal: Journal, path: Path) -> None:
-    """Point 31: an intention that nobody would find is none: a file removed while open is noticed and begun anew."""
+    """Point 31: an intention that nobody would find is none: a file removed while open is noticed and started over."""
     begin(journal)
     path.unlink()
     with pytest.raises(JournalError, match="was removed or replaced while it was open"):

@@ -68,7 +68,7 @@ def test_the_first_daemon_keeps_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_removed_lock_file_is_no_lock(tmp_path: Path) -> None:
-    """Point 32: a lock on a file that nobody finds any more does not count as held; it is taken anew."""
+    """Point 32: a lock on a file that nobody finds any more does not count as held; it is taken again."""
     lock = NodeLock(tmp_path / "journal.db")
     assert lock.acquire()
     lock.path.unlink()

@@ -14,7 +14,7 @@ from watchdog.core.plan import Conditions, CycleReport
 
 
 def busy(second: float, until_s: float, **more: object) -> CycleReport:
-    """A pass in which a kill of a/trainer is under way, whose memory is waited for until so many seconds."""
+    """A pass in which a kill of a/trainer is in progress, whose memory is waited for until so many seconds."""
     report = climbing(int(second))
     (key,) = report.plan.ledger.accounts
     under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s, **more)  # type: ignore[arg-type]

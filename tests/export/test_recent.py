@@ -31,7 +31,7 @@ def journal(path: Path) -> Iterator[Journal]:
 
 
 def reopened(path: Path) -> tuple[RecentAction, ...]:
-    """What a daemon that starts anew finds."""
+    """What a daemon that starts again finds."""
     journal = Journal.open(path, JournalLimits(), "n1")
     found = journal.recent.actions
     journal.close()

@@ -34,7 +34,7 @@ def told(board: Board) -> dict[str, Any]:
 
 
 def test_within_a_second_it_is_made_once(board: Board, clock: Clock) -> None:
-    """A hundred readers cost what one does, and each second the health is told anew, also while a pass hangs."""
+    """A hundred readers cost what one does, and each second the health is told again, also while a pass hangs."""
     first = board.status()
     clock.second = 0.99
     assert all(board.status() is first for _ in range(100))

@@ -5,5 +5,5 @@ Black box: nothing of the program is imported, only its command is run. A world 
 the names that users rely on, without sentences and without what is another on each run, in `expected/NAME.json`.
 
     python -m tests.golden                      # says which worlds differ
-    python -m tests.golden --write [NAME...]    # stores anew what they say now
+    python -m tests.golden --write [NAME...]    # stores again what they say now
 """

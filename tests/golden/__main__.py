@@ -1,4 +1,4 @@
-"""Says which worlds differ from what is stored, or stores them anew (`--write`); with names, only these."""
+"""Says which worlds differ from what is stored, or stores them again (`--write`); with names, only these."""
 
 import sys
 import tempfile

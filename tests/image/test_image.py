@@ -137,7 +137,7 @@ def test_what_it_says_of_itself(builder: Builder, image: str) -> None:
 
 
 def test_equal_inputs_give_equal_layers(builder: Builder, image: str) -> None:
-    """Built again from the same files, the layers are the same to the byte: what runs can be made anew and compared."""
+    """Built again from the same files, the layers are the same to the byte: what runs can be rebuilt and compared."""
     again = builder.build("again", run_base="localhost/base:without-shell")
     layers = [builder.inspect(name)["OCIv1"]["rootfs"]["diff_ids"] for name in (image, again)]
     assert layers[0] == layers[1]

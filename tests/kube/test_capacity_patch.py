@@ -110,7 +110,7 @@ def test_who_is_overruled_again_and_again_gives_way() -> None:
 
 
 def test_what_stays_for_long_or_is_another_object_is_no_contest() -> None:
-    """Kubelets that start every other hour, and nodes that are made anew, are what the keeper is there for."""
+    """Kubelets that start every other hour, and nodes that are made again, are what the keeper is there for."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     for hour in range(20):

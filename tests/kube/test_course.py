@@ -106,7 +106,7 @@ def test_a_first_list_is_never_from_the_newest() -> None:
 
 
 def test_a_course_that_goes_on_from_an_earlier_one() -> None:
-    """A feed that begins anew lists, and not from before what it had seen."""
+    """A feed that starts over lists, and not from before what it had seen."""
     found = reflector(version="8")
     assert found.ask() == Ask(watch=False, query={**SELECTOR, "resourceVersion": "8"})
 

@@ -54,7 +54,7 @@ def test_the_same_occurrence_has_the_same_name() -> None:
 
 
 def test_what_is_told_once_has_one_name_whenever_it_is_told() -> None:
-    """A daemon that starts anew finds its wrong declarations again; their Events are there already."""
+    """A daemon that starts again finds its wrong declarations again; their Events are there already."""
     assert event_name(pod_event(3, once=True)) == event_name(pod_event(900, once=True))
 
 

@@ -39,7 +39,7 @@ BOUND_UNDELETED_S: Final = FOR_S + UNLISTED_S + LONGEST_WAIT_S + 3 * INTERVAL_S
 BOUND_S: Final = BOUND_UNDELETED_S + MOST_TERMINATING_S + LONGEST_WAIT_S
 MOST_DECOYS: Final = 8
 # Larger decoys take every other turn, those that were over before the hog, or with it, one each of the others; what the
-# list does not have makes the hog begin anew.
+# list does not have makes the hog start over.
 BOUND_BREAKER_S: Final = 2 * (FOR_S + 2 * (MOST_DECOYS + 2) * 30.0) + UNLISTED_S + 3 * INTERVAL_S
 # No decoy is larger: the rest of a hold and one turn of those that have been waiting. Each of two more rules, new to
 # the hog, may cost it one turn of its own by its `for`.

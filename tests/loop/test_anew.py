@@ -1,4 +1,4 @@
-"""Beginning anew in place: the same command and PID, and nothing of the driver's devices that comes along."""
+"""Starting over in place: the same command and PID, and nothing of the driver's devices that comes along."""
 
 import os
 import subprocess

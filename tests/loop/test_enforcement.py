@@ -111,7 +111,7 @@ def test_only_who_would_enforce_waits_for_the_policy_file(
 
 
 def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
-    """A daemon whose lock file was taken away lets go of the journal, and reads it anew once it has the lock again."""
+    """A daemon whose lock file was taken away lets go of the journal, and reads it again once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
     first, second = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
     assert first.tend(at(0)) is not None

@@ -55,7 +55,7 @@ def test_each_damaged_journal_is_said(keeper: JournalKeeper, said: list[str], tm
         assert keeper.tend(at(10 * number)) is not None
         assert keeper.tend(at(10 * number + 1)) is None
         assert len([each for each in said if "is damaged" in each]) == number
-        # Without its lock the journal is closed; it is opened anew once the lock is had again.
+        # Without its lock the journal is closed; it is reopened once the lock is had again.
         keeper.lock.path.unlink()
         with looked_at(journal):
             assert keeper.tend(at(10 * number + 2)) is None
@@ -96,7 +96,7 @@ def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: JournalKeeper, sa
 
 
 def test_who_keeps_the_lock_is_named_once(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
-    """From the second refusal in a row on it is another daemon; the count begins anew when the lock was had."""
+    """From the second refusal in a row on it is another daemon; the count starts over when the lock was had."""
     with looked_at(tmp_path / "journal.db"):
         for second in (1, 2, 3):
             keeper.tend(at(second))

@@ -131,7 +131,7 @@ def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> 
 
 def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
-    sampler = Sampler(world.driver(), 1.0, at(0), begun_anew=True)
+    sampler = Sampler(world.driver(), 1.0, at(0), reexecuted=True)
     for second in (0.0, 60.0, 3600.0):
         sampler.heed(UNSEEN, at(second))
         (gap,) = reached(sampler, second).reading.gaps

@@ -36,7 +36,7 @@ def queries() -> Iterator[str]:
 
 
 def test_the_file_is_as_it_would_be_written() -> None:
-    """Nobody edits the file by hand: `python -m tests.tools.dashboard` writes it anew."""
+    """Nobody edits the file by hand: `python -m tests.tools.dashboard` writes it again."""
     assert FILE.read_text(encoding="utf-8") == text()
 
 

@@ -274,7 +274,7 @@ def test_without_a_compute_list_nothing_is_known(world: NvmlWorld) -> None:
 
 
 def test_a_new_error_brings_the_enumeration_forward(world: NvmlWorld) -> None:
-    """A card in trouble is looked up anew at once, and then only at the slow beat again."""
+    """A card in trouble is looked up again at once, and then only at the slow beat again."""
     world.show(card("a"), card("b"))
     driver = world.driver(layout_every_s=3600.0)
     driver.read()

@@ -49,7 +49,7 @@ def test_a_process_that_one_list_knows_is_known(world: NvmlWorld) -> None:
 
 
 def test_such_a_card_costs_no_more_than_another(world: NvmlWorld) -> None:
-    """A reading that is as the one before is not worked out anew for a number that is never there."""
+    """A reading that is as the one before is not computed again for a number that is never there."""
     world.show(card("a", ghost(1, None)))
     driver = world.driver(layout_every_s=3600.0)
     first = driver.read()

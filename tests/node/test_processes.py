@@ -101,7 +101,7 @@ def test_dead_leader(*, pidfds: bool) -> None:
 
 
 def test_known_processes_are_not_read_again(tmp_path: Path) -> None:
-    """What is known and alive comes without a look at /proc; a look before force reads anew."""
+    """What is known and alive comes without a look at /proc; a look before force reads again."""
     table = ProcessTable(Procfs(tmp_path))
     with sleeper() as process:
         FakeProc(tmp_path).add(process.pid, POD, real_stat(process.pid))

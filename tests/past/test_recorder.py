@@ -191,7 +191,7 @@ def test_a_past_without_any_beginning_is_none(path: Path) -> None:
 
 
 def test_a_journal_that_fails_costs_only_the_past(path: Path) -> None:
-    """While nothing can be written nothing is kept for later; then the record begins anew with a whole state."""
+    """While nothing can be written nothing is kept for later; then the record starts over with a whole state."""
     life, notes, recorder = Life(path, P), Notes(), Recorder()
     for second in range(30):
         notes.writable = not 10 <= second < 20

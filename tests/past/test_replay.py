@@ -88,7 +88,7 @@ def test_the_time_before_a_change_of_somebody_else_counts(path: Path) -> None:
 
 
 def test_a_restart_ends_every_timer(path: Path) -> None:
-    """What nobody saw counts for nothing: the ladder begins anew with the next life."""
+    """What nobody saw counts for nothing: the ladder starts over with the next life."""
     Life(path, P).run(passes((20, LOW), (28, HIGH)))
     Life(path, P).run(passes((60, HIGH), since=30))
     assert seconds(path) == [40]
@@ -180,7 +180,7 @@ def test_a_protection_that_ends_between_two_changes_lets_go(path: Path) -> None:
 
 
 def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
-    """A rule outside its hours only observes, by the clock of that time, and its ladder begins anew with them."""
+    """A rule outside its hours only observes, by the clock of that time, and its ladder starts over with them."""
     minute = int(at(0).wall_s // 60) % (24 * 60)
     hours = Hours(text="x UTC", days=frozenset(range(7)), begin=minute + 1, end=minute + 9, offset_s=lambda _: 0)
     Life(path, P).run(passes((120, HIGH)))

@@ -33,7 +33,7 @@ def write_tar(archive: Path, files: Iterable[Packed], epoch: int) -> None:
 
 
 def pack_again(archive: Path, epoch: int) -> None:
-    """Write a gzipped tar anew without the time of its making: helm writes the clock's into each file's entry."""
+    """Write a gzipped tar again without the time of its making: helm writes the clock's into each file's entry."""
     with tarfile.open(archive, "r:gz") as tar:
         files = [
             Packed(name=member.name, content=source.read())

@@ -30,7 +30,7 @@ def test_journal(tmp_path: Path) -> None:
         assert stage.scene().rows[2].verdict == "killed"
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as journal:
         rows = journal.execute("SELECT event, pod, result, detail FROM occurrence ORDER BY id").fetchall()
-        # While a kill is under way the same step is due again, and held back as pending.
+        # While a kill is in progress the same step is due again, and held back as pending.
         told = [(event, pod) for event, pod, _, _ in rows if pod is not None and event != "withheld"]
         assert told == [
             ("warned", "jupyter-7"),

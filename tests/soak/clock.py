@@ -13,7 +13,7 @@ def whole(seconds: float) -> float:
 
 
 class Clock:
-    """Boot time goes on in suspend and never jumps; wall time jumps; a reboot begins boot time anew."""
+    """Boot time goes on in suspend and never jumps; wall time jumps; a reboot begins boot time again."""
 
     def __init__(self, boottime_s: float, wall_s: float) -> None:
         self.boottime_s = boottime_s

@@ -19,7 +19,7 @@ ENDED: Final = "point 24, the next deed waits until the last one has ended"
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TrackedAction:
-    """An action under way, as the oracle follows it. `names` are the containers that it is about.
+    """An action in progress, as the oracle follows it. `names` are the containers that it is about.
 
     `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk.
     """
@@ -71,7 +71,7 @@ class DeedBook:
             action.ends_s = now.boottime_s + self._standing.plan.release_timeout_s
 
     def forget(self) -> None:
-        """The journal was lost while no daemon ran: nobody knows any more what is under way."""
+        """The journal was lost while no daemon ran: nobody knows any more what is in progress."""
         self.open.clear()
         self._lingering.clear()
 

@@ -167,13 +167,13 @@ class Life:
         self._is_held = self._enforcement.waits_for_policy and self._policy_file.has_settled
         decided, self._decides = self._decides, self._enforcement.enforcing or self._is_held
         if self._decides and not decided:
-            self.cycle.ledger = self.cycle.ledger.begun_anew()
+            self.cycle.ledger = self.cycle.ledger.reset()
         is_whole = not self._book.standing.is_half
         enforcing = self._plan.mode == "enforce" and has_journal and not stop.exists() and is_whole
         self._book.enforcement(enforcing=enforcing)
 
     def advance(self) -> None:
-        """Let the actions under way go on, and the disk take what it takes by now."""
+        """Let the actions in progress go on, and the disk take what it takes by now."""
         now = self._around.clock.now()
         with full_disk(self._around.disk_full):
             self._record.settle()

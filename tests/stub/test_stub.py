@@ -66,7 +66,7 @@ def test_a_process_that_dies_is_gone_and_its_memory_free(world: NvmlWorld, sleep
 
 
 def test_memory_can_stay_for_a_while_after_death(world: NvmlWorld, sleeper: "subprocess.Popen[bytes]") -> None:
-    """The driver takes its time to free memory; a rewritten file does not begin that time anew."""
+    """The driver takes its time to free memory; a rewritten file does not begin that time again."""
     show(world, StubProcess(pid=sleeper.pid, used=GIB), free_delay_ms=200.0)
     assert pids() == [sleeper.pid]
     sleeper.kill()

@@ -23,7 +23,7 @@ def compile_lock(name: str, *more: str) -> str:
 
 
 def main() -> None:
-    """Write every lock file anew."""
+    """Write every lock file again."""
     for name in LOCKS:
         (ROOT / "requirements" / name).write_text(compile_lock(name, "--upgrade"), encoding="utf-8")
 

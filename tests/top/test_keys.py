@@ -98,7 +98,7 @@ def test_the_selection_stays_with_its_pod() -> None:
 
 @pytest.mark.parametrize(("key", "sort"), sorted(SORTS.items()))
 def test_sorting(key: str, sort: str) -> None:
-    """Each key sorts, the same once more turns it round, and another begins anew from the top."""
+    """Each key sorts, the same once more turns it round, and another starts over from the top."""
     state = after("j", key, state=Selection(choice=Choice(sort="none", backwards=True)))
     assert (state.choice, state.place) == (Choice(sort=sort), 0)
     assert after(key, state=state).choice == Choice(sort=sort, backwards=True)

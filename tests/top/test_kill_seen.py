@@ -16,7 +16,7 @@ KILL = 'above = "100%"\nfor = "6s"\ndo = "kill"\nscope = "container"\ngrace = "6
 
 
 def test_a_kill_from_its_announcement_to_its_end(tmp_path: Path) -> None:
-    """Whoever watches sees the kill coming, sees it under way with the time to SIGKILL, and then that it was done."""
+    """Whoever watches sees the kill coming, sees it in progress with the time to SIGKILL, and then that it was done."""
     with node(tmp_path, "cgroup") as world:
         hog, calm = world.pod("hog", ("main", "1Gi")), world.pod("calm", ("main", "8Gi"))
         tenant = world.start(hog, used=GIB // 2, behaviour="stubborn")

@@ -41,7 +41,7 @@ def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
 
 
 def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
-    """A kill that had begun stays under way, without a time for what comes next."""
+    """A kill that had begun stays in progress, without a time for what comes next."""
     told = document(climbing(28), health=HANGS)
     begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": rfc3339(at(35).wall_s)}
     (row,) = read_view({**told, "accounts": [{**told["accounts"][0], "under_way": begun}]}).accounts

@@ -37,7 +37,7 @@ def names(rows: tuple[AccountView, ...]) -> list[str]:
         ("percent", ["forbidden", "held", "over", "blind", "calm", "free"]),
         ("used", ["free", "held", "over", "blind", "calm", "forbidden"]),
         ("name", ["blind", "calm", "forbidden", "free", "held", "over"]),
-        # What is under way, what comes, what a brake holds for ever, what has nothing to come.
+        # What is in progress, what comes, what a brake holds for ever, what has nothing to come.
         ("time", ["forbidden", "over", "held", "free", "blind", "calm"]),
         ("declared", ["blind", "calm", "held", "over", "forbidden", "free"]),
         ("verdict", ["forbidden", "held", "over", "blind", "calm", "free"]),

@@ -121,7 +121,7 @@ def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
 
 
 def test_what_was_done_lately() -> None:
-    """`recent` gives its lines as they come; a daemon that has none still shows what is under way."""
+    """`recent` gives its lines as they come; a daemon that has none still shows what is in progress."""
     action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
             "result": None, "used": None, "used_at_least": 5, "allowed": 3, "rule": "r", "why": "because"}  # fmt: skip
     (found,) = view(quiet(), recent=[action]).actions
@@ -140,7 +140,7 @@ def test_what_was_done_lately() -> None:
 
 
 def test_a_deed_under_way_and_when_sigkill_comes() -> None:
-    """What is under way comes before every plan; the time to SIGKILL is that of the node's clock."""
+    """What is in progress comes before every plan; the time to SIGKILL is that of the node's clock."""
     document_ = document(quiet())
     begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": "2027-01-15T08:00:07Z"}
     (row,) = read_view({**document_, "accounts": [{**document_["accounts"][0], "under_way": begun}]}).accounts

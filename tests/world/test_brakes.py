@@ -168,7 +168,7 @@ def town(world_v1: Node) -> tuple[Node, list[Tenant]]:
 
 
 def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
-    """Point 30: most owners over: nobody is hit, then one a `hold`; restarts neither forget it nor begin it anew."""
+    """Point 30: most owners over: nobody is hit, then one a `hold`; restarts neither forget it nor begin it again."""
     world, tenants = town
     policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "4s" }')
     with run(world, policy) as running:

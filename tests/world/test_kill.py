@@ -68,7 +68,7 @@ def test_exactly_the_offenders_container_dies(world: Node) -> None:
 
 
 def _check_the_record(world: Node, running: Daemon, members: set[int]) -> None:
-    """Metrics, log, journal and `history` tell it, and the ladder begins anew."""
+    """Metrics, log, journal and `history` tell it, and the ladder starts over."""
     assert running.metric("reaction_seconds_count", action="kill") == 1
     assert running.metric("release_seconds_count") == 1
     assert running.metric("container_memory_used_bytes", pod="hog", container="main") is None

@@ -109,7 +109,7 @@ def _nothing_is_guessed(running: Daemon, why: str) -> None:
 def test_a_library_that_keeps_a_device_goes_with_its_process(
     world_v1: Node, device: Path, keep: Literal["open", "mapped"]
 ) -> None:
-    """Point 34: it begins anew in place, with the same PID, and opens nothing before the end; brakes are kept."""
+    """Point 34: it starts over in place, with the same PID, and opens nothing before the end; brakes are kept."""
     brakes = '\n[brakes]\nnode = "1 per 10m"\n'
     world_v1.stub = replace(world_v1.stub, keep=keep)
     first, second = (world_v1.pod(f"hog-{number}", ("main", "1Gi")) for number in (1, 2))

@@ -20,7 +20,7 @@ def latest(running: Daemon) -> dict[str, object]:
 
 
 def test_a_kill_is_told_by_the_daemon_and_by_the_next_one(world_v1: Node) -> None:
-    """The page of a daemon that was started anew has what the one before it did, word by word."""
+    """The page of a daemon that was started again has what the one before it did, word by word."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=4 * GIB)
     world_v1.write()
@@ -41,7 +41,7 @@ def test_a_kill_is_told_by_the_daemon_and_by_the_next_one(world_v1: Node) -> Non
 
 
 def test_a_kill_that_nobody_saw_the_end_of_is_interrupted(world_v1: Node) -> None:
-    """While it is under way it has no result; after a crash in its grace the next daemon says what became of it."""
+    """While it is in progress it has no result; after a crash in its grace the next daemon says what became of it."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=4 * GIB, behaviour="stubborn")
     world_v1.write()

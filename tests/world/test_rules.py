@@ -81,7 +81,7 @@ def _in_three_days() -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("observing", ['mode = "observe"', _in_three_days()], ids=["mode", "hours"])
 def test_a_grace_ends_where_its_rule_comes_to_observe(world_v1: Node, observing: str) -> None:
-    """Point 20: a grace under way sends no SIGKILL once the rule only observes, though the policy still enforces."""
+    """Point 20: a grace in progress sends no SIGKILL once the rule only observes, though the policy still enforces."""
     tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
     world_v1.write()
     policy = write_policy(world_v1.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "3s"'))

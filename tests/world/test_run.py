@@ -96,7 +96,7 @@ def test_memory_that_comes_back_late_is_waited_for(world_v1: Node) -> None:
 
 @pytest.mark.parametrize("how", ["rename", "SIGHUP in place", "symlink swap"])
 def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
-    """A new file, the same file written anew with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
+    """A new file, the same file rewritten with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB)
     world_v1.write()

@@ -24,7 +24,7 @@ def call(world: Node, running: Daemon, name: str, *more: str) -> subprocess.Comp
 
 
 def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) -> None:
-    """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs anew."""
+    """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs again."""
     tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
     world_v1.write()
     with run(world_v1, write_policy(world_v1.root, STUBBORN)) as running:

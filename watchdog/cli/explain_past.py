@@ -113,7 +113,8 @@ class _Deed:
     """The rows of one kill or eviction: its beginning, its signals, its end and the release of its memory.
 
     `blocked` is the row that tells that a disruption budget kept an eviction from coming about; `is_live`: it is known
-    from the daemon itself, so that what has no end is under way. `is_earlier`: it befell another pod of the same name.
+    from the daemon itself, so that what has no end is in progress. `is_earlier`: it befell another pod of the same
+    name.
     """
 
     begun: HistoryRow

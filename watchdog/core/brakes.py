@@ -209,7 +209,7 @@ def turn(memory: BrakeMemory, breaker: Breaker | None, crowd: Crowd, now_s: floa
     """The memory after the breaker has looked at the crowd: opened, still open, or closed.
 
     It opens by those who are due. It closes, a `hold` after it opened at the earliest, once the share of those above a
-    mark has fallen, due or not: ladders that begin anew must not close it. However few owners are left: that most of
+    mark has fallen, due or not: ladders that start over must not close it. However few owners are left: that most of
     them are gone is what it let through. `blind`: the readings say nothing now.
     """
     if breaker is None:

@@ -53,7 +53,7 @@ class Settling:
     A driver that stops answering for a moment, card by card, must not make the amount flap: the scheduler would place
     nothing meanwhile, and a kubelet that starts in that moment rejects pods that run (canAdmitPod of each pod of the
     node, in k8s.io/kubernetes/pkg/kubelet). Too large an amount for some seconds does less: a pod starts that finds no
-    card. A reading that is not known counts nothing: the wait begins anew.
+    card. A reading that is not known counts nothing: the wait starts over.
     """
 
     def __init__(self) -> None:
@@ -76,5 +76,5 @@ class Settling:
         self._highest = max(self._highest, wanted)
         if at.boottime_s - self._since.boottime_s < hold_s:
             return None
-        self._since = None  # what is smaller still waits anew
+        self._since = None  # what is smaller still waits again
         return self._highest

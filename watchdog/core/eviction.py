@@ -11,7 +11,7 @@ from watchdog.core.policy import Do, Rule
 from watchdog.core.rules import observes, protection, rule_of
 
 # Whoever evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that its
-# owner must know, and the step begins anew as the brakes let it.
+# owner must know, and the step starts over as the brakes let it.
 GIVE_UP_AFTER_S: Final = 600.0
 MOST_TRIES: Final = 25
 _MIRROR: Final = "it is a static pod: the kubelet would go on running it"

@@ -35,7 +35,7 @@ class Gate:
         self._brakes = policy.brakes
         self._release_timeout_s = policy.release_timeout_s
         self._memory = {False: ledger.brakes, True: ledger.trial}
-        # Until when a container that an action is under way on is waited for at most, by whichever account; None: the
+        # Until when a container that an action is in progress on is waited for at most, by whichever account; None: the
         # whole pod. Likewise a card that is to get room; None: an action whose cards are not known.
         self._busy: dict[tuple[str, str | None], float] = {}
         self._busy_cards: dict[str | None, float] = {}
@@ -106,7 +106,7 @@ class Gate:
             return entry  # this incident has had its action
         under_way = state.under_way
         step_reading = under_way.step_reading(entry.rule) if under_way is not None else None
-        # A stronger step that has come due on the very victim of the kill under way ends its grace. The grace of an
+        # A stronger step that has come due on the very victim of the kill in progress ends its grace. The grace of an
         # eviction is the kubelet's: such a pod is left alone until it is over.
         is_stronger = step_reading is not None and entry.step > step_reading
         is_kill = step_reading is not None and entry.do is entry.rule.steps[step_reading].do is Do.KILL
@@ -116,7 +116,7 @@ class Gate:
             self._let_through(entry, escalates=escalates)
             return replace(entry, taken=True, escalates=escalates)
         brake, lets_go_in_s = held
-        # That an action is not begun again while it is under way, or being tried, is no news; nor is what it brings
+        # That an action is not begun again while it is in progress, or being tried, is no news; nor is what it brings
         # about.
         goes_on = entry.trying is not None or (under_way is not None and not is_stronger)
         own = brake is Brake.PENDING and (goes_on or standing is Brake.PENDING or self._is_ending(entry))
@@ -181,7 +181,7 @@ class Gate:
     def _standing_brake(self, entry: PlanEntry) -> Brake | None:
         """The brakes that time does not lift.
 
-        A pod that terminates while an action of ours is under way on it is not protected from us: the action is
+        A pod that terminates while an action of ours is in progress on it is not protected from us: the action is
         pending.
         """
         why = entry.assessment.protected or self._against_evicting(entry)
@@ -218,7 +218,7 @@ class Gate:
         self._memory[observes] = self._memory[observes].note(owner_of(entry.assessment.pod), Begun(now_s))
 
     def _is_hit(self, entry: PlanEntry) -> bool:
-        """Whether an action of ours is under way on the account, its victim or the whole pod."""
+        """Whether an action of ours is in progress on the account, its victim or the whole pod."""
         is_own = self.states[entry.account].under_way is not None
         return is_own or self._is_ending(entry) or (entry.account.uid, entry.victim) in self._busy
 
@@ -234,7 +234,7 @@ class Gate:
         self._busy_cards |= dict.fromkeys([None] if under_way.cards is None else under_way.cards, until_s)
 
     def _busy_until_s(self, entry: PlanEntry) -> float | None:
-        """Until when an entry waits for actions under way, at most; None: for none."""
+        """Until when an entry waits for actions in progress, at most; None: for none."""
         uid = entry.account.uid
         waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]
         if entry.hits_whole_pod:

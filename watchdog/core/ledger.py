@@ -24,9 +24,9 @@ class Stretch:
     """The time that an account has been above the threshold of one step, without interruption.
 
     `counted_s` is what lies between conclusive readings that counted, at most an interval each; `since` is the first of
-    them and `last` the latest conclusive one. `least_used` is the smallest usage within it, and `height` the largest
-    threshold: that of the largest allowed, since a threshold grows with it. `not_above` is the last reading before it
-    of which the usage was known, if there was one; `observes` says that its rule only observed.
+    them and `last` the latest conclusive one. `least_used` is the smallest usage within it, and `threshold_bytes` the
+    largest threshold: that of the largest allowed, since a threshold grows with it. `not_above` is the last reading
+    before it of which the usage was known, if there was one; `observes` says that its rule only observed.
     """
 
     counted_s: float
@@ -149,8 +149,8 @@ class Ledger:
     brakes: BrakeMemory = field(default_factory=BrakeMemory)
     trial: BrakeMemory = field(default_factory=BrakeMemory)
 
-    def begun_anew(self) -> "Ledger":
-        """The ledger when enforcement begins: no stretches, and actions under way still known."""
+    def reset(self) -> "Ledger":
+        """The ledger when enforcement begins: no stretches, and actions in progress still known."""
         return replace(self._without_stretches(), brakes=self.brakes.without_observed())
 
     def reloaded(self, before: Policy, after: Policy) -> "Ledger":
@@ -219,12 +219,12 @@ class Ledger:
         return ledger
 
     def note_under_way(self, key: AccountKey, under_way: UnderWay) -> "Ledger":
-        """The ledger with an action under way that was counted when it began, by an earlier daemon say."""
+        """The ledger with an action in progress that was counted when it began, by an earlier daemon say."""
         state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
     def note_escalated(self, key: AccountKey, step: Signature) -> "Ledger":
-        """The ledger after a stronger step has ended the grace of the action under way; its victim stays the same."""
+        """The ledger after a stronger step has ended the grace of the action in progress; its victim stays the same."""
         state = self.accounts.get(key)
         if state is None or state.under_way is None:
             return self

@@ -246,7 +246,7 @@ class Node:
     """The node's own object, as far as it is needed; where it is not `known`, only the name is.
 
     `awaited` says that there is a source of it, which has not given it yet or can't.
-    `capacity` is `status.capacity`, quantities as written; `uid` changes when the object is created anew.
+    `capacity` is `status.capacity`, quantities as written; `uid` changes when the object is created again.
     """
 
     name: str

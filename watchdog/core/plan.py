@@ -19,14 +19,14 @@ from watchdog.core.policy import Do, Policy, Rule, Step
 class PlanEntry:
     """A step of an account that is above its mark: due now (`due_in_s` 0), or when it would come.
 
-    `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed, `height` the
-    bytes of its mark. `taken` says that this pass acts on it; `hastens`, that it ends the grace of an action under way.
-    `news` says that this withholding has not been reported in this incident yet; `lets_go_in_s` when the brake lets go,
-    None where that is not a matter of time; `presumed`, that the brake counts as full, since what it counts was lost.
-    `card` is the GPU that is short, for a step under pressure.
-    `above_since` is when the account was first seen above the mark; `not_above` the last conclusive reading before
-    that, if there was one; `stretch` is what has counted. `trying` is the eviction by this very step that has not come
-    about yet: it is tried again.
+    `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed,
+    `threshold_bytes` the bytes of its mark. `taken` says that this pass acts on it; `escalates`, that it ends the grace
+    of an action in progress. `news` says that this withholding has not been reported in this incident yet;
+    `lets_go_in_s` when the brake lets go, None where that is not a matter of time; `presumed`, that the brake counts as
+    full, since what it counts was lost. `card` is the GPU that is short, for a step under pressure. `above_since` is
+    when the account was first seen above the mark; `not_above` the last conclusive reading before that, if there was
+    one; `stretch` is what has counted. `trying` is the eviction by this very step that has not come about yet: it is
+    tried again.
     """
 
     assessment: Assessment
@@ -126,7 +126,7 @@ class Outcome:
 
     `for_owner` says it to the pod's owner where `reason` is only good for the operator.
 
-    `deed` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
+    `number` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
     conclusive reading not above the mark, plus `for`, to the first signal; `release_s` from the first signal to the
     memory seen free. `victims` say for people what the processes were.
     """
@@ -220,7 +220,7 @@ def accept(ledger: Ledger, entry: PlanEntry, under_way: UnderWay) -> Ledger:
 
 
 def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...], bool]]) -> Ledger:
-    """The ledger with the signals that each kill under way has sent, and whether its processes have ended."""
+    """The ledger with the signals that each kill in progress has sent, and whether its processes have ended."""
     changed: dict[AccountKey, AccountState] = {}
     for key, sent, ended in kills:
         state = ledger.accounts.get(key)

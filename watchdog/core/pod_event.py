@@ -15,7 +15,7 @@ class PodEvent:
 
     `uid` is the one by which `kubectl describe` looks for the pod's Events. Equal `key`s are the same thing again: a
     series, if not more than `again_within_s` seconds have passed since the last time. `once` says that it is told once
-    in the pod's life, so that a daemon that starts anew does not tell it again. `note` has at most 1 kB of UTF-8.
+    in the pod's life, so that a daemon that starts again does not tell it again. `note` has at most 1 kB of UTF-8.
     """
 
     namespace: str

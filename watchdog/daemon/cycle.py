@@ -51,12 +51,12 @@ class Cycle:
 
     @property
     def is_acting(self) -> bool:
-        """Whether an action is under way; an eviction that has not come about is none."""
+        """Whether an action is in progress; an eviction that has not come about is none."""
         return len(self._actions) + len(self._evictions) > 0
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which an action under way wants to go on; infinity where none does."""
+        """Boot time at which an action in progress wants to go on; infinity where none does."""
         return min(self._actions.next_wake_s, self._evictions.next_wake_s)
 
     def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> Pass:
@@ -96,7 +96,7 @@ class Cycle:
         )
 
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
-        """Let the actions under way go on, between passes too; `objection` says what speaks against one in its grace.
+        """Let the actions in progress go on, between passes too; `objection` says what speaks against one in its grace.
 
         `is_held`: no SIGKILL ends a grace period for the moment.
         """
@@ -106,7 +106,7 @@ class Cycle:
         self._note(self._intentions.withdraw_late())
 
     def interrupt(self, reason: str, now: Now) -> None:
-        """Stop the actions under way where they are."""
+        """Stop the actions in progress where they are."""
         self._intentions.interrupt()
         self._note(self._actions.interrupt(reason, now))
         self._evictions.interrupt(now)

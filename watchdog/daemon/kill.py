@@ -79,7 +79,7 @@ class _Phase(Enum):
 
 
 class Kill:
-    """A kill under way. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
+    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
 
     def __init__(self, order: KillOrder, handles: list[Handle], record: ActionRecord) -> None:
         self.order = order

@@ -30,7 +30,7 @@ class Processes(Protocol):
 
 
 class Kills:
-    """The kills under way, at most one an account, each going on by itself."""
+    """The kills in progress, at most one an account, each going on by itself."""
 
     def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self._processes = processes

@@ -117,7 +117,7 @@ class Daemon:
         self._cluster = open_cluster(options, self._bell)
         self._surroundings = Surroundings(options, footing.own, self._cluster)
         self._driver = driver
-        self._sampler = Sampler(driver, self._policy.interval_s, now, begun_anew=was_reexecuted())
+        self._sampler = Sampler(driver, self._policy.interval_s, now, reexecuted=was_reexecuted())
         self._scanner = scanner
         event_recorder, evictor = (
             (self._cluster.event_recorder, self._cluster.evictor) if self._cluster is not None else (None, None)
@@ -193,7 +193,7 @@ class Daemon:
         """What is looked for between passes: a new policy, new pods, the lock, the switches, a driver that hangs."""
         self._next_beat_s = now.boottime_s + _HEARTBEAT_S
         self._look_at_policy(now)
-        # While an action is under way it is looked at every second, however long the interval is.
+        # While an action is in progress it is looked at every second, however long the interval is.
         if self._surroundings.have_changed or self._cycle.is_acting:
             self._sampler.pace.hurry(now)
         inheritance = self._sinks.tend(now)
@@ -220,7 +220,7 @@ class Daemon:
             self._sampler.pace.hurry(now)
         self._sampler.heed(self._permission.switches, now)
         if begins:
-            self._cycle.ledger = self._cycle.ledger.begun_anew()
+            self._cycle.ledger = self._cycle.ledger.reset()
             self._drop("enforcement began anew")  # what was planned before is not to be done now
 
     def _reload(self, now: Now) -> None:
@@ -286,7 +286,7 @@ class Daemon:
             self._look_at_policy(clock.now())
             self._judge(clock.now())
             if self._opened is None:
-                return  # enforcement has begun anew just now
+                return  # enforcement has started over just now
             opened = replace(opened, view=self._view(clock.now()))
         if look is not None:
             fresh_until_s = look.asked.boottime_s + FRESH_S

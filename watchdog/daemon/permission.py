@@ -1,4 +1,4 @@
-"""Whether force may be used at the moment, and may still be used for an action under way: asked again all the time."""
+"""Whether enforcement is allowed at this moment, and still is for an action in progress: asked all the time."""
 
 from watchdog import clock
 from watchdog.config.watch import PolicyFile

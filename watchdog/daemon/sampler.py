@@ -62,7 +62,7 @@ class Pace:
         self._deadline_s = min(self._deadline_s, max(now.boottime_s, self._last_s + _SHORTEST_S))
 
 
-# What is under way in the driver has so long to end once maintenance is asked for: with the half second until that is
+# What is in progress in the driver has so long to end once maintenance is asked for: with the half second until that is
 # seen, and a new process after it, the devices are closed within five.
 _LET_GO_WITHIN_S: Final = 3.0
 # A daemon that begins in the middle of a maintenance should not open the driver: it first hears of its node.
@@ -84,10 +84,10 @@ class Sampler:
     """Asks the driver for one thing at a time, and never waits for it.
 
     Under maintenance one more reading is taken, so that it can be said whom it spares; then the driver is let go, and
-    until it is over every look is one at nothing. `begun_anew` says that an earlier process let the driver go so.
+    until it is over every look is one at nothing. `reexecuted` says that an earlier process let the driver go so.
     """
 
-    def __init__(self, driver: Driver, interval_s: float, now: Now, *, begun_anew: bool = False) -> None:
+    def __init__(self, driver: Driver, interval_s: float, now: Now, *, reexecuted: bool = False) -> None:
         self.pace = Pace(interval_s)
         self.maintenance: str | None = None
         self._thread = DriverThread(driver)
@@ -95,7 +95,7 @@ class Sampler:
         self._asked_for: frozenset[str] | None = None
         self._last: DriverReading | None = None
         self._ready: TimedReading | None = None
-        self._begun_anew = begun_anew
+        self._reexecuted = reexecuted
         self._wait_until_s = now.boottime_s + _NODE_PATIENCE_S
         self._waits = False
         self._since_s = now.boottime_s
@@ -113,8 +113,8 @@ class Sampler:
         reason = found.maintenance
         self._waits = False
         if not found.unseen:
-            self._begun_anew = False
-        elif self._begun_anew or self.maintenance is not None:
+            self._reexecuted = False
+        elif self._reexecuted or self.maintenance is not None:
             reason = self.maintenance or _UNSEEN
         else:
             self._waits = not self._is_open and now.boottime_s < self._wait_until_s
@@ -242,7 +242,7 @@ def was_reexecuted() -> bool:
 
 
 def reexec() -> None:
-    """Begin anew with the same arguments, all other threads ended; comes back, and says why, only where that fails.
+    """Begin again with the same arguments, all other threads ended; comes back, and says why, only where that fails.
 
     execve(2) waits for a thread that is in the driver and can't be killed; so would the end of the process.
     """

@@ -204,7 +204,7 @@ def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
 
 
 class Surroundings:
-    """Reads the sources that the options name, anew whenever it is asked. `own` is where the daemon itself runs."""
+    """Reads the sources that the options name, again whenever it is asked. `own` is where the daemon itself runs."""
 
     def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
         self._own = own

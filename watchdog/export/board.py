@@ -113,7 +113,7 @@ class Board:
         return tuple(action for action in self._recent if action.wall_s > since_s)
 
     def page(self, *, is_still: bool) -> PackedPage:
-        """The status page of this moment; one that is still does not load itself anew."""
+        """The status page of this moment; one that is still does not load itself again."""
         return self._pages.get(self._state(), is_still=is_still)
 
     def status(self) -> bytes | None:

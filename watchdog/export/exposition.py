@@ -2,7 +2,7 @@
 
 The library's own negotiation raises TypeError on a version that is no number (prometheus_client 0.26), so that any
 client could make a scrape fail; the choice is made here. Its encoders look at each name and each label of each series
-anew, so that a page of 1,900 series takes 21 ms, and 37 ms in OpenMetrics, which is what Prometheus asks for. Here it
+again, so that a page of 1,900 series takes 21 ms, and 37 ms in OpenMetrics, which is what Prometheus asks for. Here it
 takes 7, most of it collecting; tests hold what comes out to what the library makes of the same.
 """
 

@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
         return _probe(self.board.readiness())
 
     def index(self) -> HttpAnswer:
-        """The status page; with `?still` it does not load itself anew."""
+        """The status page; with `?still` it does not load itself again."""
         is_still = self._target().partition("?")[2] == "still"
         found = self.board.page(is_still=is_still)
         zipped = wants_gzip(self.headers.get("Accept-Encoding", ""))
@@ -238,7 +238,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening; requests under way are not waited for."""
+        """Stop listening; requests in progress are not waited for."""
         self._server.wake()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)

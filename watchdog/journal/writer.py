@@ -21,7 +21,7 @@ from watchdog.report.recent import RecentAction
 # A write that has not come back after this time holds enforcement back until it has.
 COMMIT_WITHIN_S: Final = 2.0
 _MOST_WAITING: Final = 1000  # of what may be lost if need be: rows of the report, the past, pruning
-_MOST_MISSED: Final = 1000  # of what comes of actions while there is no journal: far more than can be under way
+_MOST_MISSED: Final = 1000  # of what comes of actions while there is no journal: far more than can be in progress
 T = TypeVar("T")
 
 

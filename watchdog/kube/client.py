@@ -73,7 +73,7 @@ _LARGEST_ANSWER: Final = 512 * 2**20
 
 
 class ResponseStream:
-    """An answer under way; `status` is known at once. For one thread, but for `cut`."""
+    """An answer in progress; `status` is known at once. For one thread, but for `cut`."""
 
     def __init__(self, response: urllib3.HTTPResponse, url: str) -> None:
         self._response = response
@@ -153,7 +153,7 @@ Query = Mapping[str, str | int | bool]
 
 
 class Api:
-    """The API server, for requests from any thread. Credentials are read anew after a 401.
+    """The API server, for requests from any thread. Credentials are read again after a 401.
 
     `clock_offset_s` is how far its clock was ahead of ours by its last answer, in seconds; None before there is one.
     """
@@ -191,7 +191,7 @@ class Api:
         return self._request("GET", path, query, None, {"Accept": accept}, read_timeout_s)
 
     def renew(self) -> None:
-        """Read the credentials and certificates anew at the next request: they may have been rotated."""
+        """Read the credentials and certificates again at the next request: they may have been rotated."""
         with self._lock:
             self._client = None
 

@@ -114,7 +114,7 @@ def _read_budget(attempt: EvictionRequest, answer: ApiResponse) -> EvictionResul
 
 
 def _look(api: Api, attempt: EvictionRequest) -> EvictionResult | None:
-    """Look at the pod anew; None: it is the very pod, and nothing speaks against evicting it."""
+    """Look at the pod again; None: it is the very pod, and nothing speaks against evicting it."""
     try:
         answer = _call(api, "GET", path_of(attempt), None)
     except ApiError as error:

@@ -117,7 +117,7 @@ class NamespaceFile:
         return self._file.has_changed()
 
     def is_old(self, now: Now, limit_s: float) -> bool:
-        """Never: what was read last holds until the file is written anew."""
+        """Never: what was read last holds until the file is rewritten."""
         return False
 
     def _unread(self, problem: str) -> Gap:
@@ -176,7 +176,7 @@ class NodeFile:
         return self._file.has_changed()
 
     def is_old(self, now: Now, limit_s: float) -> bool:
-        """Never: what was read last holds until the file is written anew."""
+        """Never: what was read last holds until the file is rewritten."""
         return False
 
     def _gap(self, problem: str) -> Gap:

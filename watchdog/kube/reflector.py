@@ -176,7 +176,7 @@ class Reflector:
         if (_is_expired(answer) or _is_too_new(answer)) and self._list_from not in (None, "", "0"):
             self._list_from = ""
             return self._once(504, failed)
-        # The credentials are read anew with the next request: a token that was rotated is no failure.
+        # The credentials are read again with the next request: a token that was rotated is no failure.
         return self._once(401, failed) if answer.status == 401 else failed
 
     def ended(self, ask: Ask, how: Ended) -> RequestOutcome:

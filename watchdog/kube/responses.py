@@ -155,5 +155,5 @@ class RequestBackoff:
         return not self._stopped.wait(self.next_s(retry_after_s))
 
     def reset(self) -> None:
-        """Begin anew with the shortest ceiling, after a success."""
+        """Begin again with the shortest ceiling, after a success."""
         self._state.attempt_number = 1

@@ -205,7 +205,7 @@ class _Entry(Generic[Value]):
 class Store(Generic[Value]):
     """The objects by namespace and name, in the order in which they came; for one thread.
 
-    A name stands for one object at a time, whatever its UID: one that is created anew takes the former one's place,
+    A name stands for one object at a time, whatever its UID: one that is created again takes the former one's place,
     and the deletion of the former one, should it come late, takes nothing away.
     """
 

@@ -127,7 +127,7 @@ class Watcher(Generic[Value]):
         return self._reflector.version
 
     def end(self) -> None:
-        """Make no further request, and cut the one under way. Returns at once; from any thread."""
+        """Make no further request, and cut the one in progress. Returns at once; from any thread."""
         self._ended.set()
         stream = self._stream
         if stream is not None:
@@ -276,7 +276,7 @@ class Informer(Generic[Value, Objects]):
     for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
     events queue up on it makes them late, until the server ends the watch of who falls behind. What was listed from its
     memory (resourceVersion 0) counts all the same: a pod that it does not know yet is unknown here and left alone, a
-    UID or a container ID never comes back, an eviction reads the pod anew, and no later list is older.
+    UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
     """
 
     def __init__(self, api: Api, kind: InformerKind[Value, Objects], bell: Bell) -> None:
@@ -321,7 +321,7 @@ class Informer(Generic[Value, Objects]):
         """List once, in this thread; where that fails, `problem` says why."""
         watcher = self._begin()
         problem = None
-        while problem is None and self._view.synced is None:  # a second time with credentials that were read anew
+        while problem is None and self._view.synced is None:  # a second time with credentials that were read again
             problem = watcher.turn().problem
         if problem is not None:
             self._note(watcher, problem)

@@ -18,7 +18,7 @@ class _Order(Enum):
 
 
 class DriverBusyError(RuntimeError):
-    """A reading was asked for while another one is under way."""
+    """A reading was asked for while another one is in progress."""
 
 
 class DriverThread:
@@ -40,16 +40,16 @@ class DriverThread:
 
     @property
     def busy(self) -> bool:
-        """Whether a reading is under way, or the driver is being let go."""
+        """Whether a reading is in progress, or the driver is being let go."""
         return self._busy_since is not None
 
     @property
     def busy_since(self) -> float | None:
-        """When what is under way was asked for, in seconds of time.monotonic(); None if nothing is."""
+        """When what is in progress was asked for, in seconds of time.monotonic(); None if nothing is."""
         return self._busy_since
 
     def request(self, only: frozenset[str] | None = None) -> None:
-        """Ask for a reading; DriverBusyError while one is under way, or after `close`.
+        """Ask for a reading; DriverBusyError while one is in progress, or after `close`.
 
         A reading that nobody has taken is dropped.
         """
@@ -82,7 +82,7 @@ class DriverThread:
             return self._drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Have the driver closed once the call under way has ended, and wait for that so long; whether it came to it.
+        """Have the driver closed once the call in progress has ended, and wait for that so long; whether it came to it.
 
         The driver is closed on its own thread, so never during a call. A thread that stays stuck ends with the process.
         """

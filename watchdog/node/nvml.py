@@ -23,7 +23,7 @@ _RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that no
 class NvmlDriver:
     """Reads the GPUs of this node. For use by one thread: a call of NVML can hang for ever.
 
-    Devices are enumerated anew each `layout_every_s` seconds, and at once after a new error or when processes are
+    Devices are enumerated again each `layout_every_s` seconds, and at once after a new error or when processes are
     listed in a MIG instance that is not known. In between a reading calls NVML only for each card's process lists and
     each row's memory.
     """

@@ -132,7 +132,7 @@ def windows_sign(root: Path = Path("/")) -> str:
 
     There NVML has no amounts of single processes (`nvmlProcessInfo_t`: the kernel of Windows manages the memory), and
     NVIDIA does not say that it lists every process. The kernel's release names Microsoft; one that somebody has built
-    anew does not, but has the device of Windows' paravirtualised GPUs.
+    again does not, but has the device of Windows' paravirtualised GPUs.
     """
     with contextlib.suppress(OSError):
         release = (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8", errors="replace").strip()

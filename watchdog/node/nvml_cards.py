@@ -118,7 +118,7 @@ def handle_of(device: NvmlCard | DeviceRow) -> object:
 
 
 def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
-    """Enumerate all devices anew, keeping what is remembered of those `before`.
+    """Enumerate all devices again, keeping what is remembered of those `before`.
 
     Raises NvmlCallError if not even their number is known, or NVML as a whole does not answer. A card that was there
     before and is not found stays, without a handle: reading it tells what is wrong with it.
@@ -171,7 +171,7 @@ def _at(index: int) -> str:
 
 
 def look_into(card: NvmlCard) -> list[Gap]:
-    """Look anew whether a card is in MIG mode and which instances it has, and set its rows; what fails is a gap."""
+    """Look again whether a card is in MIG mode and which instances it has, and set its rows; what fails is a gap."""
     gaps: list[Gap] = []
     try:
         mig = _is_mig(card)

@@ -257,7 +257,7 @@ class CardReader:
             card.drop_handles()  # they may be void: the next sample gets new ones
         reading = _conclude(card, _chosen(card, only), sample, used)
         self._steady.pop(card.uuid, None)
-        # What a driver never tells is missing in every reading, and is no reason to work it out anew each time.
+        # What a driver never tells is missing in every reading, and is no reason to work it out again each time.
         if not sample.errors and all(gap.reason in _NEVER_TOLD for gap in reading.gaps):
             self._steady[card.uuid] = card.rows, sample, reading
         return reading

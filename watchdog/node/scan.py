@@ -61,7 +61,7 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
     """Who is listed under a PID from now on: its process; nobody that lives if that has ended or began too late.
 
     That is for as long as the PID is listed. So what counts is when the list was made (or a moment before): a reading
-    can take seconds, and who begins while it is under way may well be the one that is listed.
+    can take seconds, and who begins while it is in progress may well be the one that is listed.
     """
     key = process.key
     began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s
@@ -93,7 +93,7 @@ class Scanner:
         return self._listings.may_hold(key, frozenset(gpu.uuid for gpu in snapshot.gpus if not gpu.listed))
 
     def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
-        """Renew the part of a snapshot that lies on some GPUs, everything about its processes read anew."""
+        """Renew the part of a snapshot that lies on some GPUs, everything about its processes read again."""
         processes, gaps = self._table.fresh({use.pid for use in reading.uses if use.gpu in only})
         fresh = {gpu.uuid: gpu for gpu in reading.gpus}
         gpus = tuple(fresh.get(gpu.uuid, gpu) if gpu.uuid in only else gpu for gpu in first.gpus)

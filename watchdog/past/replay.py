@@ -80,7 +80,7 @@ class Incidents:
         known = self._open.get(account)
         if entry.taken:
             if known is not None and known.at is not None:
-                # The ladder has begun anew: another declaration, say, or the account was not there for a while.
+                # The ladder has started over: another declaration, say, or the account was not there for a while.
                 self._closed.append(known)
                 known = None
             self._open[account] = replace(known or Found(entry=entry, due=at), entry=entry, at=at)
@@ -134,7 +134,7 @@ class Judge:
         return tuple(each for uid in scene.pods for each in self._found[uid])
 
     def renew(self, scene: RecordedNode, at: Now) -> frozenset[str]:
-        """Work out what has changed; the UIDs of the pods that were assessed anew."""
+        """Work out what has changed; the UIDs of the pods that were assessed again."""
         snapshot = scene.snapshot(at)
         ground = self._ground_of(scene, snapshot)
         if ground != self._ground:

@@ -12,7 +12,7 @@ from watchdog.report.text import elapsed_s
 
 @dataclass(slots=True)
 class Sum:
-    """A sum under way: `at_least` counts unknown parts as 0, `total` is None once a part is unknown."""
+    """A sum in progress: `at_least` counts unknown parts as 0, `total` is None once a part is unknown."""
 
     at_least: int = 0
     known: bool = True

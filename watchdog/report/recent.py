@@ -120,8 +120,8 @@ class Signal:
 class RecentAction:
     """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
 
-    `result` is None while it is under way. `why` is the sentence that told of its beginning, `outcome` that of its
-    latest end. `deed` is the journal's number of it, None where it has none. `ended_s` and `released_s` are when it
+    `result` is None while it is in progress. `why` is the sentence that told of its beginning, `outcome` that of its
+    latest end. `number` is the journal's number of it, None where it has none. `ended_s` and `released_s` are when it
     ended and when its memory was free or was given up; `unreleased` is why it was given up.
     """
 

@@ -45,7 +45,7 @@ def card_is_down(world: World) -> None:
 
 @scenario("GPUMemoryCardLost")
 def card_is_not_listed(world: World) -> None:
-    """A daemon that is started anew never heard of the card that has fallen off the bus: the series of before tell."""
+    """A daemon that is started again never heard of the card that has fallen off the bus: the series of before tell."""
     daemon = world.daemon()
     _show(world, daemon, 1, GOOD)
     restart(world, daemon, 2)

@@ -130,7 +130,7 @@ def eviction_blocked(world: World) -> None:
 
 @scenario("GPUMemoryEvictionBlocked")
 def eviction_blocked_and_forgotten(world: World) -> None:
-    """A daemon that is started anew says nothing of what became of it: 15 minutes are enough then."""
+    """A daemon that is started again says nothing of what became of it: 15 minutes are enough then."""
     daemon, due = _evicting(world)
     _look(world, daemon, 1, 12.4, outcome(due, Result.BLOCKED, at=at(10)))
     restart(world, daemon, 2)

@@ -313,7 +313,7 @@ def reaction_withheld_for_hours(world: World) -> None:
 
 @scenario("GPUWatchdogReactionSlow")
 def reaction_after_another_action(world: World) -> None:
-    """That a kill is not begun again while it is under way is no excuse for one that is late."""
+    """That a kill is not begun again while it is in progress is no excuse for one that is late."""
     daemon = world.daemon()
     _acting(world, daemon, 2, held=Brake.PENDING, news=False)
     _acting(world, daemon, 8, killed(reaction_s=5.1))

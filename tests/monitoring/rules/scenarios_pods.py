@@ -47,7 +47,7 @@ def over_limit(world: World) -> None:
 
 @scenario("GPUMemoryOverLimit")
 def over_limit_in_a_restart(world: World) -> None:
-    """A daemon that is started anew while the five minutes run does not begin them again; nor does a new pod of it."""
+    """A daemon that is started again while the five minutes run does not begin them again; nor does a new pod of it."""
     daemon = world.daemon()
     _use(world, daemon, 1, 4.0)
     _use(world, daemon, 3, 12.4)

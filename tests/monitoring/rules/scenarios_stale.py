@@ -20,7 +20,7 @@ def _stale(summary: str, description: str) -> dict[str, str]:
 
 @scenario("GPUWatchdogStale")
 def no_pass_ends(world: World) -> None:
-    """It answers, and its last pass is two minutes old, for two minutes; so also where it was started anew since."""
+    """It answers, and its last pass is two minutes old, for two minutes; so also where it was started again since."""
     labels = {**CRITICAL, "stale": "passes"}
     daemon = world.daemon()
     look(world, daemon, 5)

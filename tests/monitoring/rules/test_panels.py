@@ -73,7 +73,7 @@ def test_a_card_that_does_not_tell_is_no_free_card(tmp_path: Path) -> None:
 
 
 def test_bars_are_whole_over_a_restart(tmp_path: Path) -> None:
-    """A bar is what was counted in its minute: by a daemon, by one that began anew, and after a gap in the scrapes."""
+    """A bar is what was counted in its minute: by a daemon, by one that restarted, and after a gap in the scrapes."""
     world = World()
     daemon = world.daemon()
     gap = Gap(reason=GapReason.PROCFS, what="process 7", why="it is gone")

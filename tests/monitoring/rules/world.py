@@ -23,7 +23,7 @@ _LONGEST_MIN: Final = 90
 _NAME: Final = re.compile(r"[a-z][a-z0-9_:]*")
 JOB: Final = "gpu-memory-watchdog"
 # What a moment of a scenario shows of its alert: that it is there; that it is not one step below the threshold, or just
-# before `for` is over; that it goes; that it is as it should be after the daemon was started anew.
+# before `for` is over; that it goes; that it is as it should be after the daemon was started again.
 Shows = Literal["fires", "below", "waits", "resolves", "restart"]
 Labels = Mapping[str, str]
 

@@ -38,8 +38,8 @@ def counted(labels: str, name: str) -> str:
     """Count what happened at each step of a graph, by labels; steps at which nothing happened give no bar.
 
     What a counter has grown by since the step before, which is a whole number and counts nothing twice. `rate` and
-    `increase` extrapolate: a kill would be 0.8 of one. Where the counter began anew, or has not been there in the last
-    hour, it is what it has counted since; a gap in the scrapes is one step.
+    `increase` extrapolate: a kill would be 0.8 of one. Where the counter started over, or has not been there in the
+    last hour, it is what it has counted since; a gap in the scrapes is one step.
     """
     now = metric(name)
     return f"sum by ({labels}) ({now} - last_over_time({now}[1h] offset $__interval) >= 0 or {now}) > 0"

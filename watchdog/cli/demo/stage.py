@@ -139,7 +139,7 @@ class Stage:
         return neighbours_live and self.killing is not None and self.killing.result is Result.DONE
 
     def close(self) -> None:
-        """Stop what is under way, and let everything go."""
+        """Stop what is in progress, and let everything go."""
         self._cycle.interrupt("the demo was stopped", self._clock.now())
         self._scanner.close()
         self._driver.close()

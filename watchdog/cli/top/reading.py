@@ -14,7 +14,7 @@ _ABOUT: Final = re.compile(r"^(?:Container \S+ of p|P)od [^\s/]+/[^\s:]+:? ")
 
 
 def actions_of(status: Part) -> tuple[ActionView, ...]:
-    """The actions that a status has, newest first; of a daemon that keeps none, only those that are under way."""
+    """The actions that a status has, newest first; of a daemon that keeps none, only those that are in progress."""
     if "recent" in status.values:
         return tuple(_recent(part) for part in status.parts("recent"))
     return tuple(_under_way(status))

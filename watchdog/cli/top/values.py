@@ -125,7 +125,7 @@ class AccountView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionView:
-    """A line of what was done lately: when (Unix time), to whom, what, and what came of it (None: under way)."""
+    """A line of what was done lately: when (Unix time), to whom, what, and what came of it (None: in progress)."""
 
     at_s: float | None
     title: str

@@ -19,7 +19,7 @@ __all__ = ["POLICY", "Sight", "StatusPage", "page"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPage:
-    """The page as HTML, and after how many seconds it is worth to be loaded anew."""
+    """The page as HTML, and after how many seconds it is worth to be loaded again."""
 
     html: str
     refresh_s: int

@@ -36,7 +36,7 @@ _LINKS: Final = (
 
 
 def refresh_s(level: Level) -> int:
-    """How often the page is loaded anew: often while something is going on, seldom while somebody may be reading."""
+    """How often the page is loaded again: often while something is going on, seldom while somebody may be reading."""
     return _CALM_S if level is Level.GOOD else _SOON_S
 
 

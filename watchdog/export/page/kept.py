@@ -45,7 +45,7 @@ class LastMade(Generic[Key, Made]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPage:
-    """A page packed with gzip, which is some 10 KiB for a full node, and when it is worth to be loaded anew."""
+    """A page packed with gzip, which is some 10 KiB for a full node, and when it is worth to be loaded again."""
 
     packed: bytes
     refresh_s: int

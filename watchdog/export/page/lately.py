@@ -44,7 +44,7 @@ def _whole(action: RecentAction, now_s: float) -> str:
 
 
 def became(action: RecentAction) -> str:
-    """What became of it: `was killed`, `kill is under way`, `would have been killed`."""
+    """What became of it: `was killed`, `kill is in progress`, `would have been killed`."""
     done, doing = _DONE.get(action.do, "acted on"), _DOING.get(action.do, "deed")
     if action.result is None:
         return f"{doing} is under way"

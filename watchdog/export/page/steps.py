@@ -43,7 +43,7 @@ _VERBS: Final = {Do.WARN: "warn", Do.KILL: "kill", Do.EVICT: "evict"}
 
 
 def steps_of(assessment: Assessment, sight: Sight) -> tuple[Step, ...]:
-    """What is under way with an account, and then what follows in the order in which it is due."""
+    """What is in progress with an account, and then what follows in the order in which it is due."""
     report = sight.report
     if report is None:
         return ()
