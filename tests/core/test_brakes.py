@@ -157,7 +157,7 @@ def test_a_step_that_a_lost_memory_holds_back_says_so() -> None:
     (entry,) = town.see(30, [resident("a", "web")]).entries
     assert (entry.withheld_by, entry.lets_go_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
     assert town.live(100, [resident("a", "web")]) == ["a"]
-    assert town.ledger.begun_anew().brakes.lost_s == at(0).boottime_s
+    assert town.ledger.reset().brakes.lost_s == at(0).boottime_s
 
 
 def test_a_factor_of_one_keeps_the_wait() -> None:
@@ -190,7 +190,7 @@ def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
     (planned,) = town.see(1, [resident("b", "db")]).actions
     town.ledger = town.ledger.note_observed(planned.assessment, at(1))
     assert held(town.see(2, [resident("c", "cache")])) == {"c": ("node", 98.0)}
-    town.ledger = town.ledger.begun_anew()
+    town.ledger = town.ledger.reset()
     assert town.live(3, [resident("c", "cache")]) == ["c"]
     assert held(town.see(4, [resident("d", "queue")])) == {"d": ("node", 96.0)}
 

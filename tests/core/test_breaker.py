@@ -223,10 +223,10 @@ def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
     assert opened is not None
     place.ledger = replace(
         place.ledger, brakes=replace(place.ledger.brakes, opened=replace(opened, observed=True))
-    ).begun_anew()
+    ).reset()
     assert place.ledger.brakes.opened is None
     place.see(1, pods)
-    assert place.ledger.begun_anew().brakes.opened is not None
+    assert place.ledger.reset().brakes.opened is not None
 
 
 def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
@@ -246,7 +246,7 @@ def test_the_hold_goes_on_while_it_is_stopped() -> None:
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     assert place.live(0, pods) == []
-    place.ledger = place.ledger.begun_anew()
+    place.ledger = place.ledger.reset()
     assert len(place.live(50, pods)) == 0
-    place.ledger = place.ledger.begun_anew()
+    place.ledger = place.ledger.reset()
     assert len(place.live(101, pods)) == 1

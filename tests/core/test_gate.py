@@ -360,7 +360,7 @@ def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() ->
     """Point 24: a pod that no reading shows for a while, and a ladder that starts over, get no second kill."""
     seen, pods = snapshot([use(5, 2 * Gi)], second=1), [pod("a", container(declared="1Gi"))]
     unseen = planned(snapshot(), [], AT_ONCE, _under_way()).ledger
-    for ledger in (unseen, _under_way().begun_anew()):
+    for ledger in (unseen, _under_way().reset()):
         assert [e.withheld_by for e in planned(seen, pods, AT_ONCE, ledger).entries] == [Brake.PENDING]
 
 

@@ -297,7 +297,7 @@ def test_from_observe_to_enforce_all_ladders_begin_anew() -> None:
     """Point 20: nobody is killed for the time in which nobody was told to watch out."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
-    story.ledger = story.ledger.begun_anew()
+    story.ledger = story.ledger.reset()
     assert taken(story.run(range(10, 20), 5 * Gi)) == []
     assert taken(story.see(20, 5 * Gi)) == ["kill"]
 

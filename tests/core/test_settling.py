@@ -78,7 +78,7 @@ def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
     """All ladders start over, but an eviction whose answer is awaited is known, as an action in progress is."""
     made, entry = story()
     trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
-    begun = made.ledger.note_begun(entry.assessment, trying, at(0)).begun_anew()
+    begun = made.ledger.note_begun(entry.assessment, trying, at(0)).reset()
     (known,) = begun.accounts.values()
     assert (known.trying, known.stretches) == (trying, {})
 
