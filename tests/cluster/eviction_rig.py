@@ -116,4 +116,4 @@ def looking_account(control_plane: ControlPlane) -> Iterator[Account]:
         yield made
 
 
-__all__ = ["AGENT", "EVICTS", "EvictionAnswer", "Bench", "attempt", "evicting", "evicting_account", "looking_account"]
+__all__ = ["AGENT", "EVICTS", "Bench", "EvictionAnswer", "attempt", "evicting", "evicting_account", "looking_account"]
