@@ -1,1 +1,1 @@
-"""Benchmarks: what a pass costs beside the driver calls that it is made of, and what the daemon takes for ever."""
+"""Benchmarks: what a cycle costs beside the driver calls that it is made of, and what the daemon takes for ever."""

@@ -1,4 +1,4 @@
-"""A pass beside a snapshot of nvitop's, which asks the same driver about the same processes."""
+"""A cycle beside a snapshot of nvitop's, which asks the same driver about the same processes."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a pass is measured against: the same driver calls alone."""
+"""What a cycle is measured against: the same driver calls alone."""
 
 import ctypes
 from collections.abc import Callable

@@ -18,7 +18,7 @@ _TOTAL: Final = 80 * GIB
 # What `kubectl get pods -o json` has besides what the daemon reads of it: real pods are some 10 kB long.
 _MANAGED: Final = [{"manager": "kubelet", "fieldsV1": {f"f:field{number}": {"f:x": {}} for number in range(150)}}]
 _ENV: Final = [{"name": f"VARIABLE_{number}", "value": "a value as they are"} for number in range(80)]
-# A file that was written this recently is read again at each pass, since it may change without its times showing it.
+# A file that was written this recently is read again at each cycle, since it may change without its times showing it.
 _SETTLED_AFTER_S: Final = 2.2
 
 

@@ -17,7 +17,7 @@ DELAY_MS = 4.5
 
 
 def steady_passes(nodes: Sequence[BenchNode]) -> None:
-    """A pass in which nothing has changed, at every size, with lists that take no time and lists as a driver's are."""
+    """A cycle in which nothing has changed, at every size, with lists that take no time and lists as a driver's are."""
     columns = ("list", "GPUs", "processes", "pynvml, ms", "pass, ms", "pass / pynvml", "reading / pynvml", "pass / C")
     show("A steady pass beside the same driver calls", columns, _steady(nodes))
 
@@ -51,7 +51,7 @@ def _steady(nodes: Sequence[BenchNode]) -> Iterator[Sequence[object]]:
 
 
 def moving_passes(nodes: Sequence[BenchNode], gpus: int = 8) -> None:
-    """A pass before which every process has taken more memory: everything is computed again."""
+    """A cycle before which every process has taken more memory: everything is computed again."""
     columns = ("GPUs", "processes", "pynvml, ms", "pass, ms", "pass / pynvml")
     show("A pass in which the use of every process has changed", columns, _moving(nodes, gpus))
 

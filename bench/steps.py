@@ -1,4 +1,4 @@
-"""Where the time of a steady pass goes: each of its steps alone, on the values that the pass would hand to it."""
+"""Where the time of a steady pass goes: each of its steps alone, on the values that the cycle would hand to it."""
 
 import contextlib
 import os
@@ -94,7 +94,7 @@ def _sources(options: Options) -> Callable[[], object]:
 
 
 def _judging(report: CycleReport) -> dict[str, Callable[[], object]]:
-    """The steps of the core; each pass goes by what the one before it left."""
+    """The steps of the core; each cycle goes by what the one before it left."""
     assessor, setting = Assessor(), Setting(policy=report.policy, node=report.node)
     ledgers = [Ledger()]
     _, assessments = assessor.assess(report.snapshot, report.pods.pods, setting)

@@ -18,7 +18,7 @@ from watchdog.options import Options
 
 
 def unpaced(options: Options) -> Daemon:
-    """A daemon that begins each pass as soon as the last one has ended."""
+    """A daemon that begins each cycle as soon as the last one has ended."""
     policy_file = PolicyFile(options.policy)
     policy = replace(policy_file.begin(clock.now()), interval_s=0.0)
     footing, scanner = open_processes(options)

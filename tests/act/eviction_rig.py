@@ -9,7 +9,7 @@ from watchdog.core.assess import Setting
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.core.ledger import AccountState, Trying
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
-from watchdog.core.plan import Conditions, Finish, Outcome, Pass, PlanEntry, View
+from watchdog.core.plan import Conditions, Finish, OpenCycle, Outcome, PlanEntry, View
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions, Evictor
@@ -97,8 +97,8 @@ class World:
         """What is remembered of the account of pod a."""
         return next(state for key, state in self.cycle.ledger.accounts.items() if key.uid == "a")
 
-    def open(self, second: float, **conditions: bool) -> Pass:
-        """A pass as far as its plan; `enforcing`, `is_held` and the conditions of a pass can be named."""
+    def open(self, second: float, **conditions: bool) -> OpenCycle:
+        """A cycle as far as its plan; `enforcing`, `is_held` and the conditions of a cycle can be named."""
         self.second = second
         total = 80 * Gi
         card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()
@@ -107,9 +107,9 @@ class World:
         return self.cycle.intend(opened)
 
     def close(
-        self, opened: Pass, *, answers: bool = True, refusal: Callable[[PlanEntry], str | None] = lambda _: None
+        self, opened: OpenCycle, *, answers: bool = True, refusal: Callable[[PlanEntry], str | None] = lambda _: None
     ) -> Finish:
-        """The rest of a pass; `answers` says that the driver gives a last look, `refusal` what is against a signal.
+        """The rest of a cycle; `answers` says that the driver gives a last look, `refusal` what is against a signal.
 
         What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
         """
@@ -130,7 +130,7 @@ class World:
         return finish
 
     def look(self, second: float, **conditions: bool) -> Finish:
-        """A whole pass."""
+        """A whole cycle."""
         return self.close(self.open(second, **conditions))
 
     def answer(
@@ -144,13 +144,13 @@ class World:
         self.wake()
 
     def wake(self, second: float | None = None) -> None:
-        """What the daemon does between passes."""
+        """What the daemon does between cycles."""
         self.second = self.second if second is None else second
         self.cycle.advance(at(self.second), lambda _entry: self.objection)
         self.ended += self.cycle.take_ended()
 
     def view(self, *, enforcing: bool = True, is_held: bool = False, **conditions: bool) -> View:
-        """What a pass takes as given."""
+        """What a cycle takes as given."""
         return View(
             pods=PodList(pods=self.pods, synced=at(self.second)),
             setting=Setting(policy=self.policy, node=self.node, namespaces=self.namespaces),

@@ -1,4 +1,4 @@
-"""The breaker in passes: its turns are written down, so that a daemon that starts again knows of them."""
+"""The breaker in cycles: its turns are written down, so that a daemon that starts again knows of them."""
 
 from fractions import Fraction
 

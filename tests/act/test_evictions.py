@@ -1,4 +1,4 @@
-"""Evictions, moment by moment: the passes are made by hand, and the API server answers what the test says."""
+"""Evictions, moment by moment: the cycles are made by hand, and the API server answers what the test says."""
 
 from dataclasses import replace
 

@@ -157,7 +157,7 @@ def test_so_many_tries_are_enough() -> None:
 
 
 def test_a_try_that_can_not_be_made_in_time_is_given_up() -> None:
-    """Where no pass lets it be tried, as on a blind node, it ends all the same."""
+    """Where no cycle lets it be tried, as on a blind node, it ends all the same."""
     world = blocked(World())
     world.used = {5: None}
     assert world.cycle.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s

@@ -1,4 +1,4 @@
-"""Evictions that have not come about: tried again by passes, and holding up nobody."""
+"""Evictions that have not come about: tried again by cycles, and holding up nobody."""
 
 from dataclasses import replace
 
@@ -247,7 +247,7 @@ def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
 
 
 def test_a_try_again_takes_no_room_from_others() -> None:
-    """The brakes have counted it once: another pod that is due in the same pass is not held back by it."""
+    """The brakes have counted it once: another pod that is due in the same cycle is not held back by it."""
     both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
     world = World(
         policy=policy(rule(EVICT_AT_ONCE), brakes=Brakes(node=Window(count=2, per_s=600.0))),

@@ -37,7 +37,7 @@ def world(group: Group, record: MemoryRecord | None = None) -> World:
 
 
 def late(made: World, second: float) -> Future[int]:
-    """What a pass has intended, while the disk took longer than the pass waits."""
+    """What a cycle has intended, while the disk took longer than the cycle waits."""
     opened = made.open(second)
     (intended,) = opened.intentions.values()
     assert isinstance(intended, Future)

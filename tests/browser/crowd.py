@@ -52,7 +52,7 @@ class Tenant:
 
 @contextmanager
 def crowd(root: Path, *, cards: int = CARDS, pods: int = PODS, processes: int = PODS) -> Iterator[Daemon]:
-    """The full node with its daemon, after two passes; processes beyond one a pod are dealt out in turn."""
+    """The full node with its daemon, after two cycles; processes beyond one a pod are dealt out in turn."""
     with sleepers(processes) as started:
         pids = [process.pid for process in started]
         tenants = _tenants(pids[:pods])

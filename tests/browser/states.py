@@ -61,7 +61,7 @@ class Town:
 
 @contextmanager
 def town(root: Path) -> Iterator[tuple[Town, Daemon]]:
-    """The node with its daemon, after two passes."""
+    """The node with its daemon, after two cycles."""
     with node(root, "cgroup" if mounts("cgroup") else "cgroup2") as world:
         made = Town(world)
         policy = write_policy(root, *_STEPS, more=_PROTECT)

@@ -196,9 +196,9 @@ def test_what_is_told_last_is_still_written(
 def test_what_a_pass_reports_becomes_events(
     control_plane: ControlPlane, namespace: str, pod: Object, config: Path, tmp_path: Path
 ) -> None:
-    """The whole way: a kill begins in a pass, the daemon is stopped in its grace, and the pod's owner reads of both.
+    """The whole way: a kill begins in a cycle, the daemon is stopped in its grace, and the pod's owner reads of both.
 
-    As long as another daemon has the node's lock, it is that one who tells: the first pass here writes nothing.
+    As long as another daemon has the node's lock, it is that one who tells: the first cycle here writes nothing.
     """
     owned = trainer(namespace=namespace, uid=pod["metadata"]["uid"])
     told_of = replace(entry(), assessment=replace(entry().assessment, pod=owned))

@@ -58,7 +58,7 @@ class Node:
         return replace(known, containers=(replace(container, ids=frozenset({ids or ""})),))
 
     def run(self, is_over: Callable[[], bool], limit_s: float = 120.0) -> None:
-        """Passes each second and whenever the bell rings, as the daemon makes them, until something is so."""
+        """Cycles each second and whenever the bell rings, as the daemon makes them, until something is so."""
         next_s = 0.0
         deadline_s = self.second + limit_s
         while not is_over():

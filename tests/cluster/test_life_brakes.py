@@ -41,7 +41,7 @@ def test_the_brakes_of_the_owner_stop_the_loops(cluster: Cluster, tmp_path: Path
         assert braked.daemon.metric("withheld_total", brake="owner_backoff") == len(loops) - 1
         for room, app in loops:
             first, second = braked.actions(room, app)
-            # It runs from the intention; an eviction is logged up to a pass later, when the API server has taken it.
+            # It runs from the intention; an eviction is logged up to a cycle later, when the API server has taken it.
             assert moment(second) - moment(first) >= 4
         assert braked.told("evict", "deployment").pods == 3
         assert braked.told("evict", "job-ignore").pods == 3

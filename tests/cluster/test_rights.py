@@ -153,7 +153,7 @@ Guarded = tuple[Account, str, str]
 
 
 def test_the_own_node_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """What the right is for passes: the entry is set, changed and removed, with many images on the node, too."""
+    """What the right is for cycles: the entry is set, changed and removed, with many images on the node, too."""
     made, own, _ = guarded
     names = [f"registry.example/{'x' * 80}/image@sha256:{'a' * 64}", f"registry.example/{'x' * 80}/image:v1"]
     images = [{"names": names, "sizeBytes": 1000 + number} for number in range(50)]  # nodeStatusMaxImages

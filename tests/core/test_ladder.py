@@ -51,7 +51,7 @@ WARN_5 = step("50%", 5, "warn")
 
 @dataclass
 class Story:
-    """Passes over one pod that declares 4Gi, one after the other, the ledger going along; `tier` is a label of it."""
+    """Cycles over one pod that declares 4Gi, one after the other, the ledger going along; `tier` is a label of it."""
 
     under: Policy
     ledger: Ledger = field(default_factory=Ledger)
@@ -59,16 +59,16 @@ class Story:
     tier: str = ""
 
     def see(self, second: float, used: int | None, *, stale: bool = False, now: Now | None = None) -> Plan:
-        """One pass at a second, with so much used (None: unknown)."""
+        """One cycle at a second, with so much used (None: unknown)."""
         seen = replace(snapshot([use(5, used)], second=second), at=now or at(second))
         return self._decide(seen, stale=stale)
 
     def miss(self, second: float) -> Plan:
-        """One pass in which the driver did not answer; the process is known to live."""
+        """One cycle in which the driver did not answer; the process is known to live."""
         return self._decide(snapshot([use(5, None)], second=second, blind=True))
 
     def run(self, seconds: Iterable[float], used: int | None) -> Plan:
-        """A pass at each second; gives the last plan."""
+        """A cycle at each second; gives the last plan."""
         plan = None
         for second in seconds:
             plan = self.see(second, used)

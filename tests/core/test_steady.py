@@ -1,4 +1,4 @@
-"""The steady state: what is taken over from the pass before is what would have been computed again."""
+"""The steady state: what is taken over from the cycle before is what would have been computed again."""
 
 import random
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from watchdog.core.steady import Assessor
 
 @dataclass(frozen=True)
 class World:
-    """What one pass takes."""
+    """What one cycle takes."""
 
     seen: Snapshot
     pods: tuple[Pod, ...]
@@ -32,13 +32,13 @@ class World:
 
 
 def anew(seen: Snapshot, pods: tuple[Pod, ...], setting: Setting) -> tuple[object, tuple[Assessment, ...]]:
-    """What a pass gives that remembers nothing."""
+    """What a cycle gives that remembers nothing."""
     attribution = attribute(seen, pods)
     return attribution, assess(attribution, seen, pods, setting)
 
 
 def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: float) -> tuple[GeneratedNode, Setting]:
-    """One pass later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
+    """One cycle later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
     news = ["use", "one", "pods", "end", "policy", "node", "namespaces", "own", "size"]
     what = dice.choice(["nothing"] * 3 + news)
     if what == "use":
@@ -63,7 +63,7 @@ def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: fl
     elif what == "size":
         first_gpu, *more = node.seen.gpus
         node = replace(node, seen=replace(node.seen, gpus=(replace(first_gpu, total=dice.randrange(90) * Gi), *more)))
-    # A pass makes its snapshot again, of equal values that are other objects.
+    # A cycle makes its snapshot again, of equal values that are other objects.
     seen = replace(node.seen, at=at(second), uses=tuple(node.seen.uses), processes=dict(node.seen.processes))
     return replace(node, seen=seen), replace(setting, policy=node.under)
 
@@ -204,7 +204,7 @@ def test_over_and_below_all_marks_is_still_over() -> None:
 
 
 def test_a_calm_account_keeps_its_state() -> None:
-    """Nothing is written down again of an account that is not above any mark, as long as whole passes say the same."""
+    """Nothing is written down again of an account that is not above any mark, as long as whole cycles say the same."""
     seen, pods, under = _calm_node()
     assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
     first = decide(assessments, under, Ledger(), at(0), Conditions()).ledger

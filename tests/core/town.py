@@ -26,7 +26,7 @@ def resident(uid: str, workload: str = "", namespace: str = "ns", **more: object
 
 @dataclass
 class Town:
-    """Passes over many pods; every pod uses 2Gi, which is over, unless it is told otherwise."""
+    """Cycles over many pods; every pod uses 2Gi, which is over, unless it is told otherwise."""
 
     policy: Policy
     ledger: Ledger = field(default_factory=Ledger)
@@ -41,7 +41,7 @@ class Town:
         stale: bool = False,
         on: Mapping[str, int] | None = None,
     ) -> Plan:
-        """One pass; `used` has what pods use where it is not 2Gi, `on` the number of their card where it is not 0."""
+        """One cycle; `used` has what pods use where it is not 2Gi, `on` the number of their card where it is not 0."""
         pods = tuple(pods)
         uses, processes = [], []
         for number, each in enumerate(pods, 100):
@@ -60,7 +60,7 @@ class Town:
         self.ledger = self.ledger.note_ended(entry.account)
 
     def live(self, second: float, pods: Iterable[Pod], used: Mapping[str, int] | None = None) -> list[str]:
-        """One pass whose actions are done; the UIDs of the pods that were hit."""
+        """One cycle whose actions are done; the UIDs of the pods that were hit."""
         plan = self.see(second, pods, used)
         for entry in plan.actions:
             self.strike(entry, second)

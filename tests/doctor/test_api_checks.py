@@ -22,7 +22,7 @@ from tests.doctor.api_rows import (
 )
 from tests.doctor.build import GOOD
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Finding, Purpose, State
+from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
 from watchdog.cli.doctor.report import diagnose
 from watchdog.cli.doctor.rights import TOPIC_OF
 from watchdog.kube.rights import ALL_RIGHTS, Right
@@ -35,7 +35,7 @@ APPLY = (
 
 
 def _wrong(facts: Facts) -> list[Finding]:
-    return [finding for finding in diagnose(facts).findings if finding.state is not State.OK]
+    return [finding for finding in diagnose(facts).findings if finding.state is not FindingState.OK]
 
 
 def _one(facts: Facts) -> Finding:
@@ -85,7 +85,7 @@ def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> Non
     """Where the API can't be asked, that alone is told, whole; there is no word of pods, rights or the node."""
     finding = _one(facts)
     assert (finding.name, finding.what[: len(sentence)]) == (name, sentence)
-    assert (finding.state, Purpose.OBSERVE in finding.purposes) == (State.MISSING, True)
+    assert (finding.state, Purpose.OBSERVE in finding.purposes) == (FindingState.MISSING, True)
     names = {each.name for each in diagnose(facts).findings}
     assert not names & {"pods", "pods_readable", "node_object", "namespaces", "node_name"}
 

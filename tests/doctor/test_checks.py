@@ -13,7 +13,7 @@ from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Purpose, State
+from watchdog.cli.doctor.finding import FindingState, Purpose
 from watchdog.cli.doctor.report import TOPICS, diagnose
 from watchdog.config.mistakes import Problem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
@@ -315,7 +315,7 @@ def test_what_is_wrong_is_named(name: str, case: str, facts: Facts) -> None:
     finding = found[case]
     assert finding.what
     assert "{" not in finding.what + finding.remedy
-    assert bool(finding.remedy) == (finding.state is not State.OK)
+    assert bool(finding.remedy) == (finding.state is not FindingState.OK)
 
 
 def test_the_tables_have_every_case() -> None:
@@ -329,7 +329,7 @@ def test_the_tables_have_every_case() -> None:
 def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
     """Where all is well every finding is ok, and both is possible."""
     diagnosis = diagnose(facts)
-    assert [finding for finding in diagnosis.findings if finding.state is not State.OK] == []
+    assert [finding for finding in diagnosis.findings if finding.state is not FindingState.OK] == []
     assert (diagnosis.observe, diagnosis.enforce, diagnosis.suffices) == (True, True, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.ports import free_port
 from tests.worlds import at
 from watchdog.cli.doctor.facts import look_at_container, mount_lines, mount_of
-from watchdog.cli.doctor.finding import State
+from watchdog.cli.doctor.finding import FindingState
 from watchdog.cli.doctor.gather import look_at_listen
 from watchdog.cli.doctor.journal import check_journal, look_at_content, look_at_journal, make_problem, write_problem
 from watchdog.daemon.sampler import read_once
@@ -170,7 +170,7 @@ def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> No
         pytest.skip(f"{folder} is not on {kind}")
     found = look_at_journal(Path(folder) / "journal.db")
     (finding,) = [each for each in check_journal(found, 2**28) if each.name == "journal_folder"]
-    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("made_up", State.MISSING, True)
+    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("made_up", FindingState.MISSING, True)
 
 
 def test_a_stop_file_that_leads_nowhere_counts(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Diagnosis, Finding, State
+from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
 from watchdog.cli.doctor.report import TOPICS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.config.mistakes import Problem
 from watchdog.core.model import GapReason
@@ -16,7 +16,7 @@ STOPPED = spoilt("journal", is_stopped=True)
 def _bad(facts: Facts) -> Diagnosis:
     """Without what is fine, which would only lengthen the page."""
     diagnosis = diagnose(facts)
-    kept = [each for each in diagnosis.findings if each.state is not State.OK or each.name == "python"]
+    kept = [each for each in diagnosis.findings if each.state is not FindingState.OK or each.name == "python"]
     return Diagnosis(findings=tuple(kept), mode=diagnosis.mode)
 
 
@@ -55,7 +55,7 @@ def test_warnings_stand_before_what_is_missing() -> None:
 
 def test_colour_is_asked_for() -> None:
     """Escape sequences are there with colour alone, and what a finding names can bring none."""
-    hostile = Finding(name="x", case="x", state=State.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
+    hostile = Finding(name="x", case="x", state=FindingState.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
     diagnosis = Diagnosis(findings=(hostile,), mode="observe")
     assert "\x1b" not in diagnosis_text(diagnosis)
     assert "\x1b[2J" not in diagnosis_text(diagnosis, colour=True, width=80)
@@ -91,7 +91,7 @@ def test_what_was_meant_is_not_called_a_fault() -> None:
 def test_what_is_fine_can_be_counted_alone() -> None:
     """At night nobody reads what is fine: it is a number then, and the line that says how to see it."""
     lines = diagnosis_text(diagnose(STOPPED), width=100, shows_fine=False).splitlines()
-    fine = sum(each.state is State.OK for each in diagnose(STOPPED).findings)
+    fine = sum(each.state is FindingState.OK for each in diagnose(STOPPED).findings)
     assert lines[0] == f"{fine} checks are fine (--all shows them)"
     assert not [line for line in lines if line.startswith("ok ")]
     assert any(line.startswith("lacks    stop_file") for line in lines)

@@ -48,7 +48,7 @@ def write(path: Path, *reports: CycleReport, node: str = "n1", action: bool = Fa
 
 
 def after_the_kill() -> CycleReport:
-    """The pass in which a kill has ended."""
+    """The cycle in which a kill has ended."""
     return replace(climbing(31), outcomes=(killed(release_s=0.8),))
 
 

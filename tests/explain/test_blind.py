@@ -21,27 +21,27 @@ HANGS = "nvmlDeviceGetComputeRunningProcesses: Timeout (code 10); look for Xid i
 
 
 def no_driver(second: float) -> Snapshot:
-    """A pass in which NVML does not answer, and the card is remembered."""
+    """A cycle in which NVML does not answer, and the card is remembered."""
     gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=NO_DRIVER)
     return snapshot(second=second, gpus=(gpu(up=False, used=None),), gaps=(gap,), blind=True)
 
 
 def lost(second: float) -> Snapshot:
-    """A pass in which the one card of the trainer is lost."""
+    """A cycle in which the one card of the trainer is lost."""
     card = gpu(up=False, used=None)
     gap = Gap(reason=GapReason.GPU_LOST, what=card.uuid, why=LOST)
     return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
 
 
 def unlisted(second: float) -> Snapshot:
-    """A pass in which the card answers, and does not list its processes."""
+    """A cycle in which the card answers, and does not list its processes."""
     card = gpu()
     gap = Gap(reason=GapReason.PROCESSES, what=f"{card.uuid} processes", why=HANGS)
     return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
 
 
 def blind(site: Site, *snapshots: Snapshot) -> None:
-    """The daemon has had these passes, after one in which all was well."""
+    """The daemon has had these cycles, after one in which all was well."""
     site.board.publish(quiet(0))
     for each in snapshots:
         site.board.publish(Story().see(each))

@@ -1,4 +1,4 @@
-"""Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one pass."""
+"""Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one cycle."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -59,7 +59,7 @@ def trainer_node(used: float | None = 12.4, second: float = 0.0, **more: object)
 
 @dataclass(kw_only=True)
 class Story:
-    """Passes over one node, one after the other, the ledger going along."""
+    """Cycles over one node, one after the other, the ledger going along."""
 
     under: Policy = field(default_factory=policy)
     pods: tuple[Pod, ...] = field(default_factory=lambda: (trainer(),))
@@ -68,7 +68,7 @@ class Story:
     node: Node = NODE
 
     def see(self, seen: Snapshot, **more: object) -> CycleReport:
-        """One pass."""
+        """One cycle."""
         attribution = attribute(seen, self.pods)
         assessments = assess(attribution, seen, self.pods, Setting(policy=self.under, node=self.node, own=None))
         plan = decide(assessments, self.under, self.ledger, seen.at, self.conditions)
@@ -91,7 +91,7 @@ class Story:
         return replace(made, **more)  # type: ignore[arg-type]
 
     def run(self, used: float | None, until: int, since: int = 0) -> CycleReport:
-        """A pass each second from `since` to `until` over the trainer's node; gives the last report."""
+        """A cycle each second from `since` to `until` over the trainer's node; gives the last report."""
         report = self.see(trainer_node(used, since))
         for second in range(since + 1, until + 1):
             report = self.see(trainer_node(used, second))
@@ -99,7 +99,7 @@ class Story:
 
 
 def quiet(second: float = 0.0, **more: object) -> CycleReport:
-    """A pass in which everybody is within the limit."""
+    """A cycle in which everybody is within the limit."""
     return Story().see(trainer_node(4.0, second), **more)
 
 

@@ -16,12 +16,12 @@ OBSERVE = policy(mode="observe")
 
 @dataclass(kw_only=True)
 class Life(Story):
-    """Passes as observe mode has them: what is due is noted as observed, and nothing is done."""
+    """Cycles as observe mode has them: what is due is noted as observed, and nothing is done."""
 
     outcomes: list[Outcome] = field(default_factory=list)
 
     def live(self, seen: Snapshot, **more: object) -> CycleReport:
-        """One pass."""
+        """One cycle."""
         report = self.see(seen, **more)
         observed = []
         for entry in report.plan.actions:

@@ -54,7 +54,7 @@ def on_cards(used: float, *more: tuple[int, str, float], cards: int = 2) -> Snap
 
 
 def due(under: Policy, holder: Pod, seen: Snapshot) -> tuple[PlanEntry, CycleReport]:
-    """The first step that is due of this pod on this node, and the report of that pass."""
+    """The first step that is due of this pod on this node, and the report of that cycle."""
     report = Story(under=under, pods=(holder,)).see(seen)
     return report.plan.entries[0], report
 

@@ -21,7 +21,7 @@ OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
 def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
-    """What these passes, one after the other, have for owners of pods."""
+    """What these cycles, one after the other, have for owners of pods."""
     pod_events = Tidings()
     return tuple(pod_event for report in reports for pod_event in pod_events.since(report))
 

@@ -67,7 +67,7 @@ WELL: Final = Health(version="0.1.0", started_s=quiet().at.wall_s - 3600, uptime
 
 
 def sight(report: CycleReport | None, **more: object) -> Sight:
-    """A sight of a daemon that is well, at the moment of the pass."""
+    """A sight of a daemon that is well, at the moment of the cycle."""
     values: dict[str, object] = {"health": WELL, "now_s": report.at.wall_s if report is not None else 0.0, **more}
     return Sight(report=report, **values)  # type: ignore[arg-type]
 

@@ -36,7 +36,7 @@ def samples(families: Iterable[Metric]) -> Found:
 
 
 def after(*reports: CycleReport) -> Found:
-    """What is read after these passes."""
+    """What is read after these cycles."""
     metrics = Metrics()
     for report in reports:
         metrics.update(report)

@@ -44,7 +44,7 @@ class Told(World):
         self.items: list[tuple[str, str]] = []
 
     def tell(self, second: float) -> dict[str, Any]:
-        """One pass and what is told of it; its status."""
+        """One cycle and what is told of it; its status."""
         opened = self.open(second)
         ended = self.cycle.take_ended()
         finish = self.close(opened)
@@ -74,7 +74,7 @@ class Told(World):
     waiting: tuple[Outcome, ...] = ()
 
     def wake(self, second: float | None = None) -> None:
-        """Replies come in between passes: the next report tells of them."""
+        """Replies come in between cycles: the next report tells of them."""
         before = len(self.ended)
         super().wake(second)
         self.waiting += tuple(self.ended[before:])

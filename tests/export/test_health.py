@@ -74,7 +74,7 @@ def test_while_a_pass_hangs_the_answer_says_how_long(board: Board, clock: Clock)
 
 @pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])
 def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: float | None) -> None:
-    """While the loop turns there is no such moment; then it is the end of the last pass, or the daemon's start."""
+    """While the loop turns there is no such moment; then it is the end of the last cycle, or the daemon's start."""
     seconds = [0.0]
     board = Board(Metrics(), 1.0, lambda: at(seconds[0]))
     if ended is not None:

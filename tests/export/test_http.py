@@ -90,7 +90,7 @@ def site() -> Iterator[Site]:
 
 
 def test_health_follows_the_passes(site: Site) -> None:
-    """`/healthz` is 200 while the loop turns, and 503 once the last pass is older than three intervals or 10 s."""
+    """`/healthz` is 200 while the loop turns, and 503 once the last cycle is older than three intervals or 10 s."""
     assert site.status("/healthz") == 200, "a daemon that has just started is given time"
     site.clock.second = 10.1
     response, body = site.get("/healthz")
@@ -115,7 +115,7 @@ def test_health_allows_three_intervals(site: Site) -> None:
 
 
 def test_readiness_gives_its_reasons(site: Site) -> None:
-    """`/readyz` is 503 with one reason a line until a pass has finished and the daemon has nothing against it."""
+    """`/readyz` is 503 with one reason a line until a cycle has finished and the daemon has nothing against it."""
     site.board.set_unready(["the pod list is 4m old", "another watchdog\nholds the lock"])
     response, body = site.get("/readyz")
     assert response.status == 503
@@ -148,7 +148,7 @@ def test_it_answers_while_the_loop_hangs(site: Site) -> None:
 
 
 def test_the_status_is_the_promised_json(site: Site) -> None:
-    """`/api/status` is the JSON of `scan --json`; before the first pass it is 503, says why, and since when."""
+    """`/api/status` is the JSON of `scan --json`; before the first cycle it is 503, says why, and since when."""
     response, body = site.get("/api/status")
     assert (response.status, body) == (503, b"no pass has finished yet, 0s after the start\n")
     site.board.publish(climbing(9))

@@ -27,7 +27,7 @@ def told(metrics: Metrics) -> float:
 
 
 def with_kill(report: CycleReport, when: Now) -> CycleReport:
-    """The report of a pass in which a kill ended."""
+    """The report of a cycle in which a kill ended."""
     return replace(report, outcomes=(killed(at=when),))
 
 
@@ -61,7 +61,7 @@ def test_no_stamp_is_ahead_of_the_clock() -> None:
 
 
 def test_what_is_done_while_a_pass_lasts_keeps_its_stamp() -> None:
-    """A pass is dated by its beginning, and what it did comes after that."""
+    """A cycle is dated by its beginning, and what it did comes after that."""
     metrics = Metrics()
     metrics.update(replace(with_kill(climbing(31), at(31.4)), duration_s=0.5))
     assert round(told(metrics), 3) == 31.4

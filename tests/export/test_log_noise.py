@@ -1,4 +1,4 @@
-"""The log at rest: an hour of passes over a world that does not change, in whatever state, and over one that flaps."""
+"""The log at rest: an hour of cycles over a world that does not change, in whatever state, and over one that flaps."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def stream() -> Iterator[io.StringIO]:
 def said(
     stream: io.StringIO, world: World, under: Policy, seconds: int, every: int = 1
 ) -> list[tuple[int, dict[str, Any]]]:
-    """The second and the line, of everything that so many seconds of passes bring."""
+    """The second and the line, of everything that so many seconds of cycles bring."""
     log, life = Log(), Life(under=under)
     found: list[tuple[int, dict[str, Any]]] = []
     for second in range(0, seconds, every):
@@ -80,7 +80,7 @@ def test_gaps_that_flap(stream: io.StringIO, name: str) -> None:
 
 
 def test_a_gap_of_another_kind_is_told_at_once() -> None:
-    """Whatever floods the log with one kind of gap, a card that is lost meanwhile is told in the same pass."""
+    """Whatever floods the log with one kind of gap, a card that is lost meanwhile is told in the same cycle."""
     news, report = GapNews(), Story().see(NODE)
     for second in range(1000):
         flood = tuple(gap(f"process {second}{n}", GapReason.PROCFS) for n in range(20))
@@ -109,7 +109,7 @@ def _fail(second: int) -> None:
 
 
 def test_an_error_of_every_pass_is_told_once_a_minute(stream: io.StringIO) -> None:
-    """A defect that fails each pass does not fill the disk with tracebacks; another one is told at once."""
+    """A defect that fails each cycle does not fill the disk with tracebacks; another one is told at once."""
     log = Log()
     for second in range(600):
         try:

@@ -126,7 +126,7 @@ def test_a_gap_is_told_again_when_its_remedy_is_known() -> None:
 
 
 def test_many_gaps_of_one_kind_do_not_flood_the_log() -> None:
-    """Gaps that carry PIDs can be new at every pass; of one kind only so many are told at a time."""
+    """Gaps that carry PIDs can be new at every cycle; of one kind only so many are told at a time."""
     storm = [
         with_gaps(second, *(replace(GAP, what=f"process {second}{number}") for number in range(50)))
         for second in range(20)

@@ -260,7 +260,7 @@ def test_accounts_of_containers_and_gpus_have_their_labels() -> None:
 
 
 def test_counters_are_preset() -> None:
-    """Whatever can be counted is there as 0 from the first pass, so that the first time shows as an increase."""
+    """Whatever can be counted is there as 0 from the first cycle, so that the first time shows as an increase."""
     found = after(quiet())
     ways = {(labels["rule"], labels["action"], labels["result"]) for labels in series(found, "actions_total")}
     results = ("done", "failed", "blocked", "gone", "interrupted", "withdrawn")
@@ -401,7 +401,7 @@ def test_a_bad_reload_shows() -> None:
 
 
 def test_before_the_first_pass_nothing_is_claimed() -> None:
-    """A scrape before the first pass finds the build and the process, and nothing about GPUs or pods."""
+    """A scrape before the first cycle finds the build and the process, and nothing about GPUs or pods."""
     found = read(Metrics())
     assert len(series(found, "build_info")) == 1
     assert (
@@ -454,7 +454,7 @@ def test_rules_without_steps_have_no_actions() -> None:
 
 
 def test_events_are_counted_as_the_writer_counts_them() -> None:
-    """The counts are asked for at each scrape: Events are written between passes. Without a writer there are none."""
+    """The counts are asked for at each scrape: Events are written between cycles. Without a writer there are none."""
     counts = {"written": 0, "dropped": 0}
     metrics = Metrics(lambda: counts)
     metrics.update(quiet(1))

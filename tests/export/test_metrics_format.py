@@ -130,7 +130,7 @@ def test_numbers_are_written_as_prometheus_reads_them(number: float, written: st
 
 
 def hostile() -> CycleReport:
-    """A pass over a node whose names try to break out of the page."""
+    """A cycle over a node whose names try to break out of the page."""
     pods = (hostile_pod(name='p"\\\n\udc80{}', namespace="\U0001f600,="), trainer())
     seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r")], [gpu(name='"x"\\')], second=30)
     return Story(pods=pods).see(seen)

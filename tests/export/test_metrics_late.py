@@ -1,4 +1,4 @@
-"""What the metrics say once no pass finishes any more: a number that nobody knows any more is no number."""
+"""What the metrics say once no cycle finishes any more: a number that nobody knows any more is no number."""
 
 from dataclasses import replace
 

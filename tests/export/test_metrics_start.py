@@ -18,7 +18,7 @@ _KILLED = {"namespace": "a", "pod": "trainer", "container": "main", "action": "k
 
 
 def test_counters_are_there_before_the_first_pass() -> None:
-    """A step that is due at the first pass is an increase only if its 0 was there before."""
+    """A step that is due at the first cycle is an increase only if its 0 was there before."""
     metrics = Metrics()
     metrics.policy_reload(ok=True, wall_s=at(0).wall_s, policy=policy())
     found = read(metrics)

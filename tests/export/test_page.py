@@ -14,7 +14,7 @@ from watchdog.core.plan import Conditions, CycleReport
 
 
 def busy(second: float, until_s: float, **more: object) -> CycleReport:
-    """A pass in which a kill of a/trainer is in progress, whose memory is waited for until so many seconds."""
+    """A cycle in which a kill of a/trainer is in progress, whose memory is waited for until so many seconds."""
     report = climbing(int(second))
     (key,) = report.plan.ledger.accounts
     under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s, **more)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_what_comes_first_stands_first() -> None:
 
 
 def test_the_time_left_counts_from_now_on() -> None:
-    """Between two passes the clock of the reader goes on; it never goes below zero."""
+    """Between two cycles the clock of the reader goes on; it never goes below zero."""
     report = climbing(3)
     assert "Warn in 2s; then kill in 7s" in read(report).text("told")
     assert "kill in 2.5s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("told")

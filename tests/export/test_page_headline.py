@@ -29,21 +29,21 @@ def said(report: CycleReport | None, **more: object) -> Headline:
 
 
 def crowd(*gibibytes: int) -> CycleReport:
-    """A pass over as many pods, of 1Gi declared each."""
+    """A cycle over as many pods, of 1Gi declared each."""
     pods = tuple(pod(f"u{n}", container("main", "1Gi", of=f"u{n}")) for n in range(len(gibibytes)))
     uses = [use(100 + n, size * Gi) for n, size in enumerate(gibibytes)]
     return Story(pods=pods).see(snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(len(gibibytes))]))
 
 
 def open_breaker(second: float) -> CycleReport:
-    """A pass while the breaker is open since 08:00:10, for ten minutes."""
+    """A cycle while the breaker is open since 08:00:10, for ten minutes."""
     report = quiet(second, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
     brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
     return replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, brakes=brakes)))
 
 
 def early(uptime_s: float, *, turns: bool) -> Health:
-    """The health before the first pass."""
+    """The health before the first cycle."""
     return Health(version="1", started_s=0.0, uptime_s=uptime_s, ready=False, hangs_since_s=None if turns else 0.0)
 
 

@@ -23,7 +23,7 @@ HOSTILE = (
 
 
 def hostile(name: str) -> CycleReport:
-    """A pass in which everything that has a name has this one."""
+    """A cycle in which everything that has a name has this one."""
     evil = Pod(
         namespace=name, name=name, uid=name, containers=(replace(container("main", "1Gi", of="evil"), name=name),),
         annotations={name: name}, labels={name: name},

@@ -44,7 +44,7 @@ def test_within_a_second_it_is_made_once() -> None:
 
 
 def test_a_new_pass_makes_a_new_one() -> None:
-    """What is kept never hides what a later pass has seen."""
+    """What is kept never hides what a later cycle has seen."""
     board = Board(Metrics(), 1.0, Clock())
     assert b"Starting" in board.page(is_still=False).html
     board.publish(quiet())

@@ -1,4 +1,4 @@
-"""The status page where something is not known: a pass that never ends, and cards without a list of processes."""
+"""The status page where something is not known: a cycle that never ends, and cards without a list of processes."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ DARK = "What runs on GPU 0 is not known."
 
 
 def later(report: CycleReport) -> Read:
-    """The page a minute after a pass since which none has ended."""
+    """The page a minute after a cycle since which none has ended."""
     return read(report, health=HANGS, passed_s=60.0, now_s=report.at.wall_s + 60.0)
 
 
 @pytest.mark.parametrize("second", [9, 28])
 def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
-    """What was due in 1s a minute ago, or is due now, is not done: it is put off, until a pass ends."""
+    """What was due in 1s a minute ago, or is due now, is not done: it is put off, until a cycle ends."""
     told = later(climbing(second)).text("told")
     assert "Kill put off" in told
     assert "No pass has ended since then: until one does nothing is done." in told

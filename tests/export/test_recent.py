@@ -113,7 +113,7 @@ def test_what_is_older_than_a_day_goes(journal: Journal) -> None:
 
 
 def test_at_rest_nothing_is_done(journal: Journal) -> None:
-    """A pass in which nothing happens leaves the very same tuple behind."""
+    """A cycle in which nothing happens leaves the very same tuple behind."""
     kill(journal)
     before = journal.recent.actions
     for second in range(50, 60):

@@ -119,7 +119,7 @@ def test_a_list_that_need_not_be_whole_is_none() -> None:
 
 
 def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
-    """Each sentence of the plan says that nothing is done until a pass ends."""
+    """Each sentence of the plan says that nothing is done until a cycle ends."""
     health = Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(9).wall_s)
     document = status_document(climbing(9), (), health)
     assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
@@ -192,7 +192,7 @@ def test_hostile_names_survive_as_json() -> None:
 
 
 def test_times_are_those_of_the_report() -> None:
-    """The moment of the pass and the loading of the policy are told in UTC with milliseconds."""
+    """The moment of the cycle and the loading of the policy are told in UTC with milliseconds."""
     document = status_document(replace(quiet(), at=replace(at(0), wall_s=1767323045.678), policy_loaded_at_s=0.0))
     assert document["at"] == "2026-01-02T03:04:05.678Z"
     assert document["policy"]["loaded_at"] == "1970-01-01T00:00:00.000Z"

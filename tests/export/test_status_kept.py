@@ -19,7 +19,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def board(clock: Clock) -> Board:
-    """A board after one pass."""
+    """A board after one cycle."""
     made = Board(Metrics(), 1.0, clock)
     made.publish(climbing(9))
     return made
@@ -34,7 +34,7 @@ def told(board: Board) -> dict[str, Any]:
 
 
 def test_within_a_second_it_is_made_once(board: Board, clock: Clock) -> None:
-    """A hundred readers cost what one does, and each second the health is told again, also while a pass hangs."""
+    """A hundred readers cost what one does, and each second the health is told again, also while a cycle hangs."""
     first = board.status()
     clock.second = 0.99
     assert all(board.status() is first for _ in range(100))
@@ -43,7 +43,7 @@ def test_within_a_second_it_is_made_once(board: Board, clock: Clock) -> None:
 
 
 def test_what_changes_is_told_at_once(board: Board) -> None:
-    """Neither a later pass, nor that the daemon is not ready, nor a broken journal or policy waits for the second."""
+    """Neither a later cycle, nor that the daemon is not ready, nor a broken journal or policy waits for the second."""
     assert told(board)["accounts"][0]["verdict"] == "over"
     board.publish(quiet())
     assert told(board)["accounts"][0]["verdict"] == "within"

@@ -98,7 +98,7 @@ def test_whatever_came_of_a_kill_is_told(result: Result, reason: str, words: str
 
 
 def test_a_kill_that_fails_as_it_begins_is_told_whole() -> None:
-    """Its processes have got signals, although the pass knows of it only that it has ended."""
+    """Its processes have got signals, although the cycle knows of it only that it has ended."""
     failed = replace(killed(), result=Result.FAILED, reason="no right to signal process 7")
     assert [each.reason for each in told(quiet(31, outcomes=(failed,)))] == ["GPUMemoryKilled", "GPUMemoryReleased"]
 
@@ -133,7 +133,7 @@ def test_another_end_is_no_repetition() -> None:
 
 
 def test_a_withholding_is_told_once() -> None:
-    """Once an incident and brake, as the gate counts it: a pass in which it is no news tells nothing."""
+    """Once an incident and brake, as the gate counts it: a cycle in which it is no news tells nothing."""
     held = withheld(Brake.OWNER_BACKOFF)
     found = only(holding(held), holding(replace(held, news=False)))
     assert "Not acted on: killing 3 processes of container main is due but held back" in found.note
@@ -177,7 +177,7 @@ def test_an_eviction_that_is_not_possible_says_why(result: Result, word: str) ->
 
 
 def test_a_wrong_declaration_is_told_once_for_each_pod_and_finding() -> None:
-    """Not at each pass, and not again by the next life of the daemon; a pod of the same name is another one."""
+    """Not at each cycle, and not again by the next life of the daemon; a pod of the same name is another one."""
     first = misdeclaring()
     found = only(first, first, quiet(40, pods=first.pods))
     assert found.once

@@ -125,7 +125,7 @@ class Names:
         return re.sub(r"\d+", lambda found: self._pids.get(int(found[0]), found[0]), text)
 
     def history(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-        """The journal's rows by pod, those of one action together: what comes first within a pass is no promise."""
+        """The journal's rows by pod, those of one action together: what comes first within a cycle is no promise."""
         found: dict[str, dict[object, list[str]]] = {}
         for number, row in enumerate(rows):
             whose = f"{row['namespace']}/{row['pod']}" if row["pod"] else "the node"
@@ -165,7 +165,7 @@ def _number(name: str, value: float) -> str:
 
 
 def lasting(plan: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without repeats of warnings that are still to come: a pass that is some milliseconds early does not have them."""
+    """Without repeats of warnings that are still to come: a cycle that is milliseconds early does not have them."""
     return [each for each in plan if each["do"] != "warn" or each["due_in_s"] == 0]
 
 

@@ -19,7 +19,7 @@ OBSERVING = {"mode": "observe", "enforcing": False, "suspended": []}
 
 @contextmanager
 def answering(shows: dict[str, Any], ago_s: float, **health: Any) -> Iterator[str]:
-    """The address of one that shows this of a pass that is so long ago; `health` is what it adds of itself."""
+    """The address of one that shows this of a cycle that is so long ago; `health` is what it adds of itself."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

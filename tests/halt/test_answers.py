@@ -55,7 +55,7 @@ def test_a_folder_that_is_known_by_another_name(tmp_path: Path) -> None:
 
 
 def test_what_was_seen_before_the_file_came_is_no_proof(tmp_path: Path) -> None:
-    """A pass that is older than the file shows another file, which may be gone since."""
+    """A cycle that is older than the file shows another file, which may be gone since."""
     with locked(tmp_path / "journal.db"), answering(STOPPED, 3600.0) as url:
         done = call("stop", url, tmp_path / "journal.db")
     assert (done.exit_code, "NOT CONFIRMED" in done.stderr, "before this, so it has shown" in done.stderr) == (

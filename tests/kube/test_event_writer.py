@@ -54,7 +54,7 @@ def writer(folder: Path, server: str) -> EventWriter:
 
 
 def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
-    """Whatever the API does, a pass hands its Events over and goes on; what is too much is counted, not kept."""
+    """Whatever the API does, a cycle hands its Events over and goes on; what is too much is counted, not kept."""
     with silence() as server:
         events = writer(tmp_path, server)
         began = time.monotonic()

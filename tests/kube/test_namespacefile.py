@@ -111,7 +111,7 @@ def test_it_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
 
 def test_what_stands_still_is_not_read_again(tmp_path: Path) -> None:
-    """The very labels are given again while the file is as it was, so that a pass has nothing new to look at."""
+    """The very labels are given again while the file is as it was, so that a cycle has nothing new to look at."""
     path = tmp_path / "namespaces.json"
     path.write_bytes(TWO)
     os.utime(path, (time.time() - 100, time.time() - 100))

@@ -163,7 +163,7 @@ def _mixed(dice: random.Random, values: Collection[T]) -> tuple[T, ...]:
 
 
 def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
-    """Passes: a seed for what is seen, and the seconds since the last one."""
+    """Cycles: a seed for what is seen, and the seconds since the last one."""
     wait = st.sampled_from([0.3, 1.0, 1.0, 1.0, 1.5, 3.0, 12.0])
     return st.lists(st.tuples(st.integers(0, 2**16), wait), min_size=1, max_size=12)
 

@@ -1,11 +1,11 @@
-"""A pass that is open: what it waits for, and when it goes on without it."""
+"""A cycle that is open: what it waits for, and when it goes on without it."""
 
 import pytest
 
 from tests.act.eviction_rig import World
 from tests.act.rig import MemoryRecord
 from tests.worlds import Gi, at
-from watchdog.daemon.main import FRESH_S, Next, OpenPass
+from watchdog.daemon.main import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
@@ -13,10 +13,10 @@ from watchdog.node.driver import DriverReading
 RESET_S = 10.0  # after so long without a reading no stretch lasts
 
 
-def _open(used: int = 4 * Gi, *, stalled: bool = False) -> OpenPass:
-    """A pass that began at second 0; `stalled`: the disk does not take what it intends."""
+def _open(used: int = 4 * Gi, *, stalled: bool = False) -> PendingCycle:
+    """A cycle that began at second 0; `stalled`: the disk does not take what it intends."""
     world = World(record=MemoryRecord(stalled=stalled), used={5: used})
-    return OpenPass(opened=world.open(0), since=at(0))
+    return PendingCycle(opened=world.open(0), since=at(0))
 
 
 def _look(took_s: float) -> TimedReading:
@@ -46,7 +46,7 @@ def _look(took_s: float) -> TimedReading:
         "disk, maintenance",
     ],
 )
-def test_first_the_disk_then_the_driver(waiting: OpenPass, second: float, does: Next, *, maintenance: bool) -> None:
+def test_first_the_disk_then_the_driver(waiting: PendingCycle, second: float, does: Next, *, maintenance: bool) -> None:
     """Points 16, 22 and 34: the disk is given 2 s, and no look is taken that could bear nothing out any more."""
     assert waiting.waits_for_disk
     assert waiting.next(at(second), maintenance=maintenance) is does

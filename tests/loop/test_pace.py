@@ -11,7 +11,7 @@ def _plan(*for_s: float) -> Plan:
 
 
 def test_looks_stay_on_a_grid() -> None:
-    """A pass that takes long does not shift all that follow; ticks that were slept through are left out."""
+    """A cycle that takes long does not shift all that follow; ticks that were slept through are left out."""
     pace = Pace(1.0)
     pace.begin(at(0))
     assert pace.next_look_s == at(1).boottime_s

@@ -40,7 +40,7 @@ def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
 def test_a_lost_gpu_is_down_and_the_others_go_on(world: NvmlWorld, code: int) -> None:
-    """One lost GPU must not end the pass for the others; it runs nothing, so it hides nothing either."""
+    """One lost GPU must not end the cycle for the others; it runs nothing, so it hides nothing either."""
     world.show(card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),))
     driver = world.driver()
     reading = driver.read()

@@ -37,7 +37,7 @@ def scanner(proc: FakeProc) -> Scanner:
 
 @pytest.fixture
 def look(scanner: Scanner) -> Look:
-    """One pass after the other over one GPU on which the process is listed, or was listed before."""
+    """One cycle after the other over one GPU on which the process is listed, or was listed before."""
 
     def take(*, listed: bool = True, is_there: bool = True, listed_s: float | None = None) -> Snapshot:
         uses = (Use(gpu="GPU-0", pid=PID, used=GIB if listed else None),) if is_there else ()

@@ -43,7 +43,7 @@ class State:
 
 
 class Life:
-    """One daemon: every pass is decided under its policy and recorded."""
+    """One daemon: every cycle is decided under its policy and recorded."""
 
     def __init__(self, path: Path, under: Policy, ledger: Ledger | None = None) -> None:
         self.under = under
@@ -57,7 +57,7 @@ class Life:
         self._seen = self._state.seen(at(0))
 
     def see(self, state: State, now: Now) -> CycleReport:
-        """One pass."""
+        """One cycle."""
         # A scanner gives the very same values as long as the driver and /proc do.
         if state is not self._state:
             self._state, self._seen = state, state.seen(now)
@@ -92,7 +92,7 @@ class Life:
         return report
 
     def run(self, states: Iterable[tuple[float, State]]) -> "Life":
-        """Passes at these seconds, and a clean end."""
+        """Cycles at these seconds, and a clean end."""
         for second, state in states:
             self.see(state, at(second))
         return self.end()

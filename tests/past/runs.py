@@ -1,4 +1,4 @@
-"""Runs that are recorded and replayed: their policy, and a pass a second."""
+"""Runs that are recorded and replayed: their policy, and a cycle a second."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ HIGH = replace(LOW, used=holding(10.0))
 
 
 def passes(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterator[tuple[float, State]]:
-    """Passes a second apart: each part until its second."""
+    """Cycles a second apart: each part until its second."""
     second = since
     for until, state in parts:
         while second < until:

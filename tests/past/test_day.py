@@ -24,7 +24,7 @@ def test_a_busy_time_is_replayed_much_faster_than_it_was_lived(tmp_path: Path) -
     assert life.actions
     assert actions_of(replayed(path, UNDER)) == life.actions
     assert found.seen_s == pytest.approx(seconds - 1)
-    # A pass for each of the seconds in which something moved (a process each 3 s here), and few besides.
+    # A cycle for each of the seconds in which something moved (a process each 3 s here), and few besides.
     assert found.passes < seconds / 2
     assert took_s < lived_s / 2
     assert path.stat().st_size < HOURS * 100 * 1024

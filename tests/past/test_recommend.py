@@ -28,7 +28,7 @@ HOURS = 7201  # seconds of a life that has been seen for long enough to be told 
 
 
 def lived(path: Path, *parts: tuple[int, State], every: int = 1) -> dict[Workload, tuple[Usage, Advice]]:
-    """A life of these parts with a pass every so many seconds, and what its workloads are told."""
+    """A life of these parts with a cycle every so many seconds, and what its workloads are told."""
     Life(path, replace(P, interval_s=float(every))).run(passes(*parts, every=every))
     return known(path)
 

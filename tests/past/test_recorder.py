@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, end: bool = True) -> Notes:
-    """What a recorder writes of these passes."""
+    """What a recorder writes of these cycles."""
     life, notes, recorder = Life(path, by), Notes(), Recorder()
     for second, state in states:
         recorder.record(life.see(state, at(second)), notes)
@@ -126,7 +126,7 @@ def test_pods_that_no_policy_can_concern_are_left_out(path: Path) -> None:
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """At every look the scene has the pods, GPUs and darkness of that pass, and its amounts to 64Mi."""
+    """At every look the scene has the pods, GPUs and darkness of that cycle, and its amounts to 64Mi."""
     dice = random.Random(seed)
     past, by = history(dice, 20, Mi), under(dice)
     path = tmp_path_factory.mktemp("past") / "journal.db"

@@ -102,7 +102,7 @@ def test_an_incident_goes_on_over_a_restart(path: Path) -> None:
 
 
 def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
-    """Passes that did not get to the disk are unknown; what did get there holds until its last line, no longer."""
+    """Cycles that did not get to the disk are unknown; what did get there holds until its last line, no longer."""
     life = Life(path, P)
     for second, state in passes((20, LOW), (27, HIGH)):
         life.see(state, at(second))

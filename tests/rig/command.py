@@ -118,13 +118,13 @@ class Daemon(Endpoints):
         return False
 
     def is_up(self) -> bool:
-        """Whether a pass has finished."""
+        """Whether a cycle has finished."""
         with contextlib.suppress(OSError):
             return self.get("/api/status")[0] == 200
         return False
 
     def wait_passes(self, count: int = 1) -> None:
-        """Wait until so many more passes have finished."""
+        """Wait until so many more cycles have finished."""
         target = (self.metric("cycle_duration_seconds_count") or 0) + count
         self.wait(lambda d: (d.metric("cycle_duration_seconds_count") or 0) >= target)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog.cli.demo.scene import DemoScene, Occurrence, Row, SceneMark
-from watchdog.cli.demo.screen import ASCII, BLOCKS, Signs, frame, plain_line, plain_occurrence
+from watchdog.cli.demo.screen import ASCII, BLOCKS, DemoSigns, frame, plain_line, plain_occurrence
 from watchdog.core.model import Gpu
 
 GI = 2**30
@@ -50,7 +50,7 @@ def lines_of(drawn: list[str]) -> list[str]:
 @pytest.mark.parametrize("signs", [BLOCKS, ASCII])
 @pytest.mark.parametrize("width", [71, 79, 99])
 @pytest.mark.parametrize("height", [5, 19, 23, 50])
-def test_fits(signs: Signs, width: int, height: int) -> None:
+def test_fits(signs: DemoSigns, width: int, height: int) -> None:
     """No line is wider than asked; of the occurrences the newest are shown as far as the height allows."""
     drawn = lines_of(frame(scene(occurrences=20), signs, width, height))
     assert max(map(len, drawn)) <= width

@@ -1,4 +1,4 @@
-"""Laws about one pass, held against it by asking the production code again or by counting."""
+"""Laws about one cycle, held against it by asking the production code again or by counting."""
 
 import random
 from collections import Counter
@@ -12,7 +12,7 @@ from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Pass, Plan, PlanEntry
+from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions
@@ -28,7 +28,7 @@ WHOSE: Final = "law 4, bytes are charged to nobody but whose they are"
 T = TypeVar("T")
 
 
-def conserves(opened: Pass, told: Told, recycled: set[int]) -> Told:
+def conserves(opened: OpenCycle, told: Told, recycled: set[int]) -> Told:
     """Law 1: every line of the reading is in exactly one place, with its bytes, and charged to whose they truly are.
 
     Bytes under a PID that has been given twice, or whose process has ended, may count as unknown: gives what was told
@@ -63,8 +63,8 @@ def conserves(opened: Pass, told: Told, recycled: set[int]) -> Told:
     return replace(told, lines=tuple(lines))
 
 
-def ignores_order(opened: Pass, before: Ledger, asked: Now, dice: random.Random) -> None:
-    """Law 2: the same pass from shuffled input."""
+def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random) -> None:
+    """Law 2: the same cycle from shuffled input."""
     one, other = (_again(opened, before, asked, shuffle) for shuffle in (None, dice))
     planned = [_essence(entry) for entry in one.entries]
     if planned != [_essence(entry) for entry in other.entries]:
@@ -75,7 +75,7 @@ def ignores_order(opened: Pass, before: Ledger, asked: Now, dice: random.Random)
         fail(LAW2, f"{_brief(opened.plan)}, {_brief(one)}")
 
 
-def _again(opened: Pass, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
+def _again(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
     view, seen, pods = opened.view, opened.snapshot, opened.view.pods.pods
     if dice is not None:
         pods = _mixed(dice, pods)
@@ -87,8 +87,8 @@ def _again(opened: Pass, before: Ledger, asked: Now, dice: random.Random | None)
     return decide(found, view.setting.policy, before, asked, view.conditions)
 
 
-def ignores_the_mode(opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
-    """Law 7: the same pass under either mode, through the very code that runs it."""
+def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
+    """Law 7: the same cycle under either mode, through the very code that runs it."""
     one, other = (_under(opened, before, unlisted, asked, mode).plan for mode in _MODES)
     if _essences(one) != _essences(other):
         fail(LAW7, f"enforce {_brief(one)}, observe {_brief(other)}")
@@ -101,7 +101,7 @@ def ignores_the_mode(opened: Pass, before: Ledger, unlisted: Unlisted, asked: No
 _MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
 
 
-def _under(opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, mode: Mode) -> Pass:
+def _under(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, mode: Mode) -> OpenCycle:
     setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()

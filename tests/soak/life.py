@@ -19,14 +19,14 @@ from watchdog.config.watch import PolicyFile
 from watchdog.core.attribute import Unlisted
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, Finish, Outcome, Pass, PlanEntry, Result, View
+from watchdog.core.plan import CycleReport, Finish, OpenCycle, Outcome, PlanEntry, Result, View
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Enforcement, Footing, judge, stop_file
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import inherited
 from watchdog.daemon.kills import Kills
-from watchdog.daemon.main import FRESH_S, Next, OpenPass
+from watchdog.daemon.main import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading
 from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import inherit
@@ -99,7 +99,7 @@ class Life:
         return self._swaps == self._around.swaps
 
     def beat(self) -> None:
-        """What the daemon looks for between passes."""
+        """What the daemon looks for between cycles."""
         now = self._around.clock.now()
         self._policy_file.look(now)
         if not self.has_seen_swaps or self._policy_file.is_ready:
@@ -181,7 +181,7 @@ class Life:
         self._book.actions.advanced(now)
 
     def look(self, dice: random.Random) -> None:
-        """One pass, from the first reading to the report."""
+        """One cycle, from the first reading to the report."""
         around, book = self._around, self._book
         book.begun_now.clear()
         stirred = around.stirs
@@ -206,7 +206,7 @@ class Life:
         book.read(told, asked, opened.overdue, written=self._is_writable)
         self._check(opened, before, unlisted, asked, dice)
         with full_disk(around.disk_full):
-            waiting = OpenPass(opened=self.cycle.intend(opened), since=now)
+            waiting = PendingCycle(opened=self.cycle.intend(opened), since=now)
         second = self._last_look(waiting, dice)
         with full_disk(around.disk_full):
             self._close(waiting, second)
@@ -219,7 +219,7 @@ class Life:
         self._around.pass_by(max(slow_s, QUANTUM_S))
         return told, self._around.clock.boottime_s - began_s
 
-    def _last_look(self, waiting: OpenPass, dice: random.Random) -> Told | None:
+    def _last_look(self, waiting: PendingCycle, dice: random.Random) -> Told | None:
         """Wait for the disk, then ask the driver once more, as the daemon does; what it truly said in time."""
         around, book = self._around, self._book
         told: Told | None = None
@@ -244,7 +244,7 @@ class Life:
             reading.second, reading.only, reading.looked_s = told, waiting.opened.only, waiting.look.asked.boottime_s
         return told if waiting.look is not None else None
 
-    def _close(self, waiting: OpenPass, second: Told | None) -> Finish:
+    def _close(self, waiting: PendingCycle, second: Told | None) -> Finish:
         around, book = self._around, self._book
         self._judge()
         now = around.clock.now()
@@ -272,7 +272,7 @@ class Life:
             self._record.journal.record(self._report(opened, finish))
         return finish
 
-    def _report(self, opened: Pass, finish: Finish) -> CycleReport:
+    def _report(self, opened: OpenCycle, finish: Finish) -> CycleReport:
         now = self._around.clock.now()
         return CycleReport(
             node=NODE,
@@ -292,7 +292,7 @@ class Life:
             duration_s=now.boottime_s - opened.snapshot.at.boottime_s,
         )
 
-    def _check(self, opened: Pass, before: Ledger, unlisted: Unlisted, asked: Now, dice: random.Random) -> None:
+    def _check(self, opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, dice: random.Random) -> None:
         # A action that ends changes the ledger inside `open`: then it is not known by which one was decided.
         if any(state.under_way is not None for state in before.accounts.values()):
             return

@@ -1,4 +1,4 @@
-"""Law 10: whoever is due, and held back by nothing, is acted on in this very pass, whatever becomes of others."""
+"""Law 10: whoever is due, and held back by nothing, is acted on in this very cycle, whatever becomes of others."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _SETTLES_S: Final = 5.0  # after the end of an action on a pod: until then the d
 
 
 def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> None:
-    """To be asked after a pass that nothing has disturbed, and whose second look, if it needed one, was in time.
+    """To be asked after a cycle that nothing has disturbed, and whose second look, if it needed one, was in time.
 
     `planned` is its plan before the act.
     """
@@ -26,7 +26,7 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
     is_bright = reading.bright and (reading.second is None or reading.second.is_bright)
     if here.waiting_s is not None or not is_bright or here.plan.brakes.breaker is not None:
         return
-    # Who was let through and needed no action in the end took a place under the brakes: for this pass, and not for
+    # Who was let through and needed no action in the end took a place under the brakes: for this cycle, and not for
     # ever.
     let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.escalates}
     most = _MOST_PUT_OFF if len(let_through) > len(book.begun_now) else 0

@@ -51,7 +51,7 @@ class World:
         return SimulatedDriver(self.kernel, self.cards)
 
     def stir(self, where: str) -> None:
-        """The world goes on in the middle of a pass, now and then."""
+        """The world goes on in the middle of a cycle, now and then."""
         if where == "members":
             self.book.signals.out_of_reach.clear()
         if self.dice.random() > (0.25 if where == "between the looks" else 0.04):

@@ -8,14 +8,14 @@ from typing import Final
 
 import pynvml
 
-from watchdog.cli.doctor.finding import Purpose, State, Topic
+from watchdog.cli.doctor.finding import FindingState, Purpose, Topic
 from watchdog.cli.doctor.report import TOPICS
 from watchdog.node.nvml_calls import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "doctor.md"
 REFERENCE: Final = ROOT / "docs" / "doctor.md"
-_MARKS: Final = {State.OK: "ok", State.WARNING: "warning", State.MISSING: "lacks"}
+_MARKS: Final = {FindingState.OK: "ok", FindingState.WARNING: "warning", FindingState.MISSING: "lacks"}
 
 
 def doctor_reference() -> str:

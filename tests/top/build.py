@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.grid import Frame
+from watchdog.cli.top.grid import Drawing
 from watchdog.cli.top.picture import picture
 from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.state import Selection
@@ -85,9 +85,9 @@ def crowded(pods: int = 200, cards: int = 16) -> NodeView:
 
 def scene(
     shown: NodeView | None, width: int = 80, height: int = 24, state: Selection | None = None, **more: object
-) -> Frame:
+) -> Drawing:
     """A frame to be drawn."""
-    made = Frame(
+    made = Drawing(
         view=shown,
         state=state or Selection(),
         elapsed_s=0.0,
@@ -111,11 +111,11 @@ def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
         server.close()
 
 
-def drawn(of: Frame) -> list[str]:
+def drawn(of: Drawing) -> list[str]:
     """The lines as a terminal without colour gets them."""
     return [line.plain for line in picture(of)]
 
 
-def text(of: Frame) -> str:
+def text(of: Drawing) -> str:
     """The same as one text."""
     return "\n".join(drawn(of))

@@ -22,7 +22,7 @@ HANGS = health_row(Health(version="1", started_s=0.0, uptime_s=60.0, ready=False
 
 
 def hanging(second: int = 28) -> NodeView:
-    """A picture of a daemon since whose last pass none has ended."""
+    """A picture of a daemon since whose last cycle none has ended."""
     return view(climbing(second), health=HANGS)
 
 
@@ -66,7 +66,7 @@ def test_a_daemon_that_says_nothing_of_it_turns() -> None:
 
 @pytest.mark.slow
 def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
-    """On the terminal a step that ran down is put off, and what had been counted on since the pass is taken back."""
+    """On the terminal a step that ran down is put off, and what had been counted on since the cycle is taken back."""
     seconds = [9.0]
     board = Board(Metrics(), 1.0, lambda: at(seconds[0]))
     board.publish(climbing(9))

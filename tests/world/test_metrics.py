@@ -24,7 +24,7 @@ def test_a_scrape_never_waits_for_the_driver(world_v1: Node) -> None:
         assert running.metric("gpu_up", gpu=GPU) == 1
         world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
         world_v1.write()
-        # Once the driver hangs no pass is finished any more; until it is noticed, the last one still counts.
+        # Once the driver hangs no cycle is finished any more; until it is noticed, the last one still counts.
         passes = running.metric("cycle_duration_seconds_count")
         slowest_s = 0.0
         deadline = time.monotonic() + 40

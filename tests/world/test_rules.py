@@ -55,7 +55,7 @@ def test_a_later_rule_kills_nobody_while_labels_are_not_known(world_v1: Node) ->
 
 
 def test_scan_says_which_file_a_rule_needs(world_v1: Node) -> None:
-    """Without `--namespaces` no pod comes under a rule that it may not be for, and both the pass and stderr say so."""
+    """Without `--namespaces` no pod comes under a rule that it may not be for, and both the cycle and stderr say so."""
     world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB)
     world_v1.write()
     arguments = ("scan", "--json", "--policy", teams(world_v1), "--pods", world_v1.pods_file, "--node", "n1")

@@ -96,7 +96,7 @@ def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
 
 
 def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
-    """With a pass every five minutes the switch brings one forward, so that whoever turns it sees that it holds."""
+    """With a cycle every five minutes the switch brings one forward, so that whoever turns it sees that it holds."""
     world_v1.write()
     policy = write_policy(world_v1.root, SLOW)
     policy.write_text(policy.read_text(encoding="utf-8").replace('"1s"', '"5m"', 1), encoding="utf-8")

@@ -87,7 +87,7 @@ def _no_driver(status: Part) -> Iterator[str]:
 
 
 def _begun(status: Part) -> str:
-    """That what has begun needs no pass to go on, and of which pods that is known."""
+    """That what has begun needs no cycle to go on, and of which pods that is known."""
     pods = {
         f"{inert(each.text('namespace') or '')}/{inert(each.text('pod') or '')}"
         for each in (

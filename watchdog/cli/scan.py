@@ -1,4 +1,4 @@
-"""`gpu-watchdog scan`: one pass that never acts, printed."""
+"""`gpu-watchdog scan`: one cycle that never acts, printed."""
 
 import json
 import shutil

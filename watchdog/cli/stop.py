@@ -156,9 +156,9 @@ def _signed(why: str) -> str:
     return f"by {inert(by, 64)}{f': {reason}' if reason else ''}"
 
 
-# It looks for the file twice a second, and a pass that says so takes its time on a busy node.
+# It looks for the file twice a second, and a cycle that says so takes its time on a busy node.
 _PATIENCE_S: Final = 6.0
-_SURE_S: Final = 2.0  # what a pass of so much later says is true of the file too
+_SURE_S: Final = 2.0  # what a cycle of so much later says is true of the file too
 _PAUSE_S: Final = 0.2
 _REASON: Final = "stop_file"
 
@@ -279,7 +279,7 @@ def _idle(stop: Stop, text: str) -> StopAnswer:
 
 
 def _is_sure(status: Part, changed_s: float) -> bool:
-    """Whether the pass that is shown began so late that it must have known of the change."""
+    """Whether the cycle that is shown began so late that it must have known of the change."""
     return (status.moment("at") or 0.0) > changed_s + _SURE_S
 
 

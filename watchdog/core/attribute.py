@@ -32,12 +32,12 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """When each container that the pod list lacks was first seen, from one pass to the next."""
+    """When each container that the pod list lacks was first seen, from one cycle to the next."""
 
     seen: Mapping[ContainerKey, _Seen] = field(default_factory=dict)
 
     def after(self, attribution: Attribution, pods: Iterable[Pod], at: Now) -> "Unlisted":
-        """What is remembered after a pass; what the list has got by now is forgotten."""
+        """What is remembered after a cycle; what the list has got by now is forgotten."""
         new = {(use.uid, use.unlisted) for use in attribution.attributed if not use.container}
         if not new and not self.seen:
             return self

@@ -62,7 +62,7 @@ _Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above th
 
 
 def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, now: Now, conditions: Conditions) -> Plan:
-    """Plan one pass. Neither the mode nor the order of the input has a part in it: only what is handed in."""
+    """Plan one cycle. Neither the mode nor the order of the input has a part in it: only what is handed in."""
     assessments = tuple(assessments)
     hidden = conditions.hidden
     is_whole = not conditions.are_dark and hidden is None and all(each.used is not None for each in assessments)

@@ -25,7 +25,7 @@ def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
 class Gate:
     """Lets the steps of one account after the other through; `states` is what is remembered afterwards.
 
-    The brakes count what this pass lets through before, but remember only what has really begun.
+    The brakes count what this cycle lets through before, but remember only what has really begun.
     """
 
     def __init__(self, conditions: Conditions, policy: Policy, ledger: Ledger, now: Now) -> None:

@@ -14,7 +14,7 @@ from watchdog.core.policy import Do, Policy, Rule, Threshold
 Signature = tuple[Threshold, float, Do, bool]
 StepKey = tuple[str, Signature]  # the name of a rule, and one of its steps
 
-# A step that failed (no right to signal, no API) must not be tried again at every pass: earlyoom once looped on EPERM.
+# A step that failed (no right to signal, no API) must not be tried again at every cycle: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
 _RETRY_MAX_S = 600.0
 
@@ -101,7 +101,7 @@ class AccountState:
     step: `warned_s` has the boot time of the last warning, and `observed` whether observe mode has planned the
     incident's one action, each apart for rules that only observe (True); `acted` says that an action has begun in it,
     and `reported` are the brakes already told of. `calm` is the assessment that was not above any threshold: as long as
-    whole passes give the very same one the state stays as it is, and its last reading is that of the ledger's
+    whole cycles give the very same one the state stays as it is, and its last reading is that of the ledger's
     `last_pass`. `trying` is an eviction that has not come about yet.
     """
 
@@ -140,7 +140,7 @@ class AccountState:
 class Ledger:
     """What is remembered of all accounts, and of actions for the brakes.
 
-    `last_pass` is the last pass that read the whole node conclusively. `trial` is the brakes' memory for rules that
+    `last_pass` is the last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
     only observe: what they would have done must not hold back the others.
     """
 
@@ -166,7 +166,7 @@ class Ledger:
         return replace(self, accounts=actions, last_pass=None)
 
     def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
-        """The states that a whole pass with these assessments leaves as they are, and the assessments of all others."""
+        """The states that a whole cycle with these assessments leaves as they are, and the other assessments."""
         calm: dict[AccountKey, AccountState] = {}
         others: list[Assessment] = []
         for assessment in assessments:
@@ -194,7 +194,7 @@ class Ledger:
                 yield _read_by(key, pods[key.uid])
 
     def last_read(self, state: AccountState | None) -> Now | None:
-        """The last reading that knew an account's usage: one that the last whole pass did not have used nothing."""
+        """The last reading that knew an account's usage: one that the last whole cycle did not have used nothing."""
         last = self.last_pass
         if state is None:
             return last

@@ -19,7 +19,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """One moment, read once a pass and handed to every step.
+    """One moment, read once a cycle and handed to every step.
 
     `boottime_s` is CLOCK_BOOTTIME (goes on in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
     """

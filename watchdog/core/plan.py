@@ -20,8 +20,8 @@ class PlanEntry:
     """A step of an account that is above its mark: due now (`due_in_s` 0), or when it would come.
 
     `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed,
-    `threshold_bytes` the bytes of its mark. `taken` says that this pass acts on it; `escalates`, that it ends the grace
-    of an action in progress. `news` says that this withholding has not been reported in this incident yet;
+    `threshold_bytes` the bytes of its mark. `taken` says that this cycle acts on it; `escalates`, that it ends the
+    grace of an action in progress. `news` says that this withholding has not been reported in this incident yet;
     `lets_go_in_s` when the brake lets go, None where that is not a matter of time; `presumed`, that the brake counts as
     full, since what it counts was lost. `card` is the GPU that is short, for a step under pressure. `above_since` is
     when the account was first seen above the mark; `not_above` the last conclusive reading before that, if there was
@@ -82,7 +82,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All entries in the order in which they would be acted on, and the ledger after this pass.
+    """All entries in the order in which they would be acted on, and the ledger after this cycle.
 
     `crowd` is what the breaker looked at; None: it had no reason to look.
     """
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def actions(self) -> tuple[PlanEntry, ...]:
-        """The entries that this pass acts on."""
+        """The entries that this cycle acts on."""
         return tuple(entry for entry in self.entries if entry.taken)
 
 
@@ -158,18 +158,18 @@ class Conditions:
 
     @property
     def are_dark(self) -> bool:
-        """Whether a pass is good for no deadline, nor for saying that whoever is not seen uses nothing."""
+        """Whether a cycle is good for no deadline, nor for saying that whoever is not seen uses nothing."""
         return self.pods_stale or self.maintenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """One pass, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
+    """One cycle, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
 
     `suspended` has the reasons why the daemon, told to enforce, does not. `began` are actions whose first signal went
-    out in this pass or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
+    out in this cycle or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
     `maintenance` is why the driver is let go or about to be; None: it is not.
-    `duration_s` is the pass, `scan_s` its reading of the node.
+    `duration_s` is the cycle, `scan_s` its reading of the node.
     """
 
     node: Node
@@ -232,7 +232,7 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a pass takes as given besides the reading: the pods, the policy and node, brakes, and whether it may act.
+    """What a cycle takes as given besides the reading: the pods, the policy and node, brakes, and whether it may act.
 
     `is_held` says that nobody is acted on for the moment, because the policy may be about to change: what is due stays
     due.
@@ -250,8 +250,8 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
-    """A pass as far as its plan. `only` are the GPUs to be looked at again before it can act; empty: none.
+class OpenCycle:
+    """A cycle as far as its plan. `only` are the GPUs to be looked at again before it can act; empty: none.
 
     `intentions` are the kills and evictions that it is about to begin, by account: the number of each once it is on
     disk, or how it ended before it could begin.
@@ -283,7 +283,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """What a pass came to: the plan as it stands at the end, what began, and what has ended since the last pass."""
+    """What a cycle came to: the plan as it stands at the end, what began, and what has ended since the last cycle."""
 
     plan: Plan
     began: tuple[Outcome, ...]

@@ -1,6 +1,6 @@
-"""The steady state: a node changes little from one pass to the next, and what has not changed is not worked out again.
+"""The steady state: a node changes little from one cycle to the next, and what has not changed is not worked out again.
 
-Nothing depends on it but speed: `attribute` and `assess` give the same of every pass alone.
+Nothing depends on it but speed: `attribute` and `assess` give the same of every cycle alone.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class _Kept:
 
 
 class Assessor:
-    """Attributes and assesses one pass after the other."""
+    """Attributes and assesses one cycle after the other."""
 
     def __init__(self) -> None:
         self._pods: tuple[Pod, ...] | None = None

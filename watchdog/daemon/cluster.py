@@ -40,7 +40,7 @@ class EventRecorder:
             say(notice)
 
     def announce_end(self, outcomes: tuple[Outcome, ...], say: Callable[[str], None]) -> None:
-        """Tell what ended after the last pass: kills that the end of the daemon interrupts."""
+        """Tell what ended after the last cycle: kills that the end of the daemon interrupts."""
         if self._last is not None and outcomes:
             plan = replace(self._last.plan, entries=())
             self.announce(replace(self._last, plan=plan, began=(), outcomes=outcomes), say)

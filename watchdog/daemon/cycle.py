@@ -12,7 +12,7 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.mps import mps_gpus
-from watchdog.core.plan import Finish, Outcome, Pass, PlanEntry, Result, View, accept, note_sent, settle
+from watchdog.core.plan import Finish, OpenCycle, Outcome, PlanEntry, Result, View, accept, note_sent, settle
 from watchdog.core.policy import Do
 from watchdog.core.steady import Assessor
 from watchdog.daemon.evictions import Evictions
@@ -35,7 +35,7 @@ class Cycle:
         self._intentions = Intentions(actions, evictions)
         self._leftovers = InheritedActions()
         self.unlisted = Unlisted()
-        self._settled: set[int] = set()  # of what the pass has intended: what has begun or was withdrawn
+        self._settled: set[int] = set()  # of what the cycle has intended: what has begun or was withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
@@ -59,7 +59,7 @@ class Cycle:
         """Boot time at which an action in progress wants to go on; infinity where none does."""
         return min(self._actions.next_wake_s, self._evictions.next_wake_s)
 
-    def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> Pass:
+    def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> OpenCycle:
         """Take a reading as far as the plan. What it says held at the moment when it was `asked` for, or later."""
         snapshot = self._scanner.snapshot(reading, asked)
         overdue = self.unlisted.overdue(asked, view.pods.synced)
@@ -84,7 +84,7 @@ class Cycle:
         # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
         concerned = {entry.account.uid for entry in plan.actions if self._needs_look(entry, view)}
         only = {use.gpu for use in attribution.attributed if use.uid in concerned}
-        return Pass(
+        return OpenCycle(
             view=view,
             snapshot=snapshot,
             attribution=attribution,
@@ -96,7 +96,7 @@ class Cycle:
         )
 
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
-        """Let the actions in progress go on, between passes too; `objection` says what speaks against one in its grace.
+        """Let the actions in progress go on, between cycles too; `objection` says what speaks against one in its grace.
 
         `is_held`: no SIGKILL ends a grace period for the moment.
         """
@@ -112,20 +112,20 @@ class Cycle:
         self._evictions.interrupt(now)
         self._absorb()
 
-    def intend(self, opened: Pass) -> Pass:
-        """Have what the pass is about to begin written down; that it is on disk shows in its `intentions` later."""
+    def intend(self, opened: OpenCycle) -> OpenCycle:
+        """Have what the cycle is about to begin written down; that it is on disk shows in its `intentions` later."""
         self._settled.clear()
         begins = (entry for entry in opened.plan.actions if self._needs_look(entry, opened.view) and not entry.trying)
         return replace(opened, intentions=self._intentions.write(begins, opened.attribution))
 
-    def drop(self, opened: Pass, reason: str) -> None:
-        """Give up what a pass has intended and not come to: it is not closed, or not to its end."""
+    def drop(self, opened: OpenCycle, reason: str) -> None:
+        """Give up what a cycle has intended and not come to: it is not closed, or not to its end."""
         for entry in opened.plan.actions:
             number = self._intentions.number(entry, opened)
             if isinstance(number, int) and number not in self._settled:
                 self._note([self._intentions.withdraw(entry, number, reason)])
 
-    def close(self, opened: Pass, look: LastLook | None, now: Now) -> Finish:
+    def close(self, opened: OpenCycle, look: LastLook | None, now: Now) -> Finish:
         """Act on the plan, of which the intentions are on disk; without a last look nobody is killed or evicted."""
         stand = look_again(self._scanner, opened, None if look is None else look.reading, now)
         renewed = stand(opened.view)
@@ -159,11 +159,11 @@ class Cycle:
         self,
         entry: PlanEntry,
         renewed: Mapping[AccountKey, Assessment],
-        opened: Pass,
+        opened: OpenCycle,
         look: LastLook | None,
         now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
-        """Do what one entry says: how it ended, what holds it, the entry as it stands; None: the next pass will see."""
+        """Do what one entry says: how it ended, what holds it, the entry as it is; None: the next cycle will see."""
         number = self._intentions.number(entry, opened)
         if isinstance(number, int):
             policy = opened.view.setting.policy
@@ -187,7 +187,7 @@ class Cycle:
         self,
         entry: PlanEntry,
         renewed: Mapping[AccountKey, Assessment],
-        opened: Pass,
+        opened: OpenCycle,
         look: LastLook | None,
         now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
@@ -214,7 +214,7 @@ class Cycle:
         return is_possible and not entry.escalates and not view.is_held and view.acts_on(entry)
 
     def _begin(
-        self, again: PlanEntry | Outcome | str, entry: PlanEntry, number: int, opened: Pass, look: LastLook | None
+        self, again: PlanEntry | Outcome | str, entry: PlanEntry, number: int, opened: OpenCycle, look: LastLook | None
     ) -> Outcome | PlanEntry:
         """Begin what is on disk, if the last look still bears it out."""
         if look is None or not isinstance(again, PlanEntry):
@@ -229,7 +229,7 @@ class Cycle:
         return self._evict(again, number, opened, look)
 
     def _retry(
-        self, again: PlanEntry | Outcome | str, entry: PlanEntry, opened: Pass, look: LastLook | None, now: Now
+        self, again: PlanEntry | Outcome | str, entry: PlanEntry, opened: OpenCycle, look: LastLook | None, now: Now
     ) -> PlanEntry | None:
         """Try an eviction again that has begun, if the last look still bears it out."""
         if isinstance(again, Outcome):
@@ -241,7 +241,7 @@ class Cycle:
         # None: it was given up while the driver was asked again.
         return None if trying is None else replace(again, taken=False, withheld_by=Brake.PENDING, trying=trying)
 
-    def _evict(self, entry: PlanEntry, number: int, opened: Pass, look: LastLook) -> PlanEntry:
+    def _evict(self, entry: PlanEntry, number: int, opened: OpenCycle, look: LastLook) -> PlanEntry:
         reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
         self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, look.at)
         self._evictions.begin(entry, number, opened.attribution, opened.view, look.fresh_until_s)
@@ -315,8 +315,8 @@ def _under_way(entry: PlanEntry, release_timeout_s: float, now: Now) -> UnderWay
     )
 
 
-def without_last_look(opened: Pass, took_s: float) -> Pass:
-    """The pass of which the last look took too long: nothing follows from it, and that is reported."""
+def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
+    """The cycle of which the last look took too long: nothing follows from it, and that is reported."""
     why = (
         f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most; "
         "nothing was signalled, and the next pass looks again"

@@ -56,7 +56,7 @@ class Eviction:
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which it wants to go on by itself; infinity where only an answer, or a pass, makes it do so."""
+        """Boot time at which it wants to go on by itself; infinity where only an answer, or a cycle, makes it do so."""
         waits = self.trying is not None and self._given_up is None
         return self.until_s if waits else float("inf")
 

@@ -101,7 +101,7 @@ class Evictions:
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
         """Take the replies that have come; a try that something speaks against by now is called back, if that can be.
 
-        What speaks against one that waits for its next try is for the next pass to say, which comes before it.
+        What speaks against one that waits for its next try is for the next cycle to say, which comes before it.
         """
         for reply in self._evictor.take() if self._evictor is not None else ():
             eviction = self._all.get(reply.ticket)
@@ -123,7 +123,7 @@ class Evictions:
         view: View,
         now: Now,
     ) -> None:
-        """Take note of a pass: whose memory is free, and which eviction is not to be tried again, and why."""
+        """Take note of a cycle: whose memory is free, and which eviction is not to be tried again, and why."""
         if not self._all:
             return
         by_account = {assessment.account: assessment for assessment in assessments}
@@ -196,7 +196,7 @@ def _deletion(entry: PlanEntry, view: View) -> str:
 
 
 def _end(entry: PlanEntry, assessment: Assessment | None, view: View, now: Now) -> tuple[Result, str] | None:
-    """Why an eviction is not to be tried again; None: it is, or that can't be said by this pass."""
+    """Why an eviction is not to be tried again; None: it is, or that can't be said by this cycle."""
     objection = _objection_now(entry, assessment, view, now)
     if objection is not None:
         return Result.INTERRUPTED, objection

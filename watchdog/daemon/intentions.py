@@ -9,7 +9,7 @@ from watchdog.core.assessment import AccountKey, Attribution
 from watchdog.core.brakes import Brake, BrakeMemory, owner_of
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import Outcome, Pass, PlanEntry
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Kills
@@ -73,7 +73,7 @@ _STOPPED: Final = "the watchdog was stopped"
 
 
 class Intentions:
-    """Has intentions written down, and knows of those that get to the disk only after the pass has gone on."""
+    """Has intentions written down, and knows of those that get to the disk only after the cycle has gone on."""
 
     def __init__(self, actions: Kills, evictions: Evictions) -> None:
         self._actions = actions
@@ -95,7 +95,7 @@ class Intentions:
                 self._waiting[entry.account] = entry, intended
         return by_account
 
-    def number(self, entry: PlanEntry, opened: Pass) -> int | Outcome | Brake | None:
+    def number(self, entry: PlanEntry, opened: OpenCycle) -> int | Outcome | Brake | None:
         """The number of what is intended, or why it can't be begun; None: nothing was intended."""
         intended = opened.intentions.get(entry.account) if entry.do.is_force else None
         if intended is None or isinstance(intended, Outcome):

@@ -11,7 +11,7 @@ from watchdog.clock import Bell, Waiter
 from watchdog.config.mistakes import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
-from watchdog.core.plan import Pass, PlanEntry, View
+from watchdog.core.plan import OpenCycle, PlanEntry, View
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
 from watchdog.daemon.enforcement import Footing
@@ -35,7 +35,7 @@ _MOST_LOOKS: Final = 2
 
 
 class Next(Enum):
-    """What a pass that is open needs next."""
+    """What a cycle that is open needs next."""
 
     WAIT = auto()  # for the disk, or for the driver
     LOOK = auto()
@@ -43,10 +43,10 @@ class Next(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class OpenPass:
-    """A pass that has a plan and is not closed. `look` is the last look, once it has come in time."""
+class PendingCycle:
+    """A cycle that has a plan and is not closed. `look` is the last look, once it has come in time."""
 
-    opened: Pass
+    opened: OpenCycle
     since: Now
     look: TimedReading | None = None
     late_s: float | None = field(default=None, init=False)
@@ -94,7 +94,7 @@ class OpenPass:
 _HEARTBEAT_S = 0.5
 # So long the end waits for Events that are still to be written.
 _FAREWELL_S = 0.3
-# A pass that fails in a way that nobody foresaw is logged and tried again; this many in a row end the daemon.
+# A cycle that fails in a way that nobody foresaw is logged and tried again; this many in a row end the daemon.
 _MAX_FAILURES = 10
 
 
@@ -126,7 +126,7 @@ class Daemon:
         actions = Kills(scanner, self._sinks.record, clock.now)
         self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
         self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._sinks)
-        self._opened: OpenPass | None = None
+        self._opened: PendingCycle | None = None
         self._next_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
@@ -190,7 +190,7 @@ class Daemon:
             self._exit_code, self._begins_anew = 1, True
 
     def _beat(self, now: Now) -> None:
-        """What is looked for between passes: a new policy, new pods, the lock, the switches, a driver that hangs."""
+        """What is looked for between cycles: a new policy, new pods, the lock, the switches, a driver that hangs."""
         self._next_beat_s = now.boottime_s + _HEARTBEAT_S
         self._look_at_policy(now)
         # While an action is in progress it is looked at every second, however long the interval is.
@@ -237,7 +237,7 @@ class Daemon:
         self._sinks.policy_loaded(policy, now)
 
     def _take(self, look: TimedReading, now: Now) -> None:
-        """A reading has come: the first of a pass takes it as far as its plan, the last look lets it act."""
+        """A reading has come: the first of a cycle takes it as far as its plan, the last look lets it act."""
         if self._opened is not None:
             self._opened.take(look)
             self._go_on(self._opened, now)
@@ -252,11 +252,11 @@ class Daemon:
         if not opened.only:
             self._finish(opened)
             return
-        self._opened = OpenPass(opened=self._cycle.intend(opened), since=now)
+        self._opened = PendingCycle(opened=self._cycle.intend(opened), since=now)
         self._go_on(self._opened, now)
 
-    def _go_on(self, waiting: OpenPass, now: Now) -> None:
-        """Once what a pass intends is on disk, or has not got there in time, look a last time at what is there."""
+    def _go_on(self, waiting: PendingCycle, now: Now) -> None:
+        """Once what a cycle intends is on disk, or has not got there in time, look a last time at what is there."""
         following = waiting.next(now, maintenance=self._sampler.maintenance is not None)
         if following is Next.LOOK:
             waiting.ask()
@@ -279,7 +279,7 @@ class Daemon:
             is_held=self._permission.is_held,
         )
 
-    def _finish(self, opened: Pass, look: TimedReading | None = None) -> None:
+    def _finish(self, opened: OpenCycle, look: TimedReading | None = None) -> None:
         last: LastLook | None = None
         if opened.only:
             # The policy file, the switches, the pods, the node: all as they are at this very moment.

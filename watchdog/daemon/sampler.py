@@ -50,7 +50,7 @@ class Pace:
         self._deadline_s = math.inf
 
     def plan(self, plan: Plan, now: Now) -> None:
-        """A pass has ended with this plan: be there when its first step comes due, or a brake lets go."""
+        """A cycle has ended with this plan: be there when its first step comes due, or a brake lets go."""
         # What a brake will hold back then is looked at all the same: it may have let go by then.
         waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by not in _LASTING]
         waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]

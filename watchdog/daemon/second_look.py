@@ -9,7 +9,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Outcome, Pass, PlanEntry, Result, View
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result, View
 from watchdog.core.policy import Do, Policy
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -33,8 +33,8 @@ class LastLook:
 Stand = Callable[[View], Mapping[AccountKey, Assessment]]
 
 
-def look_again(scanner: Scanner, opened: Pass, second: DriverReading | None, now: Now) -> Stand:
-    """How the accounts stand that a pass is about to act on, by a second reading of their GPUs; nothing without one."""
+def look_again(scanner: Scanner, opened: OpenCycle, second: DriverReading | None, now: Now) -> Stand:
+    """How the accounts stand that a cycle is about to act on, by a second reading of their GPUs."""
     if second is None or not opened.only:
         return lambda view: {}
     snapshot = scanner.look_again(opened.snapshot, second, opened.only, now)

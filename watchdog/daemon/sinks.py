@@ -11,7 +11,7 @@ from watchdog.clock import Bell
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import GapReason, Now
-from watchdog.core.plan import CycleReport, Finish, Outcome, Pass, Result
+from watchdog.core.plan import CycleReport, Finish, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def report_of(
-    opened: Pass,
+    opened: OpenCycle,
     finish: Finish,
     enforcement: Enforcement,
     *,
@@ -44,7 +44,7 @@ def report_of(
     maintenance: str | None,
     ended: Now,
 ) -> CycleReport:
-    """Put together what a pass saw, and what it came to. `policy_loaded_s` is Unix time."""
+    """Put together what a cycle saw, and what it came to. `policy_loaded_s` is Unix time."""
     setting = opened.view.setting
     return CycleReport(
         node=setting.node,
@@ -245,7 +245,7 @@ class JournalKeeper:
 
 
 def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str, ...]:
-    """What a pass lacked for doing its work; nothing: it is ready."""
+    """What a cycle lacked for doing its work; nothing: it is ready."""
     blind = [_blind(report)] if report.snapshot.blind else []
     return (*blind, *([_stale(report, from_api=from_api)] if is_stale else []))
 
@@ -272,7 +272,7 @@ _CLOSE_WITHIN_S: Final = 0.3
 
 
 class Sinks:
-    """Publishes each pass, and keeps lock, journal and HTTP going; nothing here waits for anything."""
+    """Publishes each cycle, and keeps lock, journal and HTTP going; nothing here waits for anything."""
 
     def __init__(
         self, options: Options, policy: Policy, now: Now, event_recorder: "EventRecorder | None" = None
@@ -335,7 +335,7 @@ class Sinks:
         return self._keeper.tend(now)
 
     def publish(self, report: CycleReport, *, is_stale: bool) -> None:
-        """A pass has finished: tell everybody."""
+        """A cycle has finished: tell everybody."""
         self._board.publish(report)
         self._log.log_report(report)
         if self.has_journal:
@@ -395,7 +395,7 @@ class Sinks:
         (self._log.warn if is_problem else self._log.inform)(text)
 
     def say_failure(self, error: Exception) -> None:
-        """A pass has failed in a way that nobody foresaw."""
+        """A cycle has failed in a way that nobody foresaw."""
         self._log.crash(error, clock.now().boottime_s)
 
     def say_ending(self, why: str) -> None:

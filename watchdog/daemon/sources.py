@@ -235,7 +235,7 @@ class Surroundings:
         enforcing: bool = False,
         is_held: bool = False,
     ) -> View:
-        """What a pass takes as given at this moment."""
+        """What a cycle takes as given at this moment."""
         node, gaps = self._node.read(now)
         namespaces, more_gaps = self._namespaces.read(now)
         if self._namespaces.is_old(now, policy.stale_after_s):

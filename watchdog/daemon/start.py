@@ -1,4 +1,4 @@
-"""What a pass stands on, found out once at start: the kernel's calls, the namespace, the daemon's own place."""
+"""What a cycle stands on, found out once at start: the kernel's calls, the namespace, the daemon's own place."""
 
 import os
 from dataclasses import replace

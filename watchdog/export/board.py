@@ -69,7 +69,7 @@ class Board:
         self._statuses: LastMade[str, bytes] = LastMade(lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
-        """A pass has finished: this is what is known now."""
+        """A cycle has finished: this is what is known now."""
         self.metrics.update(report)
         self._interval_s = report.policy.interval_s
         self._durations.add(report.duration_s)
@@ -102,7 +102,7 @@ class Board:
 
     @property
     def report(self) -> CycleReport | None:
-        """The last finished pass; None: there was none yet."""
+        """The last finished cycle; None: there was none yet."""
         finished = self._finished
         return finished.report if finished is not None else None
 
@@ -117,7 +117,7 @@ class Board:
         return self._pages.get(self._state(), is_still=is_still)
 
     def status(self) -> bytes | None:
-        """The JSON of `/api/status`, packed with gzip and made at most once a second; None: no pass has finished."""
+        """The JSON of `/api/status`, packed with gzip and made at most once a second; None: no cycle has finished."""
         state, report = self._state(), self.report  # in this order: what is made is never older than the state says
         return self._statuses.get("status", state, lambda: self._pack(report)) if report is not None else None
 
@@ -168,11 +168,11 @@ class Board:
 
     @property
     def no_pass(self) -> str:
-        """That no pass has finished yet, and how long ago the daemon began."""
+        """That no cycle has finished yet, and how long ago the daemon began."""
         return f"{NO_PASS}, {span(elapsed_s(self._started, self._now()))} after the start"
 
     def health(self) -> Check:
-        """Whether the loop turns: the last pass finished less than three intervals ago, or 10 s if that is more."""
+        """Whether the loop turns: the last cycle finished less than three intervals ago, or 10 s if that is more."""
         finished = self._finished
         since_s = finished.at_s if finished is not None else self._started.boottime_s
         age_s = self._now().boottime_s - since_s

@@ -200,7 +200,7 @@ class Log:
         self._tell(self._news.since(report))
 
     def log_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """A line for each action that ended after the last pass."""
+        """A line for each action that ended after the last cycle."""
         self._tell(item for outcome in outcomes for item in outcome_news(outcome))
 
     def _tell(self, items: Iterable[NewsItem]) -> None:

@@ -41,7 +41,7 @@ _DURATION: Final = Histogram(DURATION_S)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """A value: the collector swaps it whole, so that a scrape on another thread sees one pass and not parts of two."""
+    """A value: the collector swaps it whole, so that a scrape on another thread sees one cycle and not parts of two."""
 
     actions: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     would_act: Mapping[tuple[str, ...], int] = field(default_factory=dict)
@@ -316,9 +316,9 @@ class _State:
 class Metrics(Collector):
     """All metrics of the daemon, its process's own included.
 
-    All methods but `collect` are called from one thread; a scrape may come from any other, and sees a whole pass.
+    All methods but `collect` are called from one thread; a scrape may come from any other, and sees a whole cycle.
     `events` gives how many Events had which fate, and is asked at each scrape; None: none are written. `now` is the
-    clock that says whether the last pass is too old to go by; None: no pass ever is.
+    clock that says whether the last cycle is too old to go by; None: no cycle ever is.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
 
     def update(self, report: CycleReport) -> None:
-        """Take in a pass."""
+        """Take in a cycle."""
         state = self._state
         tally = state.tally.after(report, self._news.since(report))
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
@@ -343,7 +343,7 @@ class Metrics(Collector):
     def policy_reload(self, *, ok: bool, wall_s: float, policy: Policy | None = None) -> None:
         """Take note that the policy file was read at a moment (Unix time), whether it was good, and the policy.
 
-        Whatever the policy can do is there as 0 from then on, before its first pass.
+        Whatever the policy can do is there as 0 from then on, before its first cycle.
         """
         state = self._state
         success_s = wall_s if ok else state.reload.success_s if state.reload is not None else None
@@ -355,7 +355,7 @@ class Metrics(Collector):
         self._state = replace(self._state, tally=self._state.tally.recalling(earlier, closed_s))
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, from the state that the last pass left."""
+        """Every family, from the state that the last cycle left."""
         state = self._state
         yield info(of.BUILD_INFO, [(__version__, platform.python_version())])
         if state.reload is not None:
@@ -376,14 +376,14 @@ class Metrics(Collector):
 
 
 def late_after_s(interval_s: float) -> float:
-    """After how many seconds without another pass the last one is too old: three intervals, at least ten seconds."""
+    """After how many seconds without another cycle the last one is too old: three intervals, at least ten seconds."""
     return max(3 * interval_s, _LEAST_S)
 
 
 def in_the_dark(report: CycleReport) -> CycleReport:
-    """What is left of a pass once it is too old: who uses and is due for what is not known, and no GPU answers.
+    """What is left of a cycle once it is too old: who uses and is due for what is not known, and no GPU answers.
 
-    A call into the driver that hangs ends no pass: without this, its last numbers would stand for ever.
+    A call into the driver that hangs ends no cycle: without this, its last numbers would stand for ever.
     """
     gpus = tuple(replace(gpu, up=False, listed=False, used=None) for gpu in report.snapshot.gpus)
     unknown = {"used": None, "used_at_least": 0, "verdict": Verdict.UNKNOWN, "uses": ()}

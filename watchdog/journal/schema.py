@@ -8,7 +8,7 @@ from typing import Any, Final
 from watchdog.core.model import Now
 from watchdog.journal.errors import JournalError
 
-# A span is a stretch of one daemon's life in which every pass was recorded, until `until_s`. `upto` adds up the bodies
+# A span is a stretch of one daemon's life in which every cycle was recorded, until `until_s`. `upto` adds up the bodies
 # ever written, so that the size of those that are left is a difference of two numbers, and no sum over all rows.
 PAST_TABLES: Final = """
     CREATE TABLE past_span (

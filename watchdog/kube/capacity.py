@@ -212,7 +212,7 @@ class CapacityKeeper:
     def keep(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
         """Have the node advertise what it has to offer by this snapshot; returns at once.
 
-        For the loop, after each pass and whenever the node has changed, and only by the daemon that holds the node's
+        For the loop, after each cycle and whenever the node has changed, and only by the daemon that holds the node's
         lock: two with different policies would undo each other's work.
         """
         dropped = self._dropped(node, policy)

@@ -255,7 +255,7 @@ class InformerKind(Generic[Value, Objects]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known(Generic[Objects]):
+class KnownObjects(Generic[Objects]):
     """What a feed knows at one moment. `synced` is None, and the objects are empty, until a list has come."""
 
     objects: Objects
@@ -339,7 +339,7 @@ class Informer(Generic[Value, Objects]):
         return self._requests + (watcher.requests if watcher is not None else Counter())
 
     @property
-    def view(self) -> Known[Objects]:
+    def view(self) -> KnownObjects[Objects]:
         """What is known now."""
         if self.has_died:
             return replace(self._view, problem=f"{_DEAD}; restart the daemon and report it")
@@ -364,12 +364,12 @@ class Informer(Generic[Value, Objects]):
         """Whether `look` would give something else than at the last time, but for `synced`."""
         return _differs(self.view, self._seen)
 
-    def look(self) -> Known[Objects]:
+    def look(self) -> KnownObjects[Objects]:
         """What is known now, which counts as seen."""
         self._seen = self.view
         return self._seen
 
-    def gaps_of(self, view: Known[Objects]) -> tuple[Gap, ...]:
+    def gaps_of(self, view: KnownObjects[Objects]) -> tuple[Gap, ...]:
         """The gaps of a view, with its problem as one of them."""
         if view.problem is None:
             return view.gaps
@@ -388,8 +388,8 @@ class Informer(Generic[Value, Objects]):
             self._watcher, self._thread, self._view = watcher, None, self._nothing()
         return watcher
 
-    def _nothing(self) -> Known[Objects]:
-        return Known(objects=self._kind.gather(self._kind.resource.make_store())[0])
+    def _nothing(self) -> KnownObjects[Objects]:
+        return KnownObjects(objects=self._kind.gather(self._kind.resource.make_store())[0])
 
     def _take(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
         if store is None:
@@ -401,7 +401,9 @@ class Informer(Generic[Value, Objects]):
     def _note(self, watcher: Watcher[Value], problem: str | None) -> None:
         self._change(watcher, lambda view: replace(view, problem=problem))
 
-    def _change(self, watcher: Watcher[Value], change: Callable[[Known[Objects]], Known[Objects]]) -> None:
+    def _change(
+        self, watcher: Watcher[Value], change: Callable[[KnownObjects[Objects]], KnownObjects[Objects]]
+    ) -> None:
         with self._lock:
             if self._watcher is not watcher:
                 return  # it has been stopped, and another one may be at work
@@ -411,7 +413,7 @@ class Informer(Generic[Value, Objects]):
                 self._bell.ring()  # within the lock: after `stop` it may be gone
 
 
-def _differs(one: Known[Objects], other: Known[Objects]) -> bool:
+def _differs(one: KnownObjects[Objects], other: KnownObjects[Objects]) -> bool:
     """Whether there is something new in it; that it is known to be true still, and how a problem is put, is not."""
     return (
         one.objects is not other.objects

@@ -116,7 +116,7 @@ class Sample:
         return self.lists == other.lists and self.memories == other.memories
 
 
-class Sampler:
+class CardSampler:
     """Calls NVML about cards, in one session: in the steady state a counter a row and a list a kind, no more."""
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class CardReader:
 
     def __init__(self, windows: str = "") -> None:
         """`windows` says by what it can be told that the driver is that of Windows; empty: it is not."""
-        self._sampler = Sampler()
+        self._sampler = CardSampler()
         self._windows = windows
         self._steady: dict[str, tuple[Sequence[DeviceRow], Sample, CardReading]] = {}
 

@@ -77,7 +77,7 @@ class RecordedNode:
         return math.inf if self.synced_ms == LIVE else self.synced_ms / 1000 + stale_after_s
 
     def apply(self, frame: Frame) -> frozenset[str]:
-        """Take in what one pass changed; the UIDs of the pods that changed. ValueError if it does not fit."""
+        """Take in what one cycle changed; the UIDs of the pods that changed. ValueError if it does not fit."""
         self._apply_ground(frame)
         changed = {*frame.gone_pods, *(pod.uid for pod in frame.pods)}
         for uid in frame.gone_pods:
@@ -147,13 +147,13 @@ class RecordKind(Enum):
     """How a look stands to the one before."""
 
     FIRST = auto()  # a daemon has begun, or its record has: nothing is known of the time before
-    SAME = auto()  # every pass since the look before has read the same
-    NEXT = auto()  # the very next pass, with something new in it
+    SAME = auto()  # every cycle since the look before has read the same
+    NEXT = auto()  # the very next cycle, with something new in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCycle:
-    """One pass of the past. `scene` is the node at it, and changes with the next look.
+    """One cycle of the past. `scene` is the node at it, and changes with the next look.
 
     `changed` are the UIDs of the pods that are not as they were; None: any may be another.
     """
@@ -215,12 +215,12 @@ _BODIES: Final = "SELECT id, boottime_s, wall_s, body FROM past WHERE span = :sp
 
 
 class NothingRecordedError(JournalError):
-    """The journal is sound, and no pass of the time that is asked for stands in it."""
+    """The journal is sound, and no cycle of the time that is asked for stands in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of one daemon's life in which every pass was recorded, until a moment."""
+    """A stretch of one daemon's life in which every cycle was recorded, until a moment."""
 
     until: Now
     looks: Iterator[RecordedCycle]

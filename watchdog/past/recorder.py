@@ -34,7 +34,7 @@ class Recorder:
         self._forget()
 
     def record(self, report: CycleReport, sink: Sink) -> None:
-        """Take in a pass. Where it has news, what is written goes to disk with these."""
+        """Take in a cycle. Where it has news, what is written goes to disk with these."""
         if not sink.writable:
             self._forget()
             return
@@ -91,7 +91,7 @@ class Recorder:
         self._frames.append(frame)
 
     def _due(self, report: CycleReport) -> Iterator[Statement]:
-        """What is to be written after this pass: with an action at once, else every few seconds."""
+        """What is to be written after this cycle: with an action at once, else every few seconds."""
         now_s = report.at.boottime_s
         waited_s = now_s - self._written_s
         if now_s - self._whole_s >= _WHOLE_S:
@@ -120,5 +120,5 @@ class Recorder:
 
 
 def longest_step_s(interval_s: float) -> float:
-    """How far apart two passes may be for readings to have followed one another; more is a gap."""
+    """How far apart two cycles may be for readings to have followed one another; more is a gap."""
     return 1.5 * interval_s + 0.25

@@ -14,7 +14,7 @@ from watchdog.core.model import Gpu, Node, PlaceKind, Pod, PodList, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 
-LIVE: Final = -1  # the pod list is as old as the pass itself
+LIVE: Final = -1  # the pod list is as old as the cycle itself
 NEVER: Final = -2  # there is no pod list
 _LARGEST: Final = 64 * 2**20  # of one body, unpacked; the recorder writes some kilobytes
 
@@ -48,9 +48,9 @@ class Dark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
-    """What one pass changed; None and empty: nothing. Times are milliseconds.
+    """What one cycle changed; None and empty: nothing. Times are milliseconds.
 
-    `at_ms` counts from the beginning of the body that the frame is in, `held_ms` back from `at_ms` to the pass before,
+    `at_ms` counts from the beginning of the body that the frame is in, `held_ms` back from `at_ms` to the cycle before,
     which still read the old state. `wall_ms` is what the wall clock has gone ahead of the boot clock since the body
     began. In `memory` and `used` a number (of the GPU in its list, of the holder) stands before each amount of bytes.
     `synced_ms` is a moment of CLOCK_BOOTTIME, LIVE or NEVER. A `full` frame begins with an empty node.
@@ -206,7 +206,7 @@ Fields = dict[str, Any]
 
 
 class Differ:
-    """Compares each pass with what the frames before it say; the first pass gives everything."""
+    """Compares each cycle with what the frames before it say; the first cycle gives everything."""
 
     def __init__(self) -> None:
         self._fields: Fields = {}
@@ -228,7 +228,7 @@ class Differ:
         self._marks: dict[AccountKey, object] = {}
 
     def changes(self, report: CycleReport) -> Fields:
-        """The fields of the frame that this pass needs; none: everything is as it was kept."""
+        """The fields of the frame that this cycle needs; none: everything is as it was kept."""
         self._fields = {}
         self._look_at_ground(report)
         if report.snapshot.gpus != self._seen_gpus:

@@ -59,7 +59,7 @@ class Incidents:
         self._closed: list[Found] = []
 
     def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
-        """Take in the plan of one pass."""
+        """Take in the plan of one cycle."""
         above = {entry.account for entry in plan.entries}
         if not stale and (self._open or self._warned) and not (self._open.keys() | self._warned) <= above:
             self._close(above, {each.account: each for each in assessments})
@@ -224,7 +224,7 @@ class Replay:
             self._seen_s += min(passed_s, most_s, at.wall_s - self._since_s)
 
     def _wait(self, until: Now) -> None:
-        """Every pass until then read the same: only those count in which something comes due."""
+        """Every cycle until then read the same: only those count in which something comes due."""
         while self._next_s < until.boottime_s:
             at_s = max(self._next_s, self._last.boottime_s + _LEAST_S)
             if at_s >= until.boottime_s:
@@ -234,7 +234,7 @@ class Replay:
             self._same(until.boottime_s)
 
     def _same(self, at_s: float) -> None:
-        """A pass in the middle of many, all the time before which counts."""
+        """A cycle in the middle of many, all the time before which counts."""
         passed_s = at_s - self._last.boottime_s
         at = replace(self._last, boottime_s=at_s, wall_s=self._last.wall_s + passed_s)
         self._pass(at, max(passed_s, self._scene.interval_s, self._policy.interval_s))
@@ -275,7 +275,7 @@ class Replay:
     def _wait_of(self, entry: PlanEntry) -> float:
         if entry.due_in_s > 0:
             return entry.due_in_s
-        # Of two accounts with the same victim the second one comes to its turn with the next pass.
+        # Of two accounts with the same victim the second one comes to its turn with the next cycle.
         return self._scene.interval_s if entry.withheld_by is Brake.PENDING else entry.lets_go_in_s or 0.0
 
 

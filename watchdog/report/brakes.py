@@ -214,7 +214,7 @@ class BreakerTimes:
 
 
 def breaker_times(report: CycleReport) -> BreakerTimes | None:
-    """How the breaker stands at a pass; None: it is closed."""
+    """How the breaker stands at a cycle; None: it is closed."""
     memory, now = report.plan.ledger.brakes, report.at
     if memory.opened is None:
         return None

@@ -29,7 +29,7 @@ class Sum:
 
 
 def pods_stale(report: CycleReport) -> bool:
-    """Whether the pod list was too old to act on at the pass, or has never been there."""
+    """Whether the pod list was too old to act on at the cycle, or has never been there."""
     synced = report.pods.synced
     return synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s
 

@@ -66,9 +66,9 @@ class NewsItem:
     gpu: str = ""
 
 
-# A gap that comes and goes with every pass is one gap: its end is told once it has stayed away this long.
+# A gap that comes and goes with every cycle is one gap: its end is told once it has stayed away this long.
 _GONE_S: Final = 10.0
-# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every pass, and a driver may
+# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every cycle, and a driver may
 # have one each minute: of one reason so many beginnings are told at once, and then one in two minutes, so that with
 # their ends there is a line a minute. The counters have them all.
 _BURST: Final = 10.0

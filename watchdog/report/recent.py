@@ -71,9 +71,9 @@ def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[L
 
 
 def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastAction, ...]:
-    """Those that still count at a pass: their pods are listed, or have not been gone for long.
+    """Those that still count at a cycle: their pods are listed, or have not been gone for long.
 
-    None is later than the end of the pass: a stamp that is was written by a clock that has been set back since. An
+    None is later than the end of the cycle: a stamp that is was written by a clock that has been set back since. An
     alert that asks how long ago it was would hold until the clock gets there.
     """
     if not actions:

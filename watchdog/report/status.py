@@ -196,14 +196,14 @@ _OF_API: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES
 
 
 class Durations:
-    """How long the last passes took, in seconds, in a few KiB whatever their number."""
+    """How long the last cycles took, in seconds, in a few KiB whatever their number."""
 
     def __init__(self) -> None:
         self.count = 0
         self._last = array("d", bytes(8 * _MOST_PASSES))
 
     def add(self, seconds: float) -> None:
-        """A pass has taken so long."""
+        """A cycle has taken so long."""
         self._last[self.count % _MOST_PASSES] = seconds
         self.count += 1
 
@@ -229,7 +229,7 @@ class Health:
     answer.
     `gaps_since` is since when what a gap names is missing.
     `stop_file` is the path at which the daemon looks for it; empty: not told.
-    `hangs_since` is when the last pass ended, or the daemon began, while the loop does not turn; None: it turns.
+    `hangs_since` is when the last cycle ended, or the daemon began, while the loop does not turn; None: it turns.
     """
 
     version: str

@@ -32,7 +32,7 @@ def is_of(entry: "Part", account: "Part") -> bool:
 
 
 def hangs_since(status: "Part") -> float | None:
-    """Since when no pass has ended (Unix time), so that all else is as old as that; None: the loop turns."""
+    """Since when no cycle has ended (Unix time), so that all else is as old as that; None: the loop turns."""
     health = status.part("health")
     return health.moment("hangs_since") if health is not None else None
 

@@ -80,7 +80,7 @@ def driver_is_silent(world: World) -> None:
 
 @scenario("GPUMemoryCardLost")
 def driver_hangs(world: World) -> None:
-    """No pass ends, and no card is up then: that too is told once, by GPUWatchdogStale; so also after a restart."""
+    """No cycle ends, and no card is up then: that too is told once, by GPUWatchdogStale; so also after a restart."""
     daemon = world.daemon()
     _show(world, daemon, 6, GOOD)
     wait(world, 20)

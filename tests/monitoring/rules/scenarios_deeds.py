@@ -21,7 +21,7 @@ KILLED = told(
 
 
 def _look(world: World, daemon: Daemon, minutes: float, used: float, *first: Outcome) -> None:
-    """Passes until then; each of these outcomes is in the first of them that is not before it."""
+    """Cycles until then; each of these outcomes is in the first of them that is not before it."""
     left: tuple[Outcome, ...] = first
     for second in world.until(minutes):
         seen = trainer_node(used, second) if daemon.story.pods else snapshot(second=second)

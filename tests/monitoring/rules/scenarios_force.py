@@ -261,7 +261,7 @@ SLOW = told(
 def _acting(
     world: World, daemon: Daemon, minutes: float, *began: Outcome, held: Brake | None = None, news: bool = True
 ) -> None:
-    """Passes until then; these actions begin in the first of them, and this brake holds a step back in all of them."""
+    """Cycles until then; these actions begin in the first of them, and this brake holds a step back in all of them."""
     now = began
     for second in world.until(minutes):
         report = daemon.story.see(trainer_node(4.0, second), began=now)

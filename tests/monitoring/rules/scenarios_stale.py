@@ -20,7 +20,7 @@ def _stale(summary: str, description: str) -> dict[str, str]:
 
 @scenario("GPUWatchdogStale")
 def no_pass_ends(world: World) -> None:
-    """It answers, and its last pass is two minutes old, for two minutes; so also where it was started again since."""
+    """It answers, and its last cycle is two minutes old, for two minutes; so also where it was started again since."""
     labels = {**CRITICAL, "stale": "passes"}
     daemon = world.daemon()
     look(world, daemon, 5)
@@ -43,7 +43,7 @@ def no_pass_ends(world: World) -> None:
 
 @scenario("GPUWatchdogStale")
 def hanging_is_told_once(world: World) -> None:
-    """While no pass ends the list of pods grows old as well, which says nothing of the way to the API server."""
+    """While no cycle ends the list of pods grows old as well, which says nothing of the way to the API server."""
     daemon = world.daemon()
     look(world, daemon, 5)
     wait(world, 19)
@@ -65,7 +65,7 @@ def a_node_goes(world: World) -> None:
 
 
 def _with_list_of(world: World, daemon: Daemon, minutes: float, second: float | None) -> None:
-    """Passes whose pod list is of this moment; None: there has been none."""
+    """Cycles whose pod list is of this moment; None: there has been none."""
     synced = None if second is None else at(second)
     for now in world.until(minutes):
         daemon.see(trainer_node(4.0, now), pods=PodList(pods=daemon.story.pods, synced=synced))
@@ -102,7 +102,7 @@ def _no_pods(since: str) -> dict[str, str]:
 
 
 def _blind(world: World, daemon: Daemon, minutes: float, *, every: int = 1) -> None:
-    """Passes of which each, or each second one and so on, finds the driver silent."""
+    """Cycles of which each, or each second one and so on, finds the driver silent."""
     silent = (Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="x"),)
     for number, second in enumerate(world.until(minutes)):
         daemon.see(cards(second, gaps=() if number % every else silent))
@@ -110,7 +110,7 @@ def _blind(world: World, daemon: Daemon, minutes: float, *, every: int = 1) -> N
 
 @scenario("GPUWatchdogStale")
 def driver_does_not_answer(world: World) -> None:
-    """Silence in half of the passes is trouble that passes; in more than half, for ten minutes, it does not."""
+    """Silence in half of the cycles is trouble that passes; in more than half, for ten minutes, it does not."""
     labels = {**CRITICAL, "stale": "driver"}
     said = _stale(
         "The GPU driver on node n1 does not answer the watchdog",
@@ -123,7 +123,7 @@ def driver_does_not_answer(world: World) -> None:
     _blind(world, daemon, 20, every=2)
     world.expect("GPUWatchdogStale", "below")
     look(world, daemon, 26)
-    _blind(world, daemon, 38.5)  # more than half of the passes of five minutes since 29:00
+    _blind(world, daemon, 38.5)  # more than half of the cycles of five minutes since 29:00
     world.expect("GPUWatchdogStale", "waits")
     _blind(world, daemon, 39)
     world.expect("GPUWatchdogStale", "fires", (labels, said))

@@ -36,7 +36,7 @@ def say(world: World, **shown: float | None) -> None:
 
 
 def look(world: World, minutes: float, daemon: Daemon, used: float | None, *others: Daemon) -> None:
-    """Passes until then over a/trainer, which uses so many GiB on the first node and 4 on the others."""
+    """Cycles until then over a/trainer, which uses so many GiB on the first node and 4 on the others."""
     for second in world.until(minutes):
         daemon.see(trainer_node(used, second))
         for other in others:

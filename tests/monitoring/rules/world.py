@@ -69,7 +69,7 @@ class Daemon:
         self.metrics = Metrics(now=self.now)
 
     def see(self, seen: Snapshot, **more: Any) -> CycleReport:
-        """One pass, as the collector gets it; `more` are other fields of the report."""
+        """One cycle, as the collector gets it; `more` are other fields of the report."""
         report = self.story.see(seen, **more)
         self.metrics.update(report)
         return report

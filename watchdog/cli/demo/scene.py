@@ -8,7 +8,7 @@ from watchdog.cli.demo.tenants import RunningPod, lives
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, ProcessKey
-from watchdog.core.plan import Outcome, Pass, PlanEntry, Result
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Step
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.daemon.kill import at_once
@@ -120,7 +120,7 @@ class Chronicle:
         if self.journal is not None:
             self.journal.breaker(opened)
 
-    # ---- as the witness of the passes
+    # ---- as the witness of the cycles
 
     def start(self, party: RunningPod, now: Now) -> None:
         """Tell of a tenant's processes."""
@@ -233,9 +233,9 @@ class DemoScene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What a scene is made of: the last pass with its plan as it was carried out, and the time since."""
+    """What a scene is made of: the last cycle with its plan as it was carried out, and the time since."""
 
-    opened: Pass
+    opened: OpenCycle
     entries: tuple[PlanEntry, ...]
     ledger: Ledger
     chronicle: Chronicle

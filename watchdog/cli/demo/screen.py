@@ -21,7 +21,7 @@ _CARD: Final = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class DemoSigns:
     """The characters that bars are made of: one for each tenant, one for what nobody's process holds, and so on."""
 
     tenants: tuple[str, str, str]
@@ -30,14 +30,14 @@ class Signs:
     mark: str
 
 
-BLOCKS: Final = Signs(tenants=("█", "▓", "▒"), lingering="×", free="·", mark="│")
-ASCII: Final = Signs(tenants=("#", "=", "%"), lingering="x", free=".", mark="|")
+BLOCKS: Final = DemoSigns(tenants=("█", "▓", "▒"), lingering="×", free="·", mark="│")
+ASCII: Final = DemoSigns(tenants=("#", "=", "%"), lingering="x", free=".", mark="|")
 
 Part = tuple[str, str]
 """A text with its colour (an SGR parameter, or nothing)."""
 
 
-def frame(scene: DemoScene, signs: Signs, width: int, height: int) -> list[str]:
+def frame(scene: DemoScene, signs: DemoSigns, width: int, height: int) -> list[str]:
     """The lines of a frame, coloured, none wider than `width`; the newest occurrences as far as `height` allows."""
     lines = [*_head(scene, width), *_card(scene, signs), [], *_table(scene, signs), []]
     room = max(height - len(lines), 0)
@@ -74,7 +74,7 @@ def _head(scene: DemoScene, width: int) -> list[list[Part]]:
     return [[(f"{_TITLE:<{width - len(clock)}}", _TONES["bold"]), (clock, "")], [(NOTICE, "")], []]
 
 
-def _card(scene: DemoScene, signs: Signs) -> list[list[Part]]:
+def _card(scene: DemoScene, signs: DemoSigns) -> list[list[Part]]:
     total = scene.card.total or 1
     holders = [
         *((row.used, signs.tenants[i], _TENANTS[i]) for i, row in enumerate(scene.rows)),
@@ -93,7 +93,7 @@ def _card(scene: DemoScene, signs: Signs) -> list[list[Part]]:
     return [[("GPU 0  ", _TONES["bold"]), *parts, (tail, "")]]
 
 
-def _table(scene: DemoScene, signs: Signs) -> Iterable[list[Part]]:
+def _table(scene: DemoScene, signs: DemoSigns) -> Iterable[list[Part]]:
     titles = f"  {'POD':<22}{'USED':>8}{'DECLARED':>10}{'ALLOWED':>9}  {'VERDICT':<9}PROCESSES"
     yield [(titles, _TONES["bold"])]
     for i, row in enumerate(scene.rows):
@@ -111,7 +111,7 @@ def _table(scene: DemoScene, signs: Signs) -> Iterable[list[Part]]:
     yield [(_ruler(scene.rows), _TONES["dim"])]
 
 
-def _gauge(row: Row, number: int, signs: Signs) -> Iterable[Part]:
+def _gauge(row: Row, number: int, signs: DemoSigns) -> Iterable[Part]:
     """A bar of what is used against what is allowed, with the marks of the ladder in it."""
     share = row.used / row.allowed if row.allowed else 0.0
     filled = min(round(_GAUGE * share / _GAUGE_TOP), _GAUGE)

@@ -15,7 +15,7 @@ from watchdog.clock import Waiter
 from watchdog.config.load import parse_policy
 from watchdog.core.assess import Setting
 from watchdog.core.model import Node, Now
-from watchdog.core.plan import Conditions, CycleReport, Finish, Outcome, Pass, PlanEntry, Result, View
+from watchdog.core.plan import Conditions, CycleReport, Finish, OpenCycle, Outcome, PlanEntry, Result, View
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Switches
 from watchdog.daemon.cycle import Cycle
@@ -147,8 +147,8 @@ class Stage:
             self._journal.close()
         self._lock.release()
 
-    def _pass(self) -> tuple[Pass, tuple[PlanEntry, ...]]:
-        """One pass, as the daemon makes it, and the plan as it was carried out."""
+    def _pass(self) -> tuple[OpenCycle, tuple[PlanEntry, ...]]:
+        """One cycle, as the daemon makes it, and the plan as it was carried out."""
         asked = self._clock.now()
         self._pace.begin(asked)
         reading = self._driver.read()
@@ -164,7 +164,7 @@ class Stage:
             self._journal.record(self._report(opened, finish))
         return opened, finish.plan.entries
 
-    def _look_again(self, opened: Pass) -> LastLook | None:
+    def _look_again(self, opened: OpenCycle) -> LastLook | None:
         if not opened.only:
             return None
         asked = self._clock.now()
@@ -195,7 +195,7 @@ class Stage:
             enforcing=enforcement.enforcing,
         )
 
-    def _report(self, opened: Pass, finish: Finish) -> CycleReport:
+    def _report(self, opened: OpenCycle, finish: Finish) -> CycleReport:
         return CycleReport(
             node=opened.view.setting.node,
             at=opened.snapshot.at,

@@ -8,7 +8,7 @@ from typing import Final
 from watchdog.core.policy import Mode
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     """How it stands: as it should be, worth a look, or in the way."""
 
     OK = "ok"
@@ -33,38 +33,38 @@ class Finding:
 
     name: str
     case: str
-    state: State
+    state: FindingState
     purposes: tuple[Purpose, ...]
     what: str
     remedy: str = ""
 
     def lacks(self, purpose: Purpose) -> bool:
         """Whether this stands in the way of observing, or of enforcing."""
-        return self.state is State.MISSING and purpose in self.purposes
+        return self.state is FindingState.MISSING and purpose in self.purposes
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One way in which a thing can stand, as texts with `{names}` for what differs."""
 
-    state: State
+    state: FindingState
     what: str
     remedy: str = ""
 
 
 def ok(what: str) -> Case:
     """As it should be."""
-    return Case(State.OK, what)
+    return Case(FindingState.OK, what)
 
 
 def warning(what: str, remedy: str) -> Case:
     """Worth a look, and in nobody's way."""
-    return Case(State.WARNING, what, remedy)
+    return Case(FindingState.WARNING, what, remedy)
 
 
 def missing(what: str, remedy: str) -> Case:
     """In the way of what it is needed for."""
-    return Case(State.MISSING, what, remedy)
+    return Case(FindingState.MISSING, what, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

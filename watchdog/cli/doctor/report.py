@@ -8,7 +8,7 @@ from watchdog.cli.doctor.api import CONNECTION, PLACE, check_api, check_node_nam
 from watchdog.cli.doctor.cluster import CLUSTER_TOPICS, check_capacity, check_namespaces, check_node_object, check_pods
 from watchdog.cli.doctor.driver import DRIVER_TOPICS, check_driver
 from watchdog.cli.doctor.facts import DEFAULTS, Facts
-from watchdog.cli.doctor.finding import Diagnosis, Finding, Purpose, State, Topic
+from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState, Purpose, Topic
 from watchdog.cli.doctor.journal import JOURNAL_TOPICS, STOP, check_journal, check_listen
 from watchdog.cli.doctor.policy import POLICY_TOPICS, RUNNING, check_mps, check_policy, check_running
 from watchdog.cli.doctor.rights import RIGHTS_TOPICS, SWITCHES_TOPICS, check_rights, check_switches
@@ -51,7 +51,7 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     named = tuple(check_node_name(facts.api, facts.cluster, facts.processes.footing.own))
     yield from named
     if facts.api is None or facts.api.ended == "asked":
-        if all(finding.state is not State.MISSING for finding in named):
+        if all(finding.state is not FindingState.MISSING for finding in named):
             yield from check_pods(facts.cluster, facts.processes, known.stale_after_s)
             yield from check_node_object(facts.cluster, known)
             yield from check_capacity(facts.cluster, known)
@@ -61,9 +61,9 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     yield from check_listen(facts.listen)
 
 
-_MARKS: Final = {State.OK: "ok", State.WARNING: "warning", State.MISSING: "lacks"}
-_COLOURS: Final = {State.OK: GREEN, State.WARNING: YELLOW, State.MISSING: RED}
-_ORDER: Final = (State.OK, State.WARNING, State.MISSING)
+_MARKS: Final = {FindingState.OK: "ok", FindingState.WARNING: "warning", FindingState.MISSING: "lacks"}
+_COLOURS: Final = {FindingState.OK: GREEN, FindingState.WARNING: YELLOW, FindingState.MISSING: RED}
+_ORDER: Final = (FindingState.OK, FindingState.WARNING, FindingState.MISSING)
 _LONGEST: Final = 2000
 _MARK_WIDTH: Final = max(map(len, _MARKS.values()))
 _INDENT: Final = " " * (_MARK_WIDTH + 2)
@@ -96,7 +96,7 @@ def diagnosis_text(
     """
     groups: dict[str, list[Finding]] = {"fine": [], "observing": [], "enforcing": []}
     for finding in diagnosis.findings:
-        is_fine = finding.state is State.OK
+        is_fine = finding.state is FindingState.OK
         group = "fine" if is_fine else "observing" if Purpose.OBSERVE in finding.purposes else "enforcing"
         groups[group].append(finding)
     lines = []

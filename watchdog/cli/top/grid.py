@@ -137,8 +137,8 @@ STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """A picture to draw. `elapsed_s` is how long ago the pass was, so that what is to come runs down.
+class Drawing:
+    """A picture to draw. `elapsed_s` is how long ago the cycle was, so that what is to come runs down.
 
     `view` is None before the first answer. `old` says why the picture is an old one, in lines; empty: it is not.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from watchdog.cli.top import TopOptions, prepare
 from watchdog.cli.top.asker import Asker, StatusAnswer, ask_view
-from watchdog.cli.top.grid import Frame
+from watchdog.cli.top.grid import Drawing
 from watchdog.cli.top.picture import picture
 from watchdog.cli.top.state import Selection, pressed
 from watchdog.cli.top.terminal import Terminal, keys_of
@@ -81,7 +81,7 @@ class Live:
         self._view: NodeView | None = None
         self._problem = ""
         self._answered_s = time.monotonic()
-        self._seen_s = 0.0  # when this very pass was, as far as that is known
+        self._seen_s = 0.0  # when this very cycle was, as far as that is known
         self._counted_s = 0.0
         self._next_s = 0.0
         self._pending = b""
@@ -137,8 +137,8 @@ class Live:
             rows = self._scene(*self._terminal.size(), 0.0).rows
             self._state = pressed(self._state.at(rows), key, rows)
 
-    def _scene(self, width: int, height: int, now_s: float) -> Frame:
-        scene = Frame(
+    def _scene(self, width: int, height: int, now_s: float) -> Drawing:
+        scene = Drawing(
             view=self._view,
             state=self._state,
             elapsed_s=self._counted_s,

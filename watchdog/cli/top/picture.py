@@ -18,7 +18,7 @@ from watchdog.cli.top.grid import (
     STYLES,
     TITLE,
     Cell,
-    Frame,
+    Drawing,
     GridColumn,
     Piece,
     cut,
@@ -51,7 +51,7 @@ HELP = (
 )
 
 
-def head(view: NodeView, scene: Frame) -> list[Text]:
+def head(view: NodeView, scene: Drawing) -> list[Text]:
     """What node this is and whether force is used; how its GPUs, its pods and the daemon are."""
     shown = clock_time(view.at_s, view.at_s) if view.at_s is not None else "unknown"
     first = Text(no_wrap=True, end="")
@@ -66,7 +66,7 @@ def head(view: NodeView, scene: Frame) -> list[Text]:
     return [cut(first, scene.width), _sums(view, scene)]
 
 
-def _sums(view: NodeView, scene: Frame) -> Text:
+def _sums(view: NodeView, scene: Drawing) -> Text:
     used = total(card.used for card in view.cards)
     whole = total(card.total for card in view.cards)
     parts = [(f"{count(len(view.cards), 'GPU')}: {amount(used, scene.signs)} of {amount(whole, scene.signs)}", PLAIN)]
@@ -85,7 +85,7 @@ def _sums(view: NodeView, scene: Frame) -> Text:
     return cut(line, scene.width)
 
 
-def troubles(scene: Frame, room: int) -> list[Text]:
+def troubles(scene: Drawing, room: int) -> list[Text]:
     """What is wrong, wrapped, in at most so many lines."""
     told = list(scene.view.troubles) if scene.view is not None else []
     old = [line for part in scene.old.splitlines() for line in _wrapped(part, scene.width)]
@@ -110,7 +110,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return wrap(text, max(width, 10), break_on_hyphens=False, subsequent_indent="  ")
 
 
-def foot(scene: Frame) -> Text:
+def foot(scene: Drawing) -> Text:
     """What the keys do, or the filter that is being written."""
     line = Text(no_wrap=True, end="")
     if scene.state.typed is not None:
@@ -143,7 +143,7 @@ _SMALL_BAR = 8
 _BETWEEN = 2
 
 
-def card_lines(cards: tuple[CardView, ...], scene: Frame, room: int) -> list[Text]:
+def card_lines(cards: tuple[CardView, ...], scene: Drawing, room: int) -> list[Text]:
     """The GPUs in at most so many lines."""
     if not cards:
         return [Text("No GPU is known.", style=ODD, end="")]
@@ -157,7 +157,7 @@ def card_lines(cards: tuple[CardView, ...], scene: Frame, room: int) -> list[Tex
     return _close([_small_cell(card, scene) for card in cards], scene.width, room)
 
 
-def _card_row(card: CardView, scene: Frame) -> tuple[Cell, ...]:
+def _card_row(card: CardView, scene: Drawing) -> tuple[Cell, ...]:
     wide = min(max(scene.width // 5, _SMALL_BAR), 2 * _BAR)
     return (
         (card.label, TITLE),
@@ -175,7 +175,7 @@ def _tone(card: CardView) -> Style:
     return BAD if not card.up or card.short else ODD if card.used is None else PLAIN
 
 
-def _bar(card: CardView, width: int, scene: Frame) -> tuple[Piece, ...]:
+def _bar(card: CardView, width: int, scene: Drawing) -> tuple[Piece, ...]:
     return tuple((text, STYLES.get(kind, ODD)) for kind, text in card_bar(card, width, scene.signs))
 
 
@@ -198,12 +198,12 @@ def _close(cells: Sequence[tuple[Piece, ...]], width: int, room: int = 1000) -> 
     return lines
 
 
-def _cell(card: CardView, scene: Frame) -> tuple[Piece, ...]:
+def _cell(card: CardView, scene: Drawing) -> tuple[Piece, ...]:
     told = f"{byte_cell(card.used).rjust(7)} of {byte_cell(card.total)}" if card.up else "does not answer"
     return (_name(card), *_bar(card, _SMALL_BAR, scene), (f" {told}", _tone(card)))
 
 
-def _small_cell(card: CardView, scene: Frame) -> tuple[Piece, ...]:
+def _small_cell(card: CardView, scene: Drawing) -> tuple[Piece, ...]:
     told = "lost"
     if card.up:
         told = f"{round(100 * card.used / card.total)}%" if card.used is not None and card.total else "unknown"
@@ -229,7 +229,7 @@ _COLUMNS = (
 )
 
 
-def account_lines(rows: tuple[AccountView, ...], scene: Frame, room: int) -> list[Text]:
+def account_lines(rows: tuple[AccountView, ...], scene: Drawing, room: int) -> list[Text]:
     """What is shown and how it is sorted, the titles, and as many rows as there is room for around the selected one."""
     cells: list[tuple[Cell, ...]] = [(" ", *_row(row, scene)) for row in rows]
     table = grid(_COLUMNS, cells, scene.width)
@@ -250,7 +250,7 @@ def _marked(row: tuple[Cell, ...]) -> tuple[Cell, ...]:
     return ((plain(row[0]), MARKED), *row[1:])
 
 
-def _title(rows: tuple[AccountView, ...], shown: range, scene: Frame) -> Text:
+def _title(rows: tuple[AccountView, ...], shown: range, scene: Drawing) -> Text:
     choice = scene.state.choice
     whole = len(rows)
     which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
@@ -263,14 +263,14 @@ def _title(rows: tuple[AccountView, ...], shown: range, scene: Frame) -> Text:
     return cut(line, scene.width)
 
 
-def _nothing(scene: Frame) -> str:
+def _nothing(scene: Drawing) -> str:
     view, choice = scene.view, scene.state.choice
     if view is not None and view.accounts and (choice.text or choice.over):
         return f"None of {count(len(view.accounts), 'account')} is such a one; Esc shows all."
     return "No pod uses GPU memory here or declares any."
 
 
-def _row(account: AccountView, scene: Frame) -> tuple[Cell, ...]:
+def _row(account: AccountView, scene: Drawing) -> tuple[Cell, ...]:
     signs, verdict = scene.signs, account.verdict
     tone = STYLES.get(verdict, PLAIN)
     wide = 5 if scene.width < 100 else 10 if scene.width < 160 else 20
@@ -288,7 +288,7 @@ def _row(account: AccountView, scene: Frame) -> tuple[Cell, ...]:
     )
 
 
-def _over_for(account: AccountView, scene: Frame) -> str:
+def _over_for(account: AccountView, scene: Drawing) -> str:
     at_s = scene.view.at_s if scene.view is not None else None
     if account.over_since_s is None or at_s is None:
         return "-"
@@ -325,7 +325,7 @@ _LIGHT = Style(bold=False)
 _RESULTS = {"failed": BAD, "blocked": ODD, "interrupted": ODD, "withdrawn": ODD, "observed": ODD}
 
 
-def selected_lines(account: AccountView, scene: Frame, room: int) -> list[Text]:
+def selected_lines(account: AccountView, scene: Drawing, room: int) -> list[Text]:
     """What is known of an account in words, and its processes, the largest first."""
     first = Text(account.title, style=TITLE, no_wrap=True, end="")
     first.append(f": {_standing(account, scene)}", _LIGHT)
@@ -349,7 +349,7 @@ def _process(pid: int, name: str, where: str, card: str, used: int | None) -> tu
     return str(pid), name or "-", where or "-", card, byte_cell(used)
 
 
-def _standing(account: AccountView, scene: Frame) -> str:
+def _standing(account: AccountView, scene: Drawing) -> str:
     if account.is_no_pod:
         return f"{values.amount(account.used, scene.signs)} in use: held against no limit, and never acted on"
     parts = []
@@ -365,7 +365,7 @@ def _standing(account: AccountView, scene: Frame) -> str:
     return ", ".join(parts)
 
 
-def action_lines(actions: tuple[ActionView, ...], scene: Frame, room: int) -> list[Text]:
+def action_lines(actions: tuple[ActionView, ...], scene: Drawing, room: int) -> list[Text]:
     """What was done lately, newest first."""
     if not actions or room < 2:
         return []
@@ -376,7 +376,7 @@ def action_lines(actions: tuple[ActionView, ...], scene: Frame, room: int) -> li
     return [title, *(table.line(row) for row in cells[: room - 1])]
 
 
-def _action(action: ActionView, at_s: float | None, scene: Frame) -> tuple[Cell, ...]:
+def _action(action: ActionView, at_s: float | None, scene: Drawing) -> tuple[Cell, ...]:
     when = "" if action.at_s is None else clock_time(action.at_s, at_s if at_s is not None else action.at_s)
     result = action.result or "under way"
     tone = _RESULTS.get(result, ODD if action.result is None else PLAIN)
@@ -396,12 +396,12 @@ _TALL = 32  # from this height on sections stand apart, and have room
 _SHORT = 16  # below it there is room for the table alone
 
 
-def picture(scene: Frame) -> list[Text]:
+def picture(scene: Drawing) -> list[Text]:
     """The lines of a frame: never more than the terminal has, nor wider."""
     return _lines(scene)[: scene.height]
 
 
-def _lines(scene: Frame) -> list[Text]:
+def _lines(scene: Drawing) -> list[Text]:
     view, height = scene.view, scene.height
     if scene.state.help:
         return help_lines(scene.width)

@@ -206,7 +206,7 @@ def _view(status: Part) -> NodeView:
 
 
 def _ago_s(status: Part) -> float:
-    """How long ago the pass was when the daemon answered; 0 where it does not say."""
+    """How long ago the cycle was when the daemon answered; 0 where it does not say."""
     health = status.part("health")
     return max(health.number("last_pass_ago_s") or 0.0, 0.0) if health is not None else 0.0
 

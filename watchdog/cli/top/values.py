@@ -56,9 +56,9 @@ class ProcessView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """What comes next for an account, as of the pass: an action that is `begun`, or a step that is due in `due_s`.
+    """What comes next for an account, as of the cycle: an action that is `begun`, or a step that is due in `due_s`.
 
-    `would`: nothing will be done, the step is only worked out. `put_off`: no pass ends, so that nobody does it.
+    `would`: nothing will be done, the step is only worked out. `put_off`: no cycle ends, so that nobody does it.
     `held` is the brake, `because` the end of a sentence that says why, `lets_go_s` when it lets go (None: that is no
     matter of time). `left_s` of an action that is begun is until SIGKILL, or until an eviction is tried again (None:
     nothing is waited for but its end).
@@ -139,10 +139,10 @@ class ActionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A whole picture of a node. `at_s` is when the pass looked, by the node's clock (Unix time).
+    """A whole picture of a node. `at_s` is when the cycle looked, by the node's clock (Unix time).
 
-    The pass ended `ago_s` before the answer came. `counts` is whether time counts: with an old pod list, under
-    maintenance, or while no pass ends, no span runs down. `troubles` are sentences about what keeps the watchdog from
+    The cycle ended `ago_s` before the answer came. `counts` is whether time counts: with an old pod list, under
+    maintenance, or while no cycle ends, no span runs down. `troubles` are sentences about what keeps the watchdog from
     its work, the most important one first.
     """
 
@@ -304,7 +304,7 @@ def left_s(account: AccountView, elapsed_s: float) -> float | None:
 
 
 def short(step: NextStep | None, elapsed_s: float) -> str:
-    """A step in few words, so many seconds after the pass: `kill in 4s`, `kill held: owner, 3m`; `-` for none."""
+    """A step in few words, so many seconds after the cycle: `kill in 4s`, `kill held: owner, 3m`; `-` for none."""
     if step is None:
         return "-"
     if step.begun:

@@ -26,7 +26,7 @@ class StatusPage:
 
 
 def page(sight: Sight) -> StatusPage:
-    """The page of a moment; before the first pass it says that there was none yet."""
+    """The page of a moment; before the first cycle it says that there was none yet."""
     report, known = sight.report, standings(sight)
     head = headline(sight, known)
     body = wellness(sight)

@@ -31,14 +31,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class BarMark:
     """A mark across a bar, at so many bytes."""
 
     css: str
     amount: int
 
 
-def bar(segments: Iterable[Segment], whole: int, marks: Iterable[Mark] = ()) -> str:
+def bar(segments: Iterable[Segment], whole: int, marks: Iterable[BarMark] = ()) -> str:
     """A bar of `whole` bytes: its segments one after the other, and marks across it; what lies beyond is cut off."""
     if whole <= 0:
         return ""

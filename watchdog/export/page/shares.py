@@ -39,7 +39,7 @@ class Shares:
 
 
 def shares(report: CycleReport) -> Sequence[Shares]:
-    """The shares of every card of the pass."""
+    """The shares of every card of the cycle."""
     titles = {each.account.uid: each.pod.title for each in report.assessments}
     over = frozenset(each.account.uid for each in report.assessments if each.verdict is Verdict.OVER)
     by_gpu: defaultdict[str, defaultdict[str, Sum]] = defaultdict(lambda: defaultdict(Sum))

@@ -1,4 +1,4 @@
-"""What the page is made of: the last pass and what is known beside it, at the moment at which somebody asks."""
+"""What the page is made of: the last cycle and what is known beside it, at the moment at which somebody asks."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """One moment of a daemon. `report` None: no pass has finished. `is_still`: the reader has stopped the refreshing.
+    """One moment of a daemon. `report` None: no cycle has finished. `is_still`: the reader has stopped the refreshing.
 
-    `remedies` gives the sentence for a reason of suspension; `now_s` is Unix time, `passed_s` since the pass looked.
+    `remedies` gives the sentence for a reason of suspension; `now_s` is Unix time, `passed_s` since the cycle looked.
     """
 
     report: CycleReport | None
@@ -41,7 +41,7 @@ class Sight:
 
     @cached_property
     def as_of(self) -> str:
-        """Which moment the numbers are of while no pass ends: `as of 08:00:09 UTC`; empty: they are of now."""
+        """Which moment the numbers are of while no cycle ends: `as of 08:00:09 UTC`; empty: they are of now."""
         is_old = self.report is not None and not self.health.turns
         return f"as of {clock_time(self.report.at.wall_s, self.now_s)}" if is_old and self.report is not None else ""
 
@@ -78,7 +78,7 @@ class Sight:
         return self.report.plan.ledger.accounts.get(assessment.account) if self.report is not None else None
 
     def left_s(self, entry: PlanEntry) -> float:
-        """Seconds until a step is due, from now on and not from the pass; never negative."""
+        """Seconds until a step is due, from now on and not from the cycle; never negative."""
         return max(entry.due_in_s - self.passed_s, 0.0)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.export.page.sight import Sight
-from watchdog.export.page.steps import Level, Step, steps_of
+from watchdog.export.page.steps import Level, StepLine, steps_of
 
 _LEVELS: Final = (Level.BAD, Level.WATCH, Level.GOOD)
 _VERDICTS: Final = (Verdict.OVER, Verdict.UNKNOWN, Verdict.MISDECLARED, Verdict.WITHIN, Verdict.UNDECLARED)
@@ -17,7 +17,7 @@ class Standing:
     """An account with what follows for it, the soonest first. `is_told`: it is over, or something follows."""
 
     assessment: Assessment
-    steps: tuple[Step, ...]
+    steps: tuple[StepLine, ...]
     level: Level
 
     @property
@@ -26,13 +26,13 @@ class Standing:
         return bool(self.steps) or self.assessment.verdict is Verdict.OVER
 
     @property
-    def gravest(self) -> Step | None:
+    def gravest(self) -> StepLine | None:
         """What is to be told of it in a few words: the next force, a warning where there is none."""
         return next((step for step in self.steps if step.is_force), self.steps[0] if self.steps else None)
 
 
 def standings(sight: Sight) -> tuple[Standing, ...]:
-    """All accounts of the pass, the most urgent first."""
+    """All accounts of the cycle, the most urgent first."""
     report = sight.report
     found = [_standing(each, sight) for each in (report.assessments if report is not None else ())]
     return tuple(sorted(found, key=lambda each: _urgency(each, sight)))

@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepLine:
     """What follows: in a few words (`kill in 7s`), in a sentence, and how much it asks for a reader.
 
     `is_held`: a brake holds it back, or will, and the sentence says which and until when. `is_force`: it is no warning.
@@ -42,7 +42,7 @@ class Step:
 _VERBS: Final = {Do.WARN: "warn", Do.KILL: "kill", Do.EVICT: "evict"}
 
 
-def steps_of(assessment: Assessment, sight: Sight) -> tuple[Step, ...]:
+def steps_of(assessment: Assessment, sight: Sight) -> tuple[StepLine, ...]:
     """What is in progress with an account, and then what follows in the order in which it is due."""
     report = sight.report
     if report is None:
@@ -55,30 +55,30 @@ def steps_of(assessment: Assessment, sight: Sight) -> tuple[Step, ...]:
     return (*((under_way,) if under_way is not None else ()), *(_step(each, report, sight) for each in ordered))
 
 
-def _step(entry: PlanEntry, report: CycleReport, sight: Sight) -> Step:
+def _step(entry: PlanEntry, report: CycleReport, sight: Sight) -> StepLine:
     verb, left_s, is_force = _VERBS[entry.do], sight.left_s(entry), entry.do.is_force
     when = f"in {span(left_s)}" if left_s > 0 else "now"
     action = _planned(entry)
     why = because(entry, policy=report.policy, in_bytes=True)
     if sight.as_of:
         sentence = f"{capital(action)}. No pass has ended since then: until one does nothing is done. {why}"
-        return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
+        return StepLine(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
     if sight.is_stale and entry.due_in_s > 0:
         sentence = f"{capital(action)}. The pod list is out of date: until it is read anew no time counts. {why}"
-        return Step(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
+        return StepLine(short=f"{verb} put off", sentence=sentence, level=Level.WATCH, is_force=is_force)
     if entry.withheld_by is not None:
         # What is not due yet is not held back yet.
         short = f"{verb} held back" if entry.due_in_s <= 0 else f"{verb} {when}, then held back"
         held = f"Held back{letting_go(entry, report.at)}, because {withheld_because(entry, report.policy)}."
         sentence = f"{capital(action)}. {held} {why}"
-        return Step(short=short, sentence=sentence, level=Level.WATCH, is_held=True, is_force=is_force)
+        return StepLine(short=short, sentence=sentence, level=Level.WATCH, is_held=True, is_force=is_force)
     if is_idle(entry.assessment, report.policy, report.suspended):
         # That the whole daemon only observes is said at the top.
         own = f" Nothing will be done: {observing_because(entry.assessment)}." if entry.assessment.observes else ""
         sentence = f"Would {action}.{own} {why}"
-        return Step(short=f"would {verb} {when}", sentence=sentence, level=Level.WATCH, is_force=is_force)
+        return StepLine(short=f"would {verb} {when}", sentence=sentence, level=Level.WATCH, is_force=is_force)
     level = Level.BAD if is_force else Level.WATCH
-    return Step(short=f"{verb} {when}", sentence=f"{capital(action)}. {why}", level=level, is_force=is_force)
+    return StepLine(short=f"{verb} {when}", sentence=f"{capital(action)}. {why}", level=level, is_force=is_force)
 
 
 def _planned(entry: PlanEntry) -> str:
@@ -89,7 +89,9 @@ def _planned(entry: PlanEntry) -> str:
     return f"evict the pod with a grace period of {grace}" if entry.do is Do.EVICT else "warn the pod's owner"
 
 
-def _under_way(assessment: Assessment, state: AccountState | None, report: CycleReport, sight: Sight) -> Step | None:
+def _under_way(
+    assessment: Assessment, state: AccountState | None, report: CycleReport, sight: Sight
+) -> StepLine | None:
     """An action that has begun and whose memory has not been seen free."""
     if state is None or state.under_way is None:
         return None
@@ -102,24 +104,24 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         sentence = (
             f"Its containers have {format_duration(step.grace_s)} to end, then its memory is waited for, {timeout}."
         )
-        return Step(short="being evicted", sentence=sentence, level=Level.BAD, is_force=True)
+        return StepLine(short="being evicted", sentence=sentence, level=Level.BAD, is_force=True)
     killed_s = sigkill_s(state.under_way, step, report)
     if state.under_way.ended:
         sent = " and ".join(state.under_way.sent)
         ended = f"got {sent} and have ended" if sent else "had ended before a signal was sent"
         sentence = f"The processes of {whom} {ended}; their memory is waited for, {timeout}."
         short = f"{'killed' if sent else 'ended'}, waiting for its memory"
-        return Step(short=short, sentence=sentence, level=Level.BAD, is_force=True)
+        return StepLine(short=short, sentence=sentence, level=Level.BAD, is_force=True)
     if killed_s is not None and sight.as_of and killed_s > report.at.wall_s:
         sentence = f"SIGTERM was sent to {whom}. What is left was to get SIGKILL: no pass has ended since to send it."
-        return Step(short="being killed, SIGKILL put off", sentence=sentence, level=Level.BAD, is_force=True)
+        return StepLine(short="being killed, SIGKILL put off", sentence=sentence, level=Level.BAD, is_force=True)
     if killed_s is not None and killed_s > sight.now_s:
         sentence = f"SIGTERM was sent to {whom}; what is left gets SIGKILL at {clock_time(killed_s, sight.now_s)}."
-        return Step(
+        return StepLine(
             short=f"being killed, SIGKILL in {span(killed_s - sight.now_s)}",
             sentence=sentence,
             level=Level.BAD,
             is_force=True,
         )
     sentence = f"The processes of {whom} have got their signals, and their memory is waited for, {timeout}."
-    return Step(short="killed, waiting for its memory", sentence=sentence, level=Level.BAD, is_force=True)
+    return StepLine(short="killed, waiting for its memory", sentence=sentence, level=Level.BAD, is_force=True)

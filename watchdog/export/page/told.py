@@ -5,11 +5,11 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.units import format_bytes
-from watchdog.export.page.bars import Mark, Segment, bar
+from watchdog.export.page.bars import BarMark, Segment, bar
 from watchdog.export.page.html import items, name, section, sentence, tag, text
 from watchdog.export.page.sight import Sight, account_place
 from watchdog.export.page.standing import Standing
-from watchdog.export.page.steps import Step
+from watchdog.export.page.steps import StepLine
 from watchdog.report.actions import amount_used, capital, source
 from watchdog.report.advice import advice
 from watchdog.report.text import count, elapsed_s, span
@@ -44,7 +44,7 @@ def _item(standing: Standing, sight: Sight, *, is_whole: bool) -> str:
     return "".join([*lines, *(_more(assessment, sight) if is_whole else ())])
 
 
-def _steps(steps: Sequence[Step]) -> str:
+def _steps(steps: Sequence[StepLine]) -> str:
     """All that follows in the order in which it comes: `Warn in 21s; then kill in 2m`."""
     shorts = [capital(steps[0].short), *(f"then {step.short}" for step in steps[1:])]
     return "; ".join(tag("span", text(short), step.level) for short, step in zip(shorts, steps, strict=True))
@@ -56,9 +56,9 @@ def account_bar(assessment: Assessment) -> str:
     if allowed is None or (assessment.used is None and not used):
         return ""
     css = "over" if assessment.verdict is Verdict.OVER else "use"
-    marks = [Mark(css="allowed", amount=allowed)]
+    marks = [BarMark(css="allowed", amount=allowed)]
     if declared is not None and declared != allowed:
-        marks.append(Mark(css="declared", amount=declared))
+        marks.append(BarMark(css="declared", amount=declared))
     # A little room beyond the larger of the two, so that a mark is seen to be one.
     return bar([Segment(css=css, amount=used)], max(used, allowed) * 21 // 20, marks)
 
