@@ -41,7 +41,7 @@ README.md here says which test defends which promise of the installed watchdog.
 The control plane is the session's: undo what you do to it (`start_apiserver` after `stop_apiserver`), or start one of
 your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. What is to be known of it:
 
-- A namespace is made again for each test; nodes and cluster-wide objects are shared, so choose names of your own.
+- Each test gets a namespace of its own; nodes and cluster-wide objects are shared, so choose names of your own.
 - The scheduler writes to pods that it can't place: give a pod its node where events are counted.
 - `expire_history` and a restart cost 2 to 3 s; the next test's namespace waits 2 s more for the controllers.
 - The server remembers for 10 s what it thought of a token.

@@ -25,7 +25,7 @@ class ApiProxy:
     def __init__(
         self, api: Api, folder: Path, *, not_before: dt.datetime | None = None, not_after: dt.datetime | None = None
     ) -> None:
-        """Cycles on to where `api` goes; `folder` gets its certificates, whose validity may be given."""
+        """Passes on to where `api` goes; `folder` gets its certificates, whose validity may be given."""
         authority = Authority(folder)
         pair = authority.server("127.0.0.1", "localhost", not_before=not_before, not_after=not_after)
         self.ca = authority.certificate

@@ -65,7 +65,7 @@ class TcpProxy:
     """A context manager. Every fault lasts until `heal`, which concerns new connections."""
 
     def __init__(self, network: Network, port: int, *, listen: Network = LOOPBACK) -> None:
-        """Cycles on to a port of `network`, from a port of its own on `listen`."""
+        """Passes on to a port of `network`, from a port of its own on `listen`."""
         self._network = network
         self._port = port
         self.port = free_port(listen.address)

@@ -224,7 +224,7 @@ def keep(kubeconfig: Path) -> Iterator[Callable[[Node, float], None]]:
 def test_another_object_of_the_same_name_is_not_touched(
     control_plane: ControlPlane, pods: Pods, node: str, keep: Callable[[Node, float], None]
 ) -> None:
-    """A keeper that knows the node as it was before it was made again changes nothing of the new one."""
+    """A keeper that knows the node as it was before it was recreated changes nothing of the new one."""
     old = known(control_plane, node)
     control_plane.api.ask("DELETE", f"/api/v1/nodes/{node}")
     pods.node(node)
