@@ -40,9 +40,9 @@ _FOLLOW = textwrap.dedent(
     from watchdog import clock
     from watchdog.clock import Bell
     from watchdog.kube.client import Api
-    from watchdog.kube.feeds import PodFeed
+    from watchdog.kube.feeds import PodInformer
 
-    feed = PodFeed(Api(), sys.argv[1], Bell())
+    feed = PodInformer(Api(), sys.argv[1], Bell())
     feed.start()
     while True:
         names = sorted(pod.name for pod in feed.read(clock.now()).pods)
