@@ -1,7 +1,6 @@
 """Hostile names in a real Chromium: whatever tenants call things stays text, in its place."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Browser
@@ -13,7 +12,7 @@ from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import HttpServer
-from watchdog.report.recent import RecentAction
+from watchdog.report.status import Moment, RecentStatus
 
 pytestmark = [pytest.mark.slow]
 _BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyle(e).unicodeBidi)"""
@@ -29,11 +28,9 @@ def board() -> Iterator[tuple[Board, str]]:
     server.close()
 
 
-def done(name: str) -> tuple[RecentAction, ...]:
+def done(name: str) -> tuple[RecentStatus, ...]:
     """An action in which everything has this name."""
-    return (
-        replace(action(), wall_s=4e9, namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),
-    )
+    return (action(at=Moment(4e9), namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))

@@ -12,8 +12,7 @@ from tests.worlds import at, gpu, snapshot
 from watchdog.cli.explain import UnexplainedError, explain_pod, unseen
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.report.status import status_document
-from watchdog.report.status_read import Part
+from watchdog.report.status_build import status_of
 
 NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"
 LOST = "nvmlDeviceGetHandleByUUID: GPU is lost (code 15); it fell off the bus: drain and reboot the node"
@@ -103,8 +102,7 @@ def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
 
 def test_what_has_begun_needs_no_driver() -> None:
     """A kill in its grace goes on while NVML does not answer: nobody is told that it does not."""
-    status = status_document(replace(busy(31, 65), snapshot=no_driver(31)))
-    text = " ".join(unseen(Part(status)))
+    text = " ".join(unseen(status_of(replace(busy(31, 65), snapshot=no_driver(31)))))
     assert "Until it answers again nobody new is killed or evicted. What has begun may go on all the same" in text
     assert "it had begun for a/trainer." in text
 

@@ -1,8 +1,10 @@
 """Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one cycle."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
 from watchdog.core.assess import Setting, assess
@@ -13,6 +15,8 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Policy
+from watchdog.report.status import HealthStatus, encode
+from watchdog.report.status_build import status_of
 
 WARN = step("100%", 5, "warn")
 KILL = step("110%", 10, "kill")
@@ -144,3 +148,9 @@ def place_of(uid: str, name: str) -> Place:
 def texts(reports: Iterable[CycleReport]) -> list[str]:
     """Every plan entry's pod and rule, for comparisons at a glance."""
     return [f"{each.assessment.pod.title} {each.rule.name}" for report in reports for each in report.plan.entries]
+
+
+def status_document(report: CycleReport, health: HealthStatus | None = None) -> dict[str, Any]:
+    """The status of a report as a reader of `/api/status` gets it."""
+    document: dict[str, Any] = json.loads(json.dumps(encode(status_of(report, (), health))))
+    return document

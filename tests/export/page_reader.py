@@ -2,16 +2,16 @@
 
 import re
 from collections import defaultdict
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Final
+
+from msgspec import structs
 
 from tests.export.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
 from watchdog.export.page import Sight, page
-from watchdog.report.recent import RecentAction
-from watchdog.report.status import Health
+from watchdog.report.status import HealthStatus, Moment, RecentStatus
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
 _BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})
@@ -63,7 +63,9 @@ class Read(HTMLParser):
             self.sections[self._section].append(data)
 
 
-WELL: Final = Health(version="0.1.0", started_s=quiet().at.wall_s - 3600, uptime_s=3600, ready=True, passes=3600)
+WELL: Final = HealthStatus(
+    version="0.1.0", started_at=Moment(quiet().at.wall_s - 3600), uptime_s=3600, ready=True, passes=3600, journal="ok"
+)
 
 
 def sight(report: CycleReport | None, **more: object) -> Sight:
@@ -77,11 +79,11 @@ def read(report: CycleReport | None, **more: object) -> Read:
     return Read(page(sight(report, **more)).html)
 
 
-def action(**more: object) -> RecentAction:
+def action(**more: object) -> RecentStatus:
     """A kill of a/trainer at the beginning of the test."""
-    made = RecentAction(
-        wall_s=at(0).wall_s, namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do="kill",
+    made = RecentStatus(
+        at=Moment(at(0).wall_s), namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do="kill",
         scope="container", rule="notebooks", step=1, used=1, used_at_least=1, allowed=1, declared=1, why="It was over.",
         result="done", outcome="It is gone.",
     )  # fmt: skip
-    return replace(made, **more)  # type: ignore[arg-type]
+    return structs.replace(made, **more)

@@ -1,5 +1,6 @@
 """Evictions in the log, the journal, the plan and the explanations: blocked, tried again, given up, carried out."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.act.eviction_rig import EVICT_AT_ONCE, World
 from tests.act.rig import Direct
-from tests.export.build import quiet
+from tests.export.build import quiet, status_document
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, told
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
@@ -22,8 +23,7 @@ from watchdog.report.brakes import trying_because, withheld_because
 from watchdog.report.events import blocked_note
 from watchdog.report.explanation import explanation
 from watchdog.report.news import Event, News
-from watchdog.report.status import status_document
-from watchdog.report.status_read import Part
+from watchdog.report.status import decode
 from watchdog.report.text import said
 from watchdog.report.why import account_paragraphs
 
@@ -82,8 +82,8 @@ class Told(World):
 
 def why(status: dict[str, Any]) -> str:
     """What `explain` says of the pod."""
-    whole = Part(status)
-    return " ".join(text for part in whole.parts("accounts") for p in account_paragraphs(part, whole) for text in p)
+    whole = decode(json.dumps(status).encode())
+    return " ".join(text for account in whole.accounts for p in account_paragraphs(account, whole) for text in p)
 
 
 def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:

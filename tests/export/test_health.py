@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,8 @@ from tests.worlds import BOOT, at
 from watchdog.core.model import Gap, GapReason, Now, PodList
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
-from watchdog.report.status import Durations, Health, api_state, health_row
+from watchdog.report.health import Durations, api_state
+from watchdog.report.status import encode
 from watchdog.report.text import rfc3339
 
 
@@ -56,8 +56,8 @@ def test_the_spans_take_no_room() -> None:
 def test_before_the_first_pass_nothing_of_it_is_known(board: Board, clock: Clock) -> None:
     """A daemon that has just begun says so, and invents no numbers."""
     clock.second = 2
-    row = health_row(board.standing())
-    assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ["no pass has finished yet"], 2)
+    row = encode(board.standing())
+    assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ("no pass has finished yet",), 2)
     unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error", "hangs_since")
     assert [row[key] for key in unknown] == [None] * len(unknown)
     assert (row["passes"], row["journal"], row["policy_ok"]) == (0, "ok", True)
@@ -67,9 +67,9 @@ def test_while_a_pass_hangs_the_answer_says_how_long(board: Board, clock: Clock)
     """The health is of the moment of the answer: a hanging loop is seen to grow old."""
     board.publish(quiet())
     clock.second = 45
-    row = health_row(board.standing())
+    row = encode(board.standing())
     assert (row["last_pass_s"], row["last_pass_ago_s"], row["passes"], row["ready"]) == (0.006, 45, 1, False)
-    assert row["unready"] == ["the last pass finished 45s ago: the loop or a call to NVML hangs"]
+    assert row["unready"] == ("the last pass finished 45s ago: the loop or a call to NVML hangs",)
 
 
 @pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])
@@ -81,14 +81,14 @@ def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: fl
         seconds[0] = ended
         board.publish(quiet())
     seconds[0] = now
-    row = health_row(board.standing())
+    row = encode(board.standing())
     assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
 def test_where_it_looks_for_the_stop_file(board: Board) -> None:
     """The path of a daemon; of what is no daemon, none."""
-    assert health_row(board.standing())["stop_file"] is None
-    assert health_row(Board(Metrics(), 1.0, stop_file="/j/stop").standing())["stop_file"] == "/j/stop"
+    assert encode(board.standing())["stop_file"] is None
+    assert encode(Board(Metrics(), 1.0, stop_file="/j/stop").standing())["stop_file"] == "/j/stop"
 
 
 def test_since_when_it_is_blind(board: Board) -> None:
@@ -97,14 +97,14 @@ def test_since_when_it_is_blind(board: Board) -> None:
     seen = []
     for report in (quiet(4), *blind[:2], quiet(8), blind[2]):
         board.publish(report)
-        seen.append(board.standing().blind_since_s)
+        seen.append(board.standing().blind_since)
     assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s]
 
 
 def test_maintenance_is_not_blindness(board: Board) -> None:
     """Whoever let NVML go knows why nothing is seen."""
     board.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
-    assert board.standing().blind_since_s is None
+    assert board.standing().blind_since is None
 
 
 def test_what_the_api_server_tells() -> None:
@@ -121,20 +121,24 @@ def test_journal_and_policy_are_told(board: Board) -> None:
     """What is wrong with either stands there until it is mended, and what was done before a journal broke stays."""
     board.set_journal("can't write the journal: no space left", None)
     board.set_policy_error("policy.toml:3: rule[0].step[0].for: not a duration")
-    row = health_row(board.standing())
+    row = encode(board.standing())
     assert row["journal"] == "can't write the journal: no space left"
     assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
     board.set_journal("", ())
     board.set_policy_error("")
-    row = health_row(board.standing())
+    row = encode(board.standing())
     assert (row["journal"], row["policy_ok"], row["policy_error"]) == ("ok", True, None)
 
 
 def test_hostile_texts_are_inert() -> None:
     """A policy file can be called anything, and so can a journal."""
     evil = "\x1b[2J\u202e\udc80" + "x" * 5000
-    health = Health(version="1", started_s=0, uptime_s=0, ready=False, unready=(evil,), journal=evil, policy_error=evil)
-    text = json.dumps(health_row(replace(health, api=evil)), ensure_ascii=False)
+    board = Board(Metrics(), 1.0)
+    board.set_unready((evil,))
+    board.set_journal(evil, None)
+    board.set_policy_error(evil)
+    board.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, why=evil),))))
+    text = json.dumps(encode(board.standing()), ensure_ascii=False)
     assert text.isprintable()
     assert len(text) < 5000
 
@@ -143,4 +147,4 @@ def test_uptime_is_of_the_clock_that_does_not_jump() -> None:
     """A wall clock that is set back makes nobody younger."""
     moments = iter([Now(boottime_s=10, wall_s=5000, boot_id=BOOT), *[Now(boottime_s=70, wall_s=0, boot_id=BOOT)] * 9])
     standing = Board(Metrics(), 1.0, lambda: next(moments)).standing()
-    assert (standing.started_s, standing.uptime_s) == (5000, 60)
+    assert (float(standing.started_at), standing.uptime_s) == (5000, 60)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.page_reader import WELL, action, read
@@ -28,7 +29,7 @@ def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: s
 
 def test_the_older_deeds_have_a_line_each() -> None:
     """Five with their sentences, the others without."""
-    text = read(quiet(40), recent=tuple(action(number=number) for number in range(20))).text("lately")
+    text = read(quiet(40), recent=tuple(action(step=number) for number in range(20))).text("lately")
     assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
 
 
@@ -65,14 +66,14 @@ def test_gaps_with_one_remedy_stand_together() -> None:
 def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
     """It may be valid: its own sentence is what is told."""
     unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
-    told = read(quiet(), health=replace(WELL, policy_error=unsettled)).text("health")
+    told = read(quiet(), health=structs.replace(WELL, policy_error=unsettled)).text("health")
     assert f"Policy the file on disk is not in force: {unsettled}" in told
     assert "mistake" not in told
 
 
 def test_the_health_says_what_is_wrong() -> None:
     """Each thing that can be wrong is a sentence in the list."""
-    health = replace(
+    health = structs.replace(
         WELL, ready=False, unready=("the pod list is old",), journal="no space left", policy_error="line 3",
         api="node n1: no right",
     )  # fmt: skip

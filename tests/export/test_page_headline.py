@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
 from tests.export.page_reader import WELL, action, sight
@@ -15,9 +16,9 @@ from watchdog.core.policy import Brakes, Breaker
 from watchdog.export.page.headline import Headline, headline
 from watchdog.export.page.standing import standings
 from watchdog.export.page.steps import Level
-from watchdog.report.status import Health
+from watchdog.report.status import HealthStatus, Moment
 
-HANGS = replace(WELL, hangs_since_s=at(9).wall_s, last_pass_ago_s=45.0)
+HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=45.0)
 LOST = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="Unknown Error (code 999); create the pod anew")
 BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 
@@ -42,9 +43,9 @@ def open_breaker(second: float) -> CycleReport:
     return replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, brakes=brakes)))
 
 
-def early(uptime_s: float, *, turns: bool) -> Health:
+def early(uptime_s: float, *, turns: bool) -> HealthStatus:
     """The health before the first cycle."""
-    return Health(version="1", started_s=0.0, uptime_s=uptime_s, ready=False, hangs_since_s=None if turns else 0.0)
+    return HealthStatus(version="1", uptime_s=uptime_s, hangs_since=None if turns else Moment(0))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def early(uptime_s: float, *, turns: bool) -> Health:
         (None, {"health": early(60, turns=False)}, "bad",
          "Hanging: no pass has finished yet, 1m after the start; nothing is enforced."),
         (climbing(9), {"health": HANGS}, "bad", "Hanging: the last pass ended 45s ago; nobody new is acted on."),
-        (BLIND, {"health": replace(WELL, blind_since_s=at(3).wall_s)}, "bad",
+        (BLIND, {"health": structs.replace(WELL, blind_since=Moment(at(3).wall_s))}, "bad",
          "Blind: NVML does not answer since 08:00:03 UTC; nobody new is acted on."),
         (quiet(maintenance="the node is upgraded"), {}, "watch",
          "Under maintenance: NVML is let go, and nothing is enforced."),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.export.build import KILL, WARN, Story, policy
 from tests.export.page_reader import WELL, action, read
@@ -49,7 +50,7 @@ def hostile(name: str) -> CycleReport:
 def test_hostile_names_are_text(name: str) -> None:
     """Whatever a tenant calls things: no element, attribute or character of it gets into the page as anything else."""
     done = action(namespace=name, pod=name, container=name, rule=name, why=name, outcome=name)
-    health = replace(WELL, unready=(name,), journal=name, policy_error=name, api=name, version=name)
+    health = structs.replace(WELL, unready=(name,), journal=name, policy_error=name, api=name, version=name)
     page = read(hostile(name), recent=(done,), health=health, remedies={name: name})
     plain = read(hostile("tame"), recent=(action(),), remedies={"tame": "tame"})
     kinds = {element for element, _ in plain.elements}

@@ -1,8 +1,7 @@
 """The status page where something is not known: a cycle that never ends, and cards without a list of processes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from tests.export.build import Story, climbing, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, Read, read
@@ -10,9 +9,10 @@ from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport
+from watchdog.report.status import Moment
 
 SINCE = "as of 08:00:09 UTC"
-HANGS = replace(WELL, hangs_since_s=at(9).wall_s, last_pass_ago_s=60.0)
+HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=60.0)
 GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", why="Not Supported (code 3)", gpu="GPU-0")
 DARK = "What runs on GPU 0 is not known."
 

@@ -1,6 +1,5 @@
 """What was done lately: kept in memory within bounds, and the same after a restart as before it."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
-from watchdog.report.recent import MOST_ACTIONS, Recent, RecentAction, recent_rows
+from watchdog.report.recent import MOST_ACTIONS, Recent
+from watchdog.report.status import RecentStatus, encode
 
 KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
 
@@ -30,7 +30,7 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def reopened(path: Path) -> tuple[RecentAction, ...]:
+def reopened(path: Path) -> tuple[RecentStatus, ...]:
     """What a daemon that starts again finds."""
     journal = Journal.open(path, JournalLimits(), "n1")
     found = journal.recent.actions
@@ -51,13 +51,13 @@ def kill(journal: Journal, second: float = 31) -> int:
 def test_a_kill_is_told_as_it_goes(journal: Journal) -> None:
     """Under way it has no result; then each signal, what came of it and that the memory is free are added."""
     action = journal.intend(entry(), KEYS, at(31))
-    (told,) = recent_rows(journal.recent.actions)
-    assert (told["result"], told["outcome"], told["signals"]) == (None, None, [])
+    (told,) = map(encode, journal.recent.actions)
+    assert (told["result"], told["outcome"], told["signals"]) == (None, None, ())
     assert told["why"].endswith("Killing 2 processes of container main: SIGTERM, with a grace period of 10s.")
     journal.signalled(action, at(31), "SIGTERM", KEYS)
     journal.end(action, Result.FAILED, "no right to signal process 101", at(32))
-    (told,) = recent_rows(journal.recent.actions)
-    assert told["signals"] == [{"signal": "SIGTERM", "at": "2027-01-15T08:00:31.000Z", "processes": 2}]
+    (told,) = map(encode, journal.recent.actions)
+    assert told["signals"] == ({"signal": "SIGTERM", "at": "2027-01-15T08:00:31.000Z", "processes": 2},)
     assert (told["result"], told["reason"]) == ("failed", "no right to signal process 101")
     assert told["outcome"].endswith("failed: no right to signal process 101.")
 
@@ -75,7 +75,7 @@ def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
     assert [each.do for each in before] == ["kill", "kill", "kill", "kill", "warn", "kill"]
     assert [each.result for each in before] == ["gone", "done", "failed", "observed", "done", "done"]
     assert reopened(path) == before
-    assert json.loads(json.dumps(recent_rows(before)))[0]["used_at_least"] == 13314398617
+    assert before[0].used_at_least == 13314398617
 
 
 def test_a_deed_that_the_last_daemon_left_under_way_is_interrupted(path: Path) -> None:
@@ -93,10 +93,10 @@ def test_a_deed_that_the_last_daemon_left_under_way_is_interrupted(path: Path) -
 
 def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     """However much happens, twenty stay; warnings by the hundred do not drive out the kills, nor kills the warnings."""
-    first = kill(journal)
+    kill(journal)
     for second in range(40, 140):
         journal.record(replace(quiet(second), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
-    assert (len(journal.recent.actions), journal.recent.actions[-1].number) == (MOST_ACTIONS, first)
+    assert (len(journal.recent.actions), journal.recent.actions[-1].do) == (MOST_ACTIONS, "kill")
     assert sum(each.do == "warn" for each in journal.recent.actions) == MOST_ACTIONS - 1
     for second in range(200, 230):
         kill(journal, second)
@@ -134,7 +134,7 @@ def test_a_list_of_processes_too_long_to_be_kept_whole_is_not_counted(journal: J
     keys = tuple(ProcessKey(pid=4_000_000 + number, start_ticks=10**9) for number in range(400))
     journal.signalled(journal.intend(entry(), keys, at(31)), at(31), "SIGTERM", keys)
     (action,) = journal.recent.actions
-    assert [(each.name, each.processes) for each in action.signals] == [("SIGTERM", None)]
+    assert [(each.signal, each.processes) for each in action.signals] == [("SIGTERM", None)]
 
 
 def test_a_kill_through_the_reports_is_told_once(journal: Journal) -> None:
@@ -150,4 +150,4 @@ def test_the_wall_clock_of_a_deed_is_kept(journal: Journal) -> None:
     """`at` is the moment of the intention, not that of the latest row about it."""
     kill(journal)
     now: Now = at(31)
-    assert journal.recent.actions[0].wall_s == now.wall_s
+    assert journal.recent.actions[0].at == now.wall_s

@@ -6,7 +6,17 @@ from fractions import Fraction
 
 import pytest
 
-from tests.export.build import NOTEBOOKS, Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
+from tests.export.build import (
+    NOTEBOOKS,
+    Story,
+    climbing,
+    hostile_pod,
+    policy,
+    quiet,
+    status_document,
+    trainer,
+    trainer_node,
+)
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.brakes import Begun, Brake
@@ -15,7 +25,7 @@ from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
 from watchdog.report.figures import residual_by_gpu, unattributed_by_gpu
-from watchdog.report.status import Health, status_document
+from watchdog.report.status import HealthStatus, Moment
 
 EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],
@@ -120,8 +130,8 @@ def test_a_list_that_need_not_be_whole_is_none() -> None:
 
 def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
     """Each sentence of the plan says that nothing is done until a cycle ends."""
-    health = Health(version="1", started_s=0.0, uptime_s=60.0, ready=False, hangs_since_s=at(9).wall_s)
-    document = status_document(climbing(9), (), health)
+    health = HealthStatus(version="1", uptime_s=60, hangs_since=Moment(at(9).wall_s))
+    document = status_document(climbing(9), health)
     assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
     assert document["plan"]
     assert all("until one does nothing is done" in each["sentence"] for each in document["plan"])

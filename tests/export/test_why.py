@@ -15,8 +15,8 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.report.status import status_document
-from watchdog.report.status_read import Part
+from watchdog.report.status import decode, encode
+from watchdog.report.status_build import status_of
 from watchdog.report.why import account_paragraphs
 
 RULES = (NOTEBOOKS,)
@@ -28,8 +28,8 @@ BY_NOTE = (Declaration(kind="annotation", key="vram", unit=1),)
 
 def why(report: CycleReport) -> list[str]:
     """The paragraphs about every account of a report, through the JSON as a daemon sends it."""
-    status = Part(json.loads(json.dumps(status_document(report))))
-    return [" ".join(paragraph) for each in status.parts("accounts") for paragraph in account_paragraphs(each, status)]
+    status = decode(json.dumps(encode(status_of(report))).encode())
+    return [" ".join(paragraph) for each in status.accounts for paragraph in account_paragraphs(each, status)]
 
 
 def held(brake: Brake, **more: object) -> CycleReport:

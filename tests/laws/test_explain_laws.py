@@ -13,8 +13,8 @@ from watchdog.cli.explain import by_daemon
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.core.units import format_bytes
-from watchdog.report.status import status_document
-from watchdog.report.status_read import Part
+from watchdog.report.status import decode, encode
+from watchdog.report.status_build import status_of
 
 
 @given(nodes(), st.integers(0, 2**32), st.booleans())
@@ -25,7 +25,7 @@ def test_every_pod_can_be_explained(node: GeneratedNode, seed: int, stale: bool)
     story.see(node.seen)
     report = _braked(dice, story.see(node.later(seed, 1.0).seen))
     report = replace(report, enforcing=dice.random() < 0.5, suspended=("lock",) if dice.random() < 0.2 else ())
-    status = Part(json.loads(json.dumps(status_document(report))))
+    status = decode(json.dumps(encode(status_of(report))).encode())
     for title in {assessment.pod.title for assessment in report.assessments}:
         found = by_daemon(title, status, ())
         assert found is not None

@@ -1,8 +1,6 @@
 """Querying a daemon for its status, and what to say where none answers."""
 
 import http.client
-import json
-import math
 import shlex
 import shutil
 import sys
@@ -17,7 +15,8 @@ from urllib.parse import urlsplit
 from watchdog.core.errors import WatchdogError
 from watchdog.journal.errors import JournalError, NoJournalError
 from watchdog.options import parse_listen
-from watchdog.report.status import NO_PASS
+from watchdog.report.health import NO_PASS
+from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.text import inert
 
 
@@ -42,7 +41,6 @@ def _is_same(found: str, started: str) -> bool:
 
 STATUS_PATH: Final = "/api/status"
 _PATIENCE_S: Final = 5.0
-_MOST_DIGITS: Final = 400
 _LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes gives less than one MiB
 
 
@@ -89,25 +87,16 @@ def listen_url(listen: str) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def ask_status(url: str, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
-    """What the daemon at this address says of its node now, as `scan --json` prints it; AskError, ValueError.
+def ask_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
+    """What the daemon at this address says of its node now; AskError, ValueError.
 
     It may let us wait for `patience_s` at a time, and twice as long altogether.
     """
     address = status_url(url)
-    body = _get(address, patience_s)
     try:
-        found = json.loads(body, parse_int=_whole)
-    except (ValueError, RecursionError) as error:
-        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no JSON") from error
-    if not isinstance(found, dict) or not {"node", "at", "accounts", "plan"} <= found.keys():
-        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: its answer is no status of one")
-    return found
-
-
-def _whole(digits: str) -> int | float:
-    """A number of any length: Python takes a few thousand digits, and no reader of the status takes so many."""
-    return int(digits) if len(digits) < _MOST_DIGITS else math.inf
+        return decode(_get(address, patience_s))
+    except StatusError as error:
+        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: {error}") from error
 
 
 def _get(address: str, patience_s: float) -> bytes:

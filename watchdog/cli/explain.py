@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 import click
+from msgspec import structs
 
 from watchdog import clock
 from watchdog.cli.client import AskError, ask_status, help_lines, to_run_inside
@@ -29,7 +30,7 @@ from watchdog.journal.errors import JournalError
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.past.read import RecordedNode, spans
 from watchdog.report.brakes import NO_TIME_COUNTS, OUT_OF_DATE
-from watchdog.report.status_read import Part, StatusError, doubts_of, hangs_since
+from watchdog.report.status import GapStatus, GpuStatus, Status, encode
 from watchdog.report.text import clock_time, count, date_time, inert, rfc3339
 from watchdog.report.why import account_paragraphs
 
@@ -39,9 +40,9 @@ _MOST_PODS: Final = 3
 _NVML: Final = "NVML"  # what the gap is about that leaves nothing known
 
 
-def hanging(status: Part) -> Iterator[str]:
+def hanging(status: Status) -> Iterator[str]:
     """That the daemon answers while its loop hangs: nothing that it says is of now."""
-    since, at = hangs_since(status), status.moment("at")
+    since, at = status.hangs_since, status.at
     if since is None or at is None:
         return
     yield f"The watchdog of this node hangs: no pass has ended since {clock_time(since, at)}."
@@ -52,31 +53,30 @@ def hanging(status: Part) -> Iterator[str]:
     )
 
 
-def unseen(status: Part) -> tuple[str, ...]:
+def unseen(status: Status) -> tuple[str, ...]:
     """That NVML does not answer, or which GPUs do not; under maintenance that is meant, and said elsewhere."""
-    if status.text("maintenance") is not None:
+    if status.maintenance is not None:
         return ()
     return tuple(_no_driver(status)) or tuple(_no_cards(status))
 
 
-def out_of_sight(status: Part) -> tuple[str, ...]:
+def out_of_sight(status: Status) -> tuple[str, ...]:
     """All that keeps the daemon from knowing its node; nothing: what it does not know of is not there."""
-    maintenance = status.text("maintenance")
+    maintenance = status.maintenance
     let_go = f"Its GPUs are under maintenance ({inert(maintenance or '', _LONGEST)}): nothing is known of them."
     found = (*hanging(status), *((let_go,) if maintenance is not None else ()), *unseen(status))
     return found or tuple(_unlisted(status))
 
 
-def without_told(status: Part) -> Part:
+def without_told(status: Status) -> Status:
     """The status without the gaps that `unseen` tells."""
-    cards = {gpu.text("uuid") for gpu in _silent(status)}
-    left = [dict(gap.values) for gap in status.parts("gaps") if gap.text("what") not in {_NVML, *cards}]
-    return Part({**status.values, "gaps": left}, status.path, status.doubts)
+    cards = {gpu.uuid for gpu in _silent(status)}
+    return structs.replace(status, gaps=tuple(gap for gap in status.gaps if gap.what not in {_NVML, *cards}))
 
 
-def _no_driver(status: Part) -> Iterator[str]:
-    health = status.part("health")
-    blind = health.moment("blind_since") if health is not None else None
+def _no_driver(status: Status) -> Iterator[str]:
+    health = status.health
+    blind = health.blind_since if health is not None else None
     why = _why(status, _NVML)
     if blind is None and not why:
         return
@@ -86,13 +86,13 @@ def _no_driver(status: Part) -> Iterator[str]:
     yield f"Until it answers again nobody new is killed or evicted. {_begun(status)}"
 
 
-def _begun(status: Part) -> str:
+def _begun(status: Status) -> str:
     """That what has begun needs no cycle to go on, and of which pods that is known."""
     pods = {
-        f"{inert(each.text('namespace') or '')}/{inert(each.text('pod') or '')}"
-        for each in (
-            *(account for account in status.parts("accounts") if account.part("under_way") is not None),
-            *(entry for entry in status.parts("plan") if entry.part("trying") is not None),
+        inert(title)
+        for title in (
+            *(account.title for account in status.accounts if account.under_way is not None),
+            *(entry.title for entry in status.plan if entry.trying is not None),
         )
     }
     first = sorted(pods)[:_MOST_PODS]
@@ -101,11 +101,11 @@ def _begun(status: Part) -> str:
     return f"What has begun may go on all the same, as far as SIGKILL or an eviction that is tried again{known}."
 
 
-def _no_cards(status: Part) -> Iterator[str]:
+def _no_cards(status: Status) -> Iterator[str]:
     silent = _silent(status)
     for gpu in silent[:_MOST_CARDS]:
-        uuid, index = gpu.text("uuid") or "", gpu.whole("index")
-        since = next((gap.moment("since") for gap in status.parts("gaps") if gap.text("what") == uuid), None)
+        uuid, index = gpu.uuid or "", gpu.index
+        since = next((gap.since for gap in status.gaps if gap.what == uuid), None)
         name = f"GPU {index} ({inert(uuid)})" if index is not None else inert(uuid)
         why = _why(status, uuid)
         yield f"{name} {_silent_since(since, status)}: who uses how much of it is not known."
@@ -115,30 +115,30 @@ def _no_cards(status: Part) -> Iterator[str]:
         yield f"{count(len(silent) - _MOST_CARDS, 'more GPU does', 'more GPUs do')} not answer either."
 
 
-def _unlisted(status: Part) -> Iterator[str]:
+def _unlisted(status: Status) -> Iterator[str]:
     """Cards that answer, and whose processes are not all told."""
-    for gpu in status.parts("gpus"):
-        if gpu.flag("up") and "listed" in gpu.values and not gpu.flag("listed"):
-            uuid = gpu.text("uuid") or ""
-            gap = next((each for each in status.parts("gaps") if (each.text("what") or "").startswith(uuid)), Part({}))
-            since, at = gap.moment("since"), status.moment("at")
+    for gpu in status.gpus:
+        if gpu.up and not gpu.listed:
+            uuid = gpu.uuid or ""
+            gap = next((each for each in status.gaps if (each.what or "").startswith(uuid)), GapStatus())
+            since, at = gap.since, status.at
             lasting = f", since {clock_time(since, at)}" if since is not None and at is not None else ""
-            why = inert(gap.text("why") or "the driver does not list them", _LONGEST).rstrip(".")
+            why = inert(gap.why or "the driver does not list them", _LONGEST).rstrip(".")
             yield f"Not all who use {inert(uuid)} are known{lasting}: {why}."
 
 
-def _silent(status: Part) -> list[Part]:
-    return [gpu for gpu in status.parts("gpus") if not gpu.flag("up")]
+def _silent(status: Status) -> list[GpuStatus]:
+    return [gpu for gpu in status.gpus if not gpu.up]
 
 
-def _why(status: Part, what: str) -> str:
+def _why(status: Status, what: str) -> str:
     """What the driver said of something, with the remedy; empty where it said nothing."""
-    said = (gap.text("why") or "" for gap in status.parts("gaps") if gap.text("what") == what)
+    said = (gap.why or "" for gap in status.gaps if gap.what == what)
     return inert(next(said, ""), _LONGEST).rstrip(".")
 
 
-def _silent_since(since: float | None, status: Part) -> str:
-    at = status.moment("at")
+def _silent_since(since: float | None, status: Status) -> str:
+    at = status.at
     return "does not answer" if since is None or at is None else f"has not answered since {clock_time(since, at)}"
 
 
@@ -198,31 +198,26 @@ class Explanation:
             yield from wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def title(part: Part) -> str:
-    """The pod that an account or a plan entry is about, as `namespace/name`."""
-    return f"{part.text('namespace')}/{part.text('pod')}"
-
-
-def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation | None:
-    """By what the daemon says now; None where it knows nothing of the pod. StatusError on what is no status."""
-    accounts = tuple(each for each in status.parts("accounts") if title(each) == pod)
-    now_s, (namespace, _, name) = status.moment("at") or 0.0, pod.partition("/")
-    node = status.text("node") or ""
+def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanation | None:
+    """By what the daemon says now; None where it knows nothing of the pod."""
+    accounts = tuple(each for each in status.accounts if each.title == pod)
+    now_s, (namespace, _, name) = status.at or 0.0, pod.partition("/")
+    node = status.node or ""
     here = [row for row in rows if row.node == node]
     lead = lead_sentences(status, here, namespace, name, now_s)
     if not accounts and (here or not lead):
         return None
     if lead and not accounts:
         lead = (*lead, "It uses and declares no GPU memory on this node now.")
-    is_unknown = any(each.whole("used") is None for each in accounts)
+    is_unknown = any(each.used is None for each in accounts)
     blind, told_of = (unseen(status), without_told(status)) if is_unknown else ((), status)
-    explanation = Explanation(
+    return Explanation(
         pod=pod,
         node=node,
         source="daemon",
         at_s=now_s,
-        accounts=tuple(dict(each.values) for each in accounts),
-        plan=tuple(dict(each.values) for each in status.parts("plan") if title(each) == pod),
+        accounts=tuple(encode(each) for each in accounts),
+        plan=tuple(encode(each) for each in status.plan if each.title == pod),
         paragraphs=(
             lead,
             (*hanging(status), *blind, *_idle(status)),
@@ -232,8 +227,6 @@ def by_daemon(pod: str, status: Part, rows: Iterable[HistoryRow]) -> Explanation
         ),
         past=told(here, _MOST_LINES),
     )
-    doubts = doubts_of(status)
-    return replace(explanation, paragraphs=(*explanation.paragraphs, (f"{doubts}.",))) if doubts else explanation
 
 
 def by_journal(
@@ -259,18 +252,18 @@ def by_journal(
     )
 
 
-def _idle(status: Part) -> tuple[str, ...]:
+def _idle(status: Status) -> tuple[str, ...]:
     """Why nothing is done on the whole node: it comes first, since all that would follow does not."""
     sentences = []
-    suspended, node = status.texts("suspended"), inert(status.text("node") or "")
+    suspended, node = status.suspended, inert(status.node or "")
     if suspended:
         why = "; ".join(remedy_on(reason, node) or inert(reason) for reason in suspended)
         sentences.append(f"At the moment the watchdog kills and evicts nobody on this node, although it should: {why}.")
-    elif not status.flag("enforcing"):
+    elif not status.enforcing:
         sentences.append(
             "The watchdog only observes on this node: it works everything out and records it, and does nothing."
         )
-    maintenance = status.text("maintenance")
+    maintenance = status.maintenance
     if maintenance is not None:
         sentences.append(
             f"The GPUs of this node are under maintenance ({inert(maintenance, 600)}): until that is over nothing is "
@@ -279,11 +272,11 @@ def _idle(status: Part) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _of_node(status: Part) -> tuple[str, ...]:
+def _of_node(status: Status) -> tuple[str, ...]:
     """What else holds for everybody on the node, and whom to ask."""
-    sentences, contact = _of_breaker(status), status.text("contact")
-    synced, now = status.moment("pods_synced_at"), status.moment("at")
-    if status.flag("pods_stale"):
+    sentences, contact = _of_breaker(status), status.contact
+    synced, now = status.pods_synced_at, status.at
+    if status.pods_stale:
         last = f", last true at {clock_time(synced, now)}" if synced is not None and now is not None else ""
         sentences.append(f"{OUT_OF_DATE}{last}: {NO_TIME_COUNTS}, and nobody is killed or evicted.")
     if contact:
@@ -291,12 +284,12 @@ def _of_node(status: Part) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _of_breaker(status: Part) -> list[str]:
+def _of_breaker(status: Status) -> list[str]:
     """That the breaker of the node holds everybody back; nothing where it is closed."""
-    breaker, now = status.part("breaker"), status.moment("at")
-    if breaker is None or now is None or not breaker.flag("open"):
+    breaker, now = status.breaker, status.at
+    if breaker is None or now is None or not breaker.open:
         return []
-    since, until = breaker.moment("since"), breaker.moment("until")
+    since, until = breaker.since, breaker.until
     begun = f" since {clock_time(since, now)}" if since is not None else ""
     nobody = f"until {clock_time(until, now)} nobody is killed or evicted, and then" if until is not None else "now"
     return [
@@ -316,7 +309,7 @@ class Asked:
     """
 
     pod: str
-    status: Part | None
+    status: Status | None
     why_not: str
     hints: tuple[str, ...]
     journal: Path
@@ -327,7 +320,7 @@ class Asked:
 def say_unknown(asked: Asked) -> str:
     """Say that nothing is known of a pod, what was asked, what can be done, and which pods may have been meant."""
     pod, status, no_journal = asked.pod, asked.status, asked.no_journal
-    known = {title(each) for each in status.parts("accounts")} if status is not None else set()
+    known = {each.title for each in status.accounts} if status is not None else set()
     if not no_journal:
         try:
             known |= set(pods_in(asked.journal))
@@ -344,7 +337,7 @@ def say_unknown(asked: Asked) -> str:
     return "\n  ".join(lines)
 
 
-def _places(status: Part) -> list[str]:
+def _places(status: Status) -> list[str]:
     """Where a pod may be of which the daemon knows nothing."""
     if out_of_sight(status):
         places = [
@@ -352,7 +345,7 @@ def _places(status: Part) -> list[str]:
         ]
     else:
         places = ["it may be on another node, or it neither uses GPU memory nor declares any"]
-    if any(use.text("reason") == "unknown_pod" for use in status.parts("unattributed")):
+    if any(use.reason == "unknown_pod" for use in status.unattributed):
         places.append("processes of pods that the pod list does not have use GPU memory here: it may be one of them")
     return places
 
@@ -433,51 +426,47 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
         no_journal = "it stands in the journal of the daemon's own node, and none is kept here"
         if status is not None:
             no_journal = f"it stands in the journal of the daemon's own node: {to_run_inside('explain', pod)}"
-    try:
-        found = by_daemon(pod, status, rows) if status is not None else None
-        if found is not None:
-            return replace(found, no_past=no_journal)
-        hints: tuple[str, ...] = ()
-        if status is not None:
-            why_not = _nothing(status, pod, now_s)
-        elif silent is not None:
-            why_not, hints = str(silent), help_lines(silent, "explain", pod)
-        else:
-            why_not = "no daemon was asked (--journal); --url asks one"
-        if rows:
-            return by_journal(pod, rows, why_not, now_s, hints)
-        before = "" if no_journal or status is not None else last_seen(journal, pod, now_s)
-        raise UnexplainedError(
-            say_unknown(
-                Asked(
-                    pod=pod,
-                    status=status,
-                    why_not=why_not,
-                    hints=hints,
-                    journal=journal,
-                    no_journal=no_journal,
-                    before=before,
-                )
+    found = by_daemon(pod, status, rows) if status is not None else None
+    if found is not None:
+        return replace(found, no_past=no_journal)
+    hints: tuple[str, ...] = ()
+    if status is not None:
+        why_not = _nothing(status, pod, now_s)
+    elif silent is not None:
+        why_not, hints = str(silent), help_lines(silent, "explain", pod)
+    else:
+        why_not = "no daemon was asked (--journal); --url asks one"
+    if rows:
+        return by_journal(pod, rows, why_not, now_s, hints)
+    before = "" if no_journal or status is not None else last_seen(journal, pod, now_s)
+    raise UnexplainedError(
+        say_unknown(
+            Asked(
+                pod=pod,
+                status=status,
+                why_not=why_not,
+                hints=hints,
+                journal=journal,
+                no_journal=no_journal,
+                before=before,
             )
         )
-    except StatusError as error:
-        where = inert(url or "")
-        raise UnexplainedError(f"what answers at {where} is no gpu-watchdog of this kind: {error}") from error
+    )
 
 
-def _nothing(status: Part, pod: str, now_s: float) -> str:
+def _nothing(status: Status, pod: str, now_s: float) -> str:
     """Why the daemon that answers has nothing about a pod: what it can't see comes first."""
-    node, at = inert(status.text("node") or ""), clock_time(status.moment("at") or now_s, now_s)
+    node, at = inert(status.node or ""), clock_time(status.at or now_s, now_s)
     blind = out_of_sight(status)
     if blind:
         return f"the daemon of node {node} does not see all of its node at {at}. {' '.join(blind).rstrip('.')}"
     return f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
 
 
-def _ask(url: str) -> tuple[Part | None, AskError | None]:
+def _ask(url: str) -> tuple[Status | None, AskError | None]:
     """The status of the daemon there, or why there is none."""
     try:
-        return Part(ask_status(url), doubts=[]), None
+        return ask_status(url), None
     except AskError as error:
         return None, error
 

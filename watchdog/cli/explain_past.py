@@ -11,7 +11,7 @@ from watchdog.core.units import format_bytes
 from watchdog.journal.read import HistoryRow
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.news import Event
-from watchdog.report.status_read import Part
+from watchdog.report.status import AccountStatus, RecentStatus, Status
 from watchdog.report.text import clock_time, inert, said
 
 # What the owner of a pod should read of it: not each signal, and no number of a process.
@@ -137,7 +137,9 @@ def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...
     return () if action is None else _sentences(action, now_s)
 
 
-def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float) -> tuple[str, ...]:
+def lead_sentences(
+    status: Status, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
+) -> tuple[str, ...]:
     """Tell the last kill or eviction of a pod by the status of its daemon, as long as it is what one would ask about.
 
     That is for an hour, and for one that failed or was interrupted for as long as it is known. `rows` is what the
@@ -145,41 +147,41 @@ def lead_sentences(status: Part, rows: Sequence[HistoryRow], namespace: str, pod
     """
     uids = _uids(status, namespace, pod)
     for each in _recent_force(status, namespace, pod):
-        if _is_of(each.text("uid"), uids):
+        if _is_of(each.uid, uids):
             return _leading(_action_of(each), now_s)
     action = _last_action([row for row in rows if _is_of(row.uid, uids)])
     return () if action is None else _leading(replace(action, is_live=True), now_s)
 
 
 def earlier_sentences(
-    status: Part, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
+    status: Status, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
 ) -> tuple[str, ...]:
     """Tell the last kill or eviction of an earlier pod of the same name as a pod that the daemon knows."""
     uids = _uids(status, namespace, pod)
     if not uids:
         return ()
     for each in _recent_force(status, namespace, pod):
-        if not _is_of(each.text("uid"), uids):
+        if not _is_of(each.uid, uids):
             return _leading(replace(_action_of(each), is_earlier=True), now_s)
     action = _last_action([row for row in rows if not _is_of(row.uid, uids)])
     return () if action is None else _leading(replace(action, is_live=True, is_earlier=True), now_s)
 
 
-def _uids(status: Part, namespace: str, pod: str) -> frozenset[str]:
-    named = [each for each in status.parts("accounts") if _is_named(each, namespace, pod)]
-    return frozenset(uid for each in named if (uid := each.text("uid")) is not None)
+def _uids(status: Status, namespace: str, pod: str) -> frozenset[str]:
+    named = [each for each in status.accounts if _is_named(each, namespace, pod)]
+    return frozenset(uid for each in named if (uid := each.uid) is not None)
 
 
-def _recent_force(status: Part, namespace: str, pod: str) -> Iterator[Part]:
+def _recent_force(status: Status, namespace: str, pod: str) -> Iterator[RecentStatus]:
     """Kills and evictions of pods of this name, newest first."""
-    for each in status.parts("recent"):
-        is_force = each.text("do") in (Do.KILL, Do.EVICT) and each.text("result") not in _NOTHING_DONE
+    for each in status.recent:
+        is_force = each.do in (Do.KILL, Do.EVICT) and each.result not in _NOTHING_DONE
         if is_force and _is_named(each, namespace, pod):
             yield each
 
 
-def _is_named(part: Part, namespace: str, pod: str) -> bool:
-    return (part.text("namespace"), part.text("pod")) == (namespace, pod)
+def _is_named(part: AccountStatus | RecentStatus, namespace: str, pod: str) -> bool:
+    return (part.namespace, part.pod) == (namespace, pod)
 
 
 def _is_of(uid: str | None, uids: Collection[str]) -> bool:
@@ -195,19 +197,15 @@ def _leading(action: _Deed, now_s: float) -> tuple[str, ...]:
     return _sentences(action, now_s) if is_half_done or now_s - action.begun.wall_s <= _LEADS_S else ()
 
 
-def _action_of(recent: Part) -> _Deed:
-    begun_s = recent.moment("at") or 0.0
+def _action_of(recent: RecentStatus) -> _Deed:
+    begun_s = recent.at or 0.0
     columns: dict[str, Any] = dict.fromkeys(COLUMNS)
-    columns |= {name: recent.text(name) for name in ("namespace", "pod", "uid", "container", "do", "scope", "rule")}
-    columns |= {name: recent.whole(name) for name in ("used", "used_at_least", "declared", "allowed")}
-    columns |= {"mark": recent.text("mark"), "event": "intended", "node": "", "boot_id": "", "boottime_s": 0.0}
-    begun = HistoryRow(**{**columns, "wall_s": begun_s, "sentence": recent.text("why") or ""})
-    signals = tuple(
-        replace(begun, wall_s=each.moment("at") or begun_s, detail=each.text("signal"))
-        for each in recent.parts("signals")
-    )
-    result, reason = recent.text("result"), recent.text("reason")
-    ended_s, released_s = recent.moment("ended_at") or begun_s, recent.moment("released_at")
+    columns |= {name: getattr(recent, name) for name in COLUMNS if name in RecentStatus.__struct_fields__}
+    columns |= {"event": "intended", "node": "", "boot_id": "", "boottime_s": 0.0}
+    begun = HistoryRow(**{**columns, "wall_s": begun_s, "sentence": recent.why or ""})
+    signals = tuple(replace(begun, wall_s=each.at or begun_s, detail=each.signal) for each in recent.signals)
+    result, reason = recent.result, recent.reason
+    ended_s, released_s = recent.ended_at or begun_s, recent.released_at
     ended = None if result is None else replace(begun, wall_s=ended_s, result=result, reason=reason)
     is_blocked = begun.do == Do.EVICT and result == Result.BLOCKED
     return _Deed(
@@ -215,7 +213,7 @@ def _action_of(recent: Part) -> _Deed:
         signals=signals,
         blocked=ended if is_blocked else None,
         ended=ended,
-        released=replace(begun, wall_s=released_s, reason=recent.text("unreleased")) if released_s else None,
+        released=replace(begun, wall_s=released_s, reason=recent.unreleased) if released_s else None,
         is_live=True,
     )
 

@@ -162,14 +162,12 @@ def pod_of_journal(context: click.Context, _parameter: click.Parameter, incomple
 def _by_daemon(context: click.Context) -> Iterable[str]:
     from watchdog.cli.client import ask_status, listen_url
     from watchdog.core.errors import WatchdogError
-    from watchdog.report.status_read import Part
 
     # A command that reads a journal has no such options; the environment may have them all the same.
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
     listen = context.params.get("listen") or os.environ.get("GPU_WATCHDOG_LISTEN") or DEFAULT_LISTEN
     try:
-        accounts = Part(ask_status(url or listen_url(listen), _PATIENCE_S), doubts=[]).parts("accounts")
-        return [f"{each.text('namespace')}/{each.text('pod')}" for each in accounts]
+        return [each.title for each in ask_status(url or listen_url(listen), _PATIENCE_S).accounts]
     except (WatchdogError, ValueError):
         return []
 

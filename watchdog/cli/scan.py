@@ -27,7 +27,8 @@ from watchdog.export.text import scan_text
 from watchdog.node.driver import let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
-from watchdog.report.status import status_document
+from watchdog.report.status import encode
+from watchdog.report.status_build import status_of
 from watchdog.report.text import inert
 
 _PATIENCE_S = 30.0
@@ -42,7 +43,7 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     if options.pods is None and not uses_api(options):
         click.echo(f"Warning: {NO_PODS}.", err=True)
     if as_json:
-        click.echo(json.dumps(status_document(report), indent=1))
+        click.echo(json.dumps(encode(status_of(report)), indent=1))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
         click.echo(scan_text(report, colour=has_colour(sys.stdout), width=width), nl=False)

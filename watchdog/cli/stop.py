@@ -18,7 +18,7 @@ from watchdog.cli.client import AskError, NoPassError, ask_status, called, to_ru
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.lock import look_at_lock
-from watchdog.report.status_read import Part, StatusError, hangs_since
+from watchdog.report.status import Status
 from watchdog.report.text import clock_time, date_time, inert
 
 _LONGEST: Final = 1000  # characters of a reason
@@ -195,13 +195,11 @@ def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
     deadline_s = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            status = Part(ask_status(url, 1.0))
+            status = ask_status(url, 1.0)
             answer = _stopped(status, stop, changed_s) if stopped else _resumed(status, stop, changed_s)
         except AskError as error:
             held = stopped and stop.is_looked_for()
             return _by_lock(error, stop) if held else StopAnswer(seen=Sighting.UNKNOWN, text=_unheard(error, command))
-        except StatusError as error:
-            return StopAnswer(seen=Sighting.UNKNOWN, text=f"what answers at {inert(url)} is no gpu-watchdog: {error}.")
         if answer is not None:
             return answer
         if time.monotonic() > deadline_s:
@@ -218,22 +216,22 @@ def _by_lock(error: AskError, stop: Stop) -> StopAnswer:
     )
 
 
-def _stopped(status: Part, stop: Stop, changed_s: float) -> StopAnswer | None:
+def _stopped(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
     node = _node(status)
-    if hangs_since(status) is not None:
+    if status.hangs_since is not None:
         return None
-    if _REASON in status.texts("suspended"):
-        return _by_reason(status, stop) if (status.moment("at") or 0.0) > changed_s else None
+    if _REASON in status.suspended:
+        return _by_reason(status, stop) if (status.at or 0.0) > changed_s else None
     if not _is_sure(status, changed_s):
         return None
-    if status.flag("enforcing"):
+    if status.enforcing:
         return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "goes on ENFORCING", "stop"))
-    if status.text("mode") == "observe":
+    if status.mode == "observe":
         return _idle(stop, f"the watchdog of {node} only observes in any case: its policy says so.")
     return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "does not see it", "stop"))
 
 
-def _by_reason(status: Part, stop: Stop) -> StopAnswer:
+def _by_reason(status: Status, stop: Stop) -> StopAnswer:
     """What a daemon shows that is stopped by a file: by this one, if this one is what it looks for."""
     node, theirs, held = _node(status), _stop_file(status), stop.is_looked_for()
     if held and (theirs is None or _is_same(theirs, stop)):
@@ -255,18 +253,18 @@ def _by_reason(status: Part, stop: Stop) -> StopAnswer:
     )
 
 
-def _resumed(status: Part, stop: Stop, changed_s: float) -> StopAnswer | None:
-    node, suspended = _node(status), status.texts("suspended")
-    if hangs_since(status) is not None:
+def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
+    node, suspended = _node(status), status.suspended
+    if status.hangs_since is not None:
         return None
-    if status.flag("enforcing"):
+    if status.enforcing:
         return StopAnswer(seen=Sighting.YES, text=f"the watchdog of {node} enforces.")
     if not _is_sure(status, changed_s):
         return None
     if _REASON in suspended:
         return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "sees another one", "resume"))
     if suspended:
-        why = "; ".join(remedy_on(reason, status.text("node") or "") or inert(reason) for reason in suspended)
+        why = "; ".join(remedy_on(reason, status.node or "") or inert(reason) for reason in suspended)
         return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} does not enforce all the same: {why}.")
     return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} only observes: its policy says so.")
 
@@ -278,14 +276,14 @@ def _idle(stop: Stop, text: str) -> StopAnswer:
     return StopAnswer(seen=Sighting.UNKNOWN, text=f"{text} Whether it looks for {stop.path} can't be told then.")
 
 
-def _is_sure(status: Part, changed_s: float) -> bool:
+def _is_sure(status: Status, changed_s: float) -> bool:
     """Whether the cycle that is shown began so late that it must have known of the change."""
-    return (status.moment("at") or 0.0) > changed_s + _SURE_S
+    return (status.at or 0.0) > changed_s + _SURE_S
 
 
-def _undecided(status: Part, stop: Stop, *, stopped: bool) -> StopAnswer:
-    node, last, now_s = _node(status), status.moment("at"), clock.now().wall_s
-    since = hangs_since(status)
+def _undecided(status: Status, stop: Stop, *, stopped: bool) -> StopAnswer:
+    node, last, now_s = _node(status), status.at, clock.now().wall_s
+    since = status.hangs_since
     if since is not None:
         return StopAnswer(
             seen=Sighting.UNKNOWN,
@@ -293,7 +291,7 @@ def _undecided(status: Part, stop: Stop, *, stopped: bool) -> StopAnswer:
             "is not known. Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log).",
         )
     then = f"was at {clock_time(last, now_s)}" if last is not None else "is not known"
-    if status.text("mode") == "observe":
+    if status.mode == "observe":
         text = f"the watchdog of {node} only observed by its last pass, which {then}."
         return _idle(stop, text) if stopped else StopAnswer(seen=Sighting.IDLE, text=text)
     return StopAnswer(
@@ -303,7 +301,7 @@ def _undecided(status: Part, stop: Stop, *, stopped: bool) -> StopAnswer:
     )
 
 
-def _deaf(status: Part, stop: Stop, what: str, command: str) -> str:
+def _deaf(status: Status, stop: Stop, what: str, command: str) -> str:
     theirs = _stop_file(status)
     told = f"the watchdog of {_node(status)} {what}"
     if theirs is not None and _is_same(theirs, stop):
@@ -317,10 +315,10 @@ def _deaf(status: Part, stop: Stop, what: str, command: str) -> str:
     return f"{told}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
 
 
-def _stop_file(status: Part) -> str | None:
+def _stop_file(status: Status) -> str | None:
     """The file that the daemon looks for, as it names it; None: a version that does not tell."""
-    health = status.part("health")
-    return health.text("stop_file") if health is not None else None
+    health = status.health
+    return health.stop_file if health is not None else None
 
 
 def _is_same(theirs: str, stop: Stop) -> bool:
@@ -338,8 +336,8 @@ def _unheard(error: AskError, command: str) -> str:
     )
 
 
-def _node(status: Part) -> str:
-    return f"node {inert(status.text('node') or 'unknown')}"
+def _node(status: Status) -> str:
+    return f"node {inert(status.node or 'unknown')}"
 
 
 _BY_API: Final = (

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from watchdog import __version__, clock
 from watchdog.core.model import Now
@@ -12,9 +13,13 @@ from watchdog.export.metrics import Metrics, late_after_s
 from watchdog.export.page.kept import LastMade, PackedPage, Pages
 from watchdog.export.page.sight import Sight
 from watchdog.report.figures import all_gaps
-from watchdog.report.recent import KEPT_S, RecentAction
-from watchdog.report.status import NO_PASS, OK, Durations, Health, api_state, status_document
+from watchdog.report.health import NO_PASS, OK, Durations, api_state
+from watchdog.report.recent import KEPT_S
+from watchdog.report.status import HealthStatus, Moment, RecentStatus, encode, json_seconds
+from watchdog.report.status_build import status_of
 from watchdog.report.text import elapsed_s, inert, span
+
+_LONGEST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ class Board:
         self._started = now()
         self._finished: _Finished | None = None
         self._unready: tuple[str, ...] = ()
-        self._recent: tuple[RecentAction, ...] = ()
+        self._recent: tuple[RecentStatus, ...] = ()
         self._durations = Durations()
         self._journal = OK
         self._policy_error = ""
@@ -83,7 +88,7 @@ class Board:
         """Say why the daemon is not ready, a line for each reason; none: it is."""
         self._unready = tuple(reasons)
 
-    def set_journal(self, problem: str, recent: tuple[RecentAction, ...] | None) -> None:
+    def set_journal(self, problem: str, recent: tuple[RecentStatus, ...] | None) -> None:
         """Say what is wrong with the journal (nothing: it takes writes), and what was done lately by it, if it is open.
 
         Without a journal nobody is acted on, so what it had before still holds.
@@ -107,10 +112,10 @@ class Board:
         return finished.report if finished is not None else None
 
     @property
-    def recent(self) -> tuple[RecentAction, ...]:
+    def recent(self) -> tuple[RecentStatus, ...]:
         """What was done in the last day, newest first."""
         since_s = self._now().wall_s - KEPT_S
-        return tuple(action for action in self._recent if action.wall_s > since_s)
+        return tuple(action for action in self._recent if (action.at or 0.0) > since_s)
 
     def page(self, *, is_still: bool) -> PackedPage:
         """The status page of this moment; one that is still does not load itself again."""
@@ -122,7 +127,7 @@ class Board:
         return self._statuses.get("status", state, lambda: self._pack(report)) if report is not None else None
 
     def _pack(self, report: CycleReport) -> bytes:
-        document = json.dumps(status_document(report, self.recent, self.standing()))
+        document = json.dumps(encode(status_of(report, self.recent, self.standing(), self._gaps_since)))
         return gzip.compress(f"{document}\n".encode(), compresslevel=1, mtime=0)
 
     def _state(self) -> tuple[object, ...]:
@@ -143,27 +148,29 @@ class Board:
             is_still=is_still,
         )
 
-    def standing(self) -> Health:
+    def standing(self) -> HealthStatus:
         """How the watchdog itself is."""
         now, finished, unready = self._now(), self._finished, tuple(self._reasons())
         ended_s = finished.at_s if finished is not None else self._started.boottime_s
-        return Health(
+        api = api_state(finished.report.pods) if finished is not None else None
+        ago_s = max(now.boottime_s - finished.at_s, 0.0) if finished is not None else None
+        return HealthStatus(
             version=__version__,
-            started_s=self._started.wall_s,
-            uptime_s=elapsed_s(self._started, now),
+            started_at=Moment(self._started.wall_s),
+            uptime_s=json_seconds(elapsed_s(self._started, now)),
             ready=not unready,
-            unready=unready,
-            last_pass_s=self._durations.last,
-            last_pass_ago_s=max(now.boottime_s - finished.at_s, 0.0) if finished is not None else None,
-            pass_p99_s=self._durations.p99,
+            unready=tuple(inert(line, _LONGEST) for line in unready),
+            last_pass_s=_seconds(self._durations.last),
+            last_pass_ago_s=_seconds(ago_s),
+            pass_p99_s=_seconds(self._durations.p99),
             passes=self._durations.count,
-            journal=self._journal,
-            policy_error=self._policy_error,
-            api=api_state(finished.report.pods) if finished is not None else None,
-            blind_since_s=self._blind_since.wall_s if self._blind_since is not None else None,
-            hangs_since_s=None if self.health().ok else now.wall_s - (now.boottime_s - ended_s),
-            gaps_since=self._gaps_since,
-            stop_file=self._stop_file,
+            journal=inert(self._journal, _LONGEST),
+            policy_ok=not self._policy_error,
+            policy_error=inert(self._policy_error, _LONGEST) or None,
+            api=inert(api, _LONGEST) if api is not None else None,
+            blind_since=Moment(self._blind_since.wall_s) if self._blind_since is not None else None,
+            hangs_since=None if self.health().ok else Moment(now.wall_s - (now.boottime_s - ended_s)),
+            stop_file=self._stop_file or None,
         )
 
     @property
@@ -193,3 +200,7 @@ class Board:
         health = self.health()
         hangs = [] if health.ok else health.lines
         return [*([] if self._finished is not None else [NO_PASS]), *hangs, *self._unready]
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else json_seconds(seconds)

@@ -16,7 +16,7 @@ from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import Statement
 from watchdog.journal.journal import Journal
-from watchdog.report.recent import RecentAction
+from watchdog.report.status import RecentStatus
 
 # A write that has not come back after this time holds enforcement back until it has.
 COMMIT_WITHIN_S: Final = 2.0
@@ -71,7 +71,7 @@ class JournalWriter:
         return self._journal.notices if self._journal is not None else ()
 
     @property
-    def recent(self) -> tuple[RecentAction, ...] | None:
+    def recent(self) -> tuple[RecentStatus, ...] | None:
         """The last actions, newest first; None without a journal."""
         return self._journal.recent.actions if self._journal is not None else None
 

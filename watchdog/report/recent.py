@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as replaced
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Do
 from watchdog.report.news import Event
-from watchdog.report.text import elapsed_s, rfc3339
+from watchdog.report.status import Moment, RecentStatus, SignalStatus
+from watchdog.report.text import elapsed_s
 
 LAST_KEPT_S: Final = 900.0  # after the pod has gone
 # Each is a series. The brakes of a policy bound kills and evictions, and nothing bounds warnings: a pod that comes back
@@ -84,14 +88,14 @@ def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastActi
 
 
 def _clamped(action: LastAction, most_s: float) -> LastAction:
-    return action if action.wall_s <= most_s else replace(action, wall_s=most_s)
+    return action if action.wall_s <= most_s else replaced(action, wall_s=most_s)
 
 
 def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:
     if is_listed:
-        return replace(action, gone_since=None) if action.gone_since is not None else action
+        return replaced(action, gone_since=None) if action.gone_since is not None else action
     gone_since = action.gone_since or now
-    return None if elapsed_s(gone_since, now) > LAST_KEPT_S else replace(action, gone_since=gone_since)
+    return None if elapsed_s(gone_since, now) > LAST_KEPT_S else replaced(action, gone_since=gone_since)
 
 
 MOST_ACTIONS: Final = 20
@@ -107,53 +111,9 @@ _ALONE: Final = frozenset({Event.WARNED.value, Event.WOULD_ACT.value, Event.KILL
 EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
-    """A signal that was sent: its name, when (Unix time), and to how many processes (None: not known)."""
-
-    name: str
-    wall_s: float
-    processes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentAction:
-    """A warning, kill or eviction: when it was begun (Unix time), for what, and what came of it.
-
-    `result` is None while it is in progress. `why` is the sentence that told of its beginning, `outcome` that of its
-    latest end. `number` is the journal's number of it, None where it has none. `ended_s` and `released_s` are when it
-    ended and when its memory was free or was given up; `unreleased` is why it was given up.
-    """
-
-    wall_s: float
-    namespace: str | None
-    pod: str | None
-    uid: str | None
-    container: str | None
-    gpu: str | None
-    do: str
-    scope: str | None
-    rule: str | None
-    step: int | None
-    used: int | None
-    used_at_least: int | None
-    allowed: int | None
-    declared: int | None
-    why: str
-    result: str | None = None
-    reason: str | None = None
-    outcome: str | None = None
-    signals: tuple[Signal, ...] = ()
-    number: int | None = None
-    mark: str | None = None
-    ended_s: float | None = None
-    released_s: float | None = None
-    unreleased: str | None = None
-
-    @property
-    def is_action(self) -> bool:
-        """Whether somebody was to be hit, which is more than a warning or what would have been done."""
-        return self.do != "warn" and self.result != Result.OBSERVED.value
+def is_action(recent: RecentStatus) -> bool:
+    """Whether it was a kill or an eviction that was really begun, and not a warning or what observe mode would do."""
+    return recent.do != "warn" and recent.result != Result.OBSERVED.value
 
 
 class Recent:
@@ -163,26 +123,28 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self.actions: tuple[RecentAction, ...] = ()
+        self._numbered: tuple[_Numbered, ...] = ()  # each with the journal's number of it, if it has one
+        self.actions: tuple[RecentStatus, ...] = ()
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Take in a row of the journal; most tell nothing of an action."""
+        """Take in a row of the journal; most are not about an action."""
         event, number = row["event"], row.get("deed")
         if event == _INTENDED or (number is None and event in _ALONE and row.get("do") is not None):
-            self.actions = _kept((_begun(row), *self.actions))
+            self._numbered = _kept(((number, _begun(row)), *self._numbered))
         elif number is not None and event in EVENTS:
-            self.actions = tuple(_told(each, row) if each.number == number else each for each in self.actions)
+            self._numbered = tuple((n, _told(each, row) if n == number else each) for n, each in self._numbered)
+        else:
+            return
+        self.actions = tuple(each for _, each in self._numbered)
 
 
-def recent_rows(actions: Iterable[RecentAction]) -> list[dict[str, Any]]:
-    """The actions as the status has them."""
-    return [_json(each) for each in actions]
+_Numbered = tuple[int | None, RecentStatus]
 
 
-def _begun(row: Mapping[str, Any]) -> RecentAction:
-    is_whole = row["event"] != _INTENDED
-    return RecentAction(
-        wall_s=row["wall_s"],
+def _begun(row: Mapping[str, Any]) -> RecentStatus:
+    is_whole, at = row["event"] != _INTENDED, Moment(row["wall_s"])
+    return RecentStatus(
+        at=at,
         namespace=row.get("namespace"),
         pod=row.get("pod"),
         uid=row.get("uid"),
@@ -199,68 +161,39 @@ def _begun(row: Mapping[str, Any]) -> RecentAction:
         why=row["sentence"],
         result=row.get("result") if is_whole else None,
         reason=row.get("reason") if is_whole else None,
-        number=row.get("deed"),
         mark=row.get("mark"),
-        ended_s=row["wall_s"] if is_whole else None,
+        ended_at=at if is_whole else None,
     )
 
 
-def _told(action: RecentAction, row: Mapping[str, Any]) -> RecentAction:
-    event = row["event"]
+def _told(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
+    event, at = row["event"], Moment(row["wall_s"])
     if event == _SIGNALLED:
         return replace(action, signals=(*action.signals, _signal(row))[-_LEAST_OF_A_KIND:])
     if event in _ENDED:
-        ended = replace(action, result=row.get("result"), reason=row.get("reason"), outcome=row["sentence"])
-        return replace(ended, ended_s=row["wall_s"])
+        outcome, result = row["sentence"], row.get("result")
+        return replace(action, result=result, reason=row.get("reason"), outcome=outcome, ended_at=at)
     if event != _RELEASED:
         return action
-    return replace(action, outcome=row["sentence"], released_s=row["wall_s"], unreleased=row.get("reason"))
+    return replace(action, outcome=row["sentence"], released_at=at, unreleased=row.get("reason"))
 
 
-def _signal(row: Mapping[str, Any]) -> Signal:
+def _signal(row: Mapping[str, Any]) -> SignalStatus:
     name, _, keys = str(row.get("detail") or "").partition(" ")
     try:
         processes = len(json.loads(keys))
     except ValueError:  # a list that was too long to be kept whole
         processes = None
-    return Signal(name=name, wall_s=row["wall_s"], processes=processes)
+    return SignalStatus(signal=name, at=Moment(row["wall_s"]), processes=processes)
 
 
-def _kept(actions: tuple[RecentAction, ...]) -> tuple[RecentAction, ...]:
+def _kept(actions: tuple[_Numbered, ...]) -> tuple[_Numbered, ...]:
     """At most so many, the newest of each kind."""
-    newest = actions[0].wall_s
-    actions = tuple(each for each in actions if each.wall_s > newest - KEPT_S)
+    newest = actions[0][1].at or 0.0
+    actions = tuple(each for each in actions if (each[1].at or 0.0) > newest - KEPT_S)
     if len(actions) <= MOST_ACTIONS:
         return actions
     # There is one too many: of which kind there are more than half, its oldest goes.
-    is_hit = sum(each.is_action for each in actions) > _LEAST_OF_A_KIND
-    last = max(number for number, each in enumerate(actions) if each.is_action is is_hit)
+    is_hit = sum(is_action(each) for _, each in actions) > _LEAST_OF_A_KIND
+    last = max(number for number, (_, each) in enumerate(actions) if is_action(each) is is_hit)
     return (*actions[:last], *actions[last + 1 :])
-
-
-def _json(action: RecentAction) -> dict[str, Any]:
-    return {
-        "at": rfc3339(action.wall_s),
-        "namespace": action.namespace,
-        "pod": action.pod,
-        "uid": action.uid,
-        "container": action.container,
-        "gpu": action.gpu,
-        "do": action.do,
-        "scope": action.scope,
-        "result": action.result,
-        "reason": action.reason,
-        "rule": action.rule,
-        "step": action.step,
-        "mark": action.mark,
-        "used": action.used,
-        "used_at_least": action.used_at_least,
-        "allowed": action.allowed,
-        "declared": action.declared,
-        "why": action.why,
-        "outcome": action.outcome,
-        "ended_at": rfc3339(action.ended_s) if action.ended_s is not None else None,
-        "released_at": rfc3339(action.released_s) if action.released_s is not None else None,
-        "unreleased": action.unreleased,
-        "signals": [{"signal": s.name, "at": rfc3339(s.wall_s), "processes": s.processes} for s in action.signals],
-    }

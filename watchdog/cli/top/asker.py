@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from watchdog.cli.client import AskError, ask_status, help_lines
 from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.values import NodeView
-from watchdog.report.status_read import StatusError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +28,6 @@ def ask_view(url: str, *options: str) -> StatusAnswer:
         view, problem = read_view(ask_status(url)), ""
     except AskError as error:
         view, problem = None, unreached(error, "top", *options)
-    except StatusError as error:
-        view, problem = None, f"what answers is no gpu-watchdog of this kind: {error}"
     return StatusAnswer(view=view, problem=problem, at_s=time.monotonic())
 
 

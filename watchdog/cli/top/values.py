@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from watchdog.report.status_read import Part, hangs_since, is_of
+from watchdog.report.status import AccountStatus, PlanStatus, Status, UnderWayStatus
 from watchdog.report.text import byte_cell, inert, span
 
 NO_POD: Final = "unattributed processes"
@@ -249,12 +249,12 @@ def share_bar(account: AccountView, width: int, signs: Signs) -> str:
 _DONE: Final = {"kill": "kill", "evict": "eviction", "warn": "warning"}
 
 
-def coming(account: Part, status: Part) -> tuple[NextStep | None, NextStep | None]:
+def coming(account: AccountStatus, status: Status) -> tuple[NextStep | None, NextStep | None]:
     """What comes first for an account, and the first force behind it where that only warns."""
-    idle = account.flag("observes") or not status.flag("enforcing")
-    hangs = hangs_since(status) is not None
-    entries = [_planned(entry, would=idle, hangs=hangs) for entry in status.parts("plan") if is_of(entry, account)]
-    under_way = account.part("under_way")
+    idle = account.observes or not status.enforcing
+    hangs = status.hangs_since is not None
+    entries = [_planned(entry, would=idle, hangs=hangs) for entry in status.plan if entry.is_of(account)]
+    under_way = account.under_way
     if under_way is not None:
         return _begun(under_way, status), None
     if not entries:
@@ -263,30 +263,30 @@ def coming(account: Part, status: Part) -> tuple[NextStep | None, NextStep | Non
     return entries[0], force if entries[0].do == "warn" else None
 
 
-def _begun(under_way: Part, status: Part) -> NextStep:
-    killed, at = under_way.moment("sigkill_at"), status.moment("at")
+def _begun(under_way: UnderWayStatus, status: Status) -> NextStep:
+    killed, at = under_way.sigkill_at, status.at
     left_s = killed - at if killed is not None and at is not None and killed > at else None
-    if hangs_since(status) is not None:
+    if status.hangs_since is not None:
         left_s = None  # nobody is there to send it
-    return NextStep(do=inert(under_way.text("do") or "", 20), begun=True, left_s=left_s)
+    return NextStep(do=inert(under_way.do or "", 20), begun=True, left_s=left_s)
 
 
-def _planned(entry: Part, *, would: bool, hangs: bool) -> NextStep:
-    trying = entry.part("trying")
+def _planned(entry: PlanStatus, *, would: bool, hangs: bool) -> NextStep:
+    trying = entry.trying
     return NextStep(
-        do=inert(entry.text("do") or "", 20),
-        scope=inert(entry.text("scope") or "", 20),
-        above=inert(entry.text("above") or "", 40),
-        due_s=max(entry.number("due_in_s") or 0.0, 0.0),
+        do=inert(entry.do or "", 20),
+        scope=inert(entry.scope or "", 20),
+        above=inert(entry.above or "", 40),
+        due_s=max(entry.due_in_s or 0.0, 0.0),
         would=would,
         put_off=hangs,
-        held=inert(entry.text("withheld_by") or "", 40),
-        because=inert(entry.text("held_because") or "", 600),
-        lets_go_s=entry.number("lets_go_in_s"),
+        held=inert(entry.withheld_by or "", 40),
+        because=inert(entry.held_because or "", 600),
+        lets_go_s=entry.lets_go_in_s,
         begun=trying is not None and not hangs,
-        left_s=trying.number("next_in_s") if trying is not None else None,
-        tries=(trying.whole("tries") or 0) if trying is not None else 0,
-        blocked=trying is not None and trying.flag("blocked"),
+        left_s=trying.next_in_s if trying is not None else None,
+        tries=(trying.tries or 0) if trying is not None else 0,
+        blocked=trying is not None and trying.blocked,
     )
 
 

@@ -8,6 +8,7 @@ from watchdog.core.plan import Result
 from watchdog.export.page.lately import became
 from watchdog.export.page.sight import Sight
 from watchdog.export.page.standing import Standing
+from watchdog.report.recent import is_action
 from watchdog.report.text import count, inert, span
 
 _LONGEST_NAME: Final = 63
@@ -43,10 +44,10 @@ def _calm(assessments: Sequence[Assessment], *, is_dark: bool) -> str:
 def lately(told: Iterable[Standing], sight: Sight) -> Iterator[str]:
     """The last kill or eviction, as long as it is news and its pod is not told of already."""
     named = {each.assessment.account.uid for each in told}
-    fresh = [each for each in sight.recent if each.is_action and sight.now_s - each.wall_s < _FRESH_S]
+    fresh = [each for each in sight.recent if is_action(each) and sight.now_s - (each.at or 0.0) < _FRESH_S]
     for action in [each for each in fresh if each.uid not in named][:1]:
         pod = inert(f"{action.namespace}/{action.pod}", _LONGEST_NAME)
         more = f" ({len(fresh)} in the last 15 minutes)" if len(fresh) > 1 else ""
-        ago = f"{span(sight.now_s - action.wall_s)} ago{more}"
+        ago = f"{span(sight.now_s - (action.at or 0.0))} ago{more}"
         is_done = action.result == Result.DONE.value
         yield f"{pod} {became(action)} {ago}." if is_done else f"{pod}: {became(action)}, begun {ago}."

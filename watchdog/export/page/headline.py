@@ -57,7 +57,7 @@ def _beginning(sight: Sight) -> Headline:
 
 
 def _blind(report: CycleReport, sight: Sight) -> Headline:
-    since_s = sight.health.blind_since_s
+    since_s = sight.health.blind_since
     since = f" since {clock_time(since_s, sight.now_s)}" if since_s is not None else ""
     gap = next((gap.why for gap in report.snapshot.gaps if gap.gpu is None), "")
     why, _, remedy = gap.partition("; ")

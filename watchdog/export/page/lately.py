@@ -5,7 +5,8 @@ from typing import Final
 from watchdog.core.plan import Result
 from watchdog.export.page.html import items, name, section, sentence, tag, text
 from watchdog.export.page.sight import Sight
-from watchdog.report.recent import RecentAction
+from watchdog.report.recent import is_action
+from watchdog.report.status import RecentStatus
 from watchdog.report.text import clock_time, span
 
 _WHOLE: Final = 5  # with their sentences; the others in a line each
@@ -30,20 +31,20 @@ def lately(sight: Sight) -> str:
     return section("lately", "Recent actions", whole + others + more)
 
 
-def _line(action: RecentAction, now_s: float) -> str:
+def _line(action: RecentStatus, now_s: float) -> str:
     pod = name(f"{action.namespace}/{action.pod}")
     place = f" <small>container {name(action.container)}</small>" if action.container else ""
-    when = f"{clock_time(action.wall_s, now_s)}, {span(now_s - action.wall_s)} ago"
-    css = "bad" if action.is_action else "watch"
+    when = f"{clock_time((action.at or 0.0), now_s)}, {span(now_s - (action.at or 0.0))} ago"
+    css = "bad" if is_action(action) else "watch"
     return f"<b>{pod}</b>{place} {tag('b', text(became(action)), css)} <small>{when}</small>"
 
 
-def _whole(action: RecentAction, now_s: float) -> str:
+def _whole(action: RecentStatus, now_s: float) -> str:
     outcome = tag("p", sentence(action.outcome)) if action.outcome else ""
     return _line(action, now_s) + tag("p", sentence(action.why)) + outcome
 
 
-def became(action: RecentAction) -> str:
+def became(action: RecentStatus) -> str:
     """What became of it: `was killed`, `kill is in progress`, `would have been killed`."""
     done, doing = _DONE.get(action.do, "acted on"), _DOING.get(action.do, "deed")
     if action.result is None:

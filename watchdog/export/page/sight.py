@@ -12,8 +12,7 @@ from watchdog.core.model import Gpu
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.report.figures import Bounds, pods_stale, unlisted
 from watchdog.report.next import what_follows
-from watchdog.report.recent import RecentAction
-from watchdog.report.status import Health
+from watchdog.report.status import HealthStatus, RecentStatus
 from watchdog.report.text import clock_time
 
 _MOST_NAMED: Final = 3
@@ -27,10 +26,10 @@ class Sight:
     """
 
     report: CycleReport | None
-    health: Health
+    health: HealthStatus
     now_s: float
     passed_s: float = 0.0
-    recent: tuple[RecentAction, ...] = ()
+    recent: tuple[RecentStatus, ...] = ()
     remedies: Mapping[str, str] = field(default_factory=dict)
     is_still: bool = False
 

@@ -13,7 +13,7 @@ from watchdog.core.units import format_duration
 from watchdog.export.page.sight import Sight
 from watchdog.report.actions import because, capital, is_idle, observing_because, signals, victims
 from watchdog.report.brakes import letting_go, withheld_because
-from watchdog.report.status import sigkill_s
+from watchdog.report.status_build import sigkill_s
 from watchdog.report.text import clock_time, span
 
 

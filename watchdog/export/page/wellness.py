@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from watchdog.core.units import format_duration
 from watchdog.export.page.html import section, sentence
 from watchdog.export.page.sight import Sight
-from watchdog.report.status import OK, Health
+from watchdog.report.health import OK
+from watchdog.report.status import HealthStatus
 from watchdog.report.text import clock_time, elapsed_s, span
 
 Row = tuple[str, str, bool]
@@ -23,7 +24,7 @@ def _row(title: str, value: str, is_well: bool) -> str:  # noqa: FBT001 - rows a
     return f"<div><dt>{title}</dt><dd>{content if is_well else f'<b class=bad>{content}</b>'}</dd></div>"
 
 
-def _passes(health: Health) -> Iterator[Row]:
+def _passes(health: HealthStatus) -> Iterator[Row]:
     yield "Ready", "; ".join(health.unready) or "yes", health.ready
     if health.last_pass_ago_s is None:
         yield "Last pass", "none yet", health.turns
@@ -47,14 +48,14 @@ def _inputs(sight: Sight) -> Iterator[Row]:
     loaded = ""
     if report is not None:
         loaded = f", read {clock_time(report.policy_loaded_at_s, sight.now_s)}, {report.policy.sha256[:12]}"
-    policy = health.policy_error and f"the file on disk is not in force: {health.policy_error}"
+    policy = f"the file on disk is not in force: {health.policy_error}" if health.policy_error else ""
     yield "Policy", policy or f"{OK}{loaded}", not health.policy_error
 
 
 def _self(sight: Sight) -> Iterator[Row]:
     health = sight.health
     yield "Version", health.version, True
-    yield "Runs since", f"{clock_time(health.started_s, sight.now_s)}, {span(health.uptime_s)} ago", True
+    yield "Runs since", f"{clock_time(health.started_at, sight.now_s)}, {span(health.uptime_s)} ago", True
 
 
 def _ms(seconds: float) -> str:

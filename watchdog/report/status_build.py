@@ -1,0 +1,322 @@
+"""Builds the status from a finished cycle."""
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
+
+from watchdog.core.assessment import Assessment, AttributedUse, Misdeclaration, Unattributed, Verdict
+from watchdog.core.ladder import Comparison, StepReading, step_readings
+from watchdog.core.ledger import AccountState, Stretch, UnderWay
+from watchdog.core.model import Gap, Gpu, Snapshot
+from watchdog.core.plan import CycleReport, PlanEntry
+from watchdog.core.policy import Allowance, Do, Hours, Policy, Step
+from watchdog.core.units import format_percent
+from watchdog.report.advice import advice, declare_by
+from watchdog.report.brakes import breaker_times, withheld_because
+from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.next import forecast
+from watchdog.report.status import (
+    AccountPart,
+    AccountStatus,
+    AllowanceStatus,
+    BreakerStatus,
+    GapStatus,
+    GpuMemory,
+    GpuStatus,
+    HealthStatus,
+    HoursStatus,
+    MisdeclarationStatus,
+    Moment,
+    OwnerStatus,
+    PlanStatus,
+    PolicyStatus,
+    ProcessStatus,
+    RecentStatus,
+    Status,
+    StepStatus,
+    TryingStatus,
+    UnattributedStatus,
+    UnderWayStatus,
+    json_seconds,
+)
+from watchdog.report.text import inert
+
+_STATES: Final[Mapping[Comparison, str]] = {
+    Comparison.ABOVE: "above",
+    Comparison.BELOW: "below",
+    Comparison.INCONCLUSIVE: "unknown",
+}
+
+
+def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) -> AccountStatus:
+    """An account with its processes and every step of its rule; `bounds` are those of the report."""
+    state = report.plan.ledger.accounts.get(assessment.account)
+    over_since = state.over_since if state is not None else None
+    workload = assessment.pod.workload
+    return AccountStatus(
+        namespace=assessment.pod.namespace,
+        pod=assessment.pod.name,
+        uid=assessment.account.uid,
+        container=assessment.account.container,
+        gpu=assessment.account.gpu,
+        used=assessment.used,
+        used_at_least=assessment.used_at_least,
+        used_at_most=bounds.used_at_most(assessment),
+        declared=assessment.declared,
+        declared_by=assessment.declared_by,
+        allowed=assessment.allowed,
+        verdict=assessment.verdict.value,
+        rule=assessment.rule.name if assessment.rule is not None else None,
+        protected=assessment.protected,
+        over_since=Moment(over_since.wall_s) if over_since is not None else None,
+        processes=tuple(_process(use) for use in assessment.uses),
+        owner=OwnerStatus(kind=workload.kind, name=workload.name),
+        requested=assessment.requested,
+        allowed_by_request=assessment.allowed_by_request,
+        allowance=_allowance(assessment, report.policy),
+        misdeclarations=tuple(_misdeclared(each) for each in assessment.misdeclarations),
+        behind=assessment.behind,
+        rule_unknown=inert(assessment.rule_gap.why, 600) if assessment.rule_gap is not None else None,
+        observes=assessment.observes,
+        active=_active(assessment, report),
+        under_way=_under_way(assessment, state, report),
+        ladder=_ladder(assessment, state),
+        advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if _can_heed(assessment) else None,
+        declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
+    )
+
+
+def _misdeclared(found: Misdeclaration) -> MisdeclarationStatus:
+    return MisdeclarationStatus(source=inert(found.source), why=inert(found.why, 600), counts=found.counts)
+
+
+def _can_heed(assessment: Assessment) -> bool:
+    """Whether its owner has to change anything: a pod that is never acted on has not."""
+    return assessment.verdict is Verdict.OVER and assessment.protected is None
+
+
+def _process(use: AttributedUse) -> ProcessStatus:
+    return ProcessStatus(
+        pid=use.key.pid,
+        start_ticks=use.key.start_ticks,
+        container=use.container,
+        gpu=use.gpu,
+        used=use.used,
+        name=inert(use.name),
+    )
+
+
+def _allowance(assessment: Assessment, policy: Policy) -> AllowanceStatus | None:
+    """How what is allowed adds up; null where several allowances have a part in it, or none."""
+    allowed, declared = assessment.allowed, assessment.declared
+    if allowed is None or declared is None or allowed == declared:
+        return None
+    seen = len({(use.key, use.gpu) for use in assessment.uses})
+    for each in _allowances(policy):
+        # Which one it was is not kept, nor whether a card is out of sight; what gives the very same sum explains it.
+        for contexts in (min(seen, each.max_contexts), each.max_contexts):
+            if each.allowed(declared, contexts) == allowed:
+                return AllowanceStatus(
+                    percent=format_percent(each.percent), per_context=each.per_context, contexts=contexts
+                )
+    return None
+
+
+def _allowances(policy: Policy) -> tuple[Allowance, ...]:
+    own = (declaration.allowance for declaration in policy.declarations)
+    return (policy.allowance, *(each for each in own if each is not None))
+
+
+def _active(assessment: Assessment, report: CycleReport) -> HoursStatus | None:
+    """The hours of the rule, whether they hold, and when that changes; null for a rule that has none."""
+    hours = assessment.rule.active if assessment.rule is not None else None
+    return None if hours is None else _hours_at(hours, report.at.wall_s)
+
+
+@lru_cache(maxsize=16)
+def _hours_at(hours: Hours, wall_s: float) -> HoursStatus:
+    """The same for every account of the rule."""
+    changes_s = hours.next_change_s(wall_s)
+    changes = math.isfinite(changes_s)  # hours that cover the whole week never end
+    return HoursStatus(
+        hours=hours.text,
+        now=hours.holds(wall_s),
+        changes_at=Moment(changes_s) if changes else None,
+        changes=hours.say(changes_s) if changes else None,
+    )
+
+
+def _under_way(assessment: Assessment, state: AccountState | None, report: CycleReport) -> UnderWayStatus | None:
+    if state is None or state.under_way is None:
+        return None
+    under_way, rule = state.under_way, assessment.rule
+    steps = rule.steps if rule is not None else ()
+    number = under_way.step_reading(rule) if rule is not None else None
+    step = steps[number] if number is not None else None
+    killed_s = sigkill_s(under_way, step, report)
+    is_to_come = "SIGKILL" in under_way.sent or not under_way.ended
+    return UnderWayStatus(
+        step=number,
+        do=step.do.value if step is not None else None,
+        container=under_way.victim or None,
+        grace_s=json_seconds(step.grace_s) if step is not None else None,
+        begun_at=Moment(killed_s - step.grace_s) if killed_s is not None and step is not None else None,
+        sigkill_at=Moment(killed_s) if killed_s is not None and is_to_come else None,
+        signals=under_way.sent,
+        ended=under_way.ended,
+    )
+
+
+def sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> float | None:
+    """When what is left gets SIGKILL, or got it (Unix time): a `release_timeout` before its memory is given up."""
+    if step is None or step.do is not Do.KILL or under_way.until_s is None:
+        return None
+    return report.at.wall_s + under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
+
+
+def _ladder(assessment: Assessment, state: AccountState | None) -> tuple[StepStatus, ...]:
+    if assessment.rule is None:
+        return ()
+    known = {step_reading.index: step_reading for step_reading in step_readings(assessment, stale=False)}
+    stretches = state.stretches if state is not None else {}
+    rule = assessment.rule
+    return tuple(
+        _step(number, step, known.get(number), stretches.get((rule.name, step.signature)))
+        for number, step in enumerate(rule.steps)
+    )
+
+
+def _step(number: int, step: Step, step_reading: StepReading | None, stretch: Stretch | None) -> StepStatus:
+    is_kill = step.do.value == "kill"
+    return StepStatus(
+        step=number,
+        do=step.do.value,
+        scope=step.scope if is_kill else None,
+        above=str(step.above),
+        height=step_reading.threshold_bytes if step_reading is not None else None,
+        for_s=json_seconds(step.for_s),
+        grace_s=json_seconds(step.grace_s) if step.do.is_force else None,
+        repeat_s=json_seconds(step.repeat_s) if not step.do.is_force else None,
+        under_pressure=step.under_pressure,
+        state=_STATES[step_reading.reading] if step_reading is not None else "unknown",
+        counted_s=json_seconds(stretch.counted_s) if stretch is not None else 0,
+        since=Moment(stretch.since.wall_s) if stretch is not None else None,
+    )
+
+
+_PUT_OFF: Final = "No pass has ended since this one: until one does nothing is done."
+
+
+def status_of(
+    report: CycleReport,
+    recent: Iterable[RecentStatus] = (),
+    health: HealthStatus | None = None,
+    gaps_since: Mapping[str, float] = MappingProxyType({}),
+) -> Status:
+    """The status of a finished cycle, with the control characters of process names escaped.
+
+    `recent` is newest first; `gaps_since` gives for each gap since when it lasts (Unix time). `scan` has none of these.
+    """
+    residual, strangers, seen = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
+    hangs = health is not None and health.hangs_since is not None
+    synced, stale, bounds = report.pods.synced, pods_stale(report), Bounds.of(report)
+    return Status(
+        node=report.node.name,
+        at=Moment(report.at.wall_s),
+        mode=report.policy.mode,
+        enforcing=report.enforcing,
+        suspended=report.suspended,
+        policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
+        gpus=tuple(_gpu(gpu, residual[gpu.uuid], strangers[gpu.uuid], seen) for gpu in seen.gpus),
+        accounts=tuple(account_status(assessment, report, bounds) for assessment in report.assessments),
+        unattributed=tuple(_unattributed(use) for use in report.attribution.unattributed),
+        gaps=tuple(_gap(gap, gaps_since.get(gap.what)) for gap in all_gaps(report)),
+        plan=tuple(_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries),
+        contact=inert(report.policy.contact, 600),
+        free_below=format_percent(report.policy.free_below),
+        release_timeout_s=json_seconds(report.policy.release_timeout_s),
+        pods_synced_at=Moment(synced.wall_s) if synced is not None else None,
+        pods_stale=stale,
+        breaker=_breaker(report),
+        maintenance=inert(report.maintenance, 600) if report.maintenance is not None else None,
+        recent=tuple(recent),
+        health=health,
+    )
+
+
+def _gap(gap: Gap, since_s: float | None) -> GapStatus:
+    since = Moment(since_s) if since_s is not None else None
+    return GapStatus(what=inert(gap.what), why=inert(gap.why, 1000), since=since)
+
+
+def _breaker(report: CycleReport) -> BreakerStatus:
+    times = breaker_times(report)
+    if times is None:
+        return BreakerStatus(open=False, since=None, until=None)
+    until = Moment(times.until_s) if times.until_s is not None else None
+    return BreakerStatus(open=True, since=Moment(times.since_s), until=until)
+
+
+def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapshot) -> GpuStatus:
+    return GpuStatus(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        name=gpu.name,
+        parent=gpu.parent,
+        gi=gpu.gi,
+        ci=gpu.ci,
+        profile=gpu.profile,
+        up=gpu.up,
+        memory=GpuMemory(total=gpu.total, used=gpu.used, reserved=gpu.reserved, residual=residual),
+        listed=is_listed(gpu, seen),
+        unattributed=unattributed,
+    )
+
+
+def _unattributed(use: Unattributed) -> UnattributedStatus:
+    return UnattributedStatus(pid=use.pid, gpu=use.gpu, used=use.used, reason=use.reason.value)
+
+
+def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
+    """An eviction that has not come about yet."""
+    trying, now_s = entry.trying, report.at.boottime_s
+    if trying is None:
+        return None
+    return TryingStatus(
+        tries=trying.tries,
+        blocked=trying.is_blocked,
+        refused=inert(trying.refused, 600) or None,
+        next_in_s=json_seconds(max(trying.next_s - now_s, 0.0)) if trying.next_s is not None else None,
+        gives_up_in_s=json_seconds(max(trying.until_s - now_s, 0.0)),
+    )
+
+
+def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
+    pod, account, step = entry.assessment.pod, entry.account, entry.definition
+    held = entry.withheld_by is not None
+    sentence = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
+    return PlanStatus(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=entry.account.uid,
+        container=entry.victim or entry.account.container,
+        do=entry.do.value,
+        scope=entry.definition.scope if entry.do.value == "kill" else None,
+        pids=tuple(key.pid for key in entry.targets),
+        rule=entry.rule.name,
+        step=entry.step,
+        due_in_s=json_seconds(entry.due_in_s),
+        withheld_by=entry.withheld_by.value if entry.withheld_by is not None else None,
+        account=AccountPart(container=account.container, gpu=account.gpu),
+        above=str(step.above),
+        height=entry.threshold_bytes,
+        for_s=json_seconds(step.for_s),
+        card=entry.card,
+        observes=entry.assessment.observes,
+        lets_go_in_s=json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
+        held_because=withheld_because(entry, report.policy) if held else None,
+        trying=_trying(entry, report),
+        sentence=f"{sentence} {_PUT_OFF}" if hangs else sentence,
+    )
