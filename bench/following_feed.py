@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bench.following import LAST, measure
 from bench.recorded import PODS, SEQUENCE, UPDATES
+from watchdog.core.errors import Problem
 from watchdog.core.model import Now, Pod
 from watchdog.kube.client import Api
 from watchdog.kube.feeds import gather, pods_of
@@ -41,7 +42,7 @@ class _Following:
             if self._known[(UPDATES - 1) % PODS].annotations[SEQUENCE] == LAST:
                 raise _DoneError
 
-    def _fail(self, problem: str | None) -> None:
+    def _fail(self, problem: Problem | None) -> None:
         if problem is not None:
             raise RuntimeError(problem)
 

@@ -138,4 +138,4 @@ class Kills:
             wait_until(is_over, "the change came, or did not")
         finally:
             feed.stop()
-        return feed.problem or ""
+        return str(feed.problem or "")

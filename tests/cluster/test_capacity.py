@@ -21,6 +21,7 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.cluster.upkeep import GI, POLICY, RESOURCE, Upkeep, capacity_of, cards, wait_for
 from tests.rig.command import COMMAND
 from watchdog import clock
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.capacity import CapacityKeeper
@@ -115,7 +116,7 @@ def test_a_lost_card_makes_the_amount_fall_and_its_return_rise(
         upkeep.see(*cards(80, None))
         fell_s = wait_for(control_plane.api, node, 80 * GI)
         assert POLICY.reset_after_s - 1 < fell_s < POLICY.reset_after_s + 30
-        gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="it does not answer")
+        gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("it does not answer"))
         upkeep.see(*cards(None, None), blind=True, gaps=(gap,))
         time.sleep(POLICY.reset_after_s + 2)
         assert capacity_of(control_plane.api, node) == 80 * GI

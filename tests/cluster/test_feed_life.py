@@ -140,8 +140,8 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
         assert [pod.name for pod in stale.pods] == ["old"]
         gap = stale.gaps[0]
         assert (gap.reason, gap.what) == (GapReason.PODS, f"pods of node {node}")
-        assert "kept, and ages" in gap.why
-        assert "nothing listens there" in gap.why
+        assert "kept, and ages" in str(gap.problem)
+        assert "nothing listens there" in str(gap.problem)
         followed.forget()
         control_plane.start_apiserver()
         wait_until(lambda: followed.feed.problem is None)
@@ -184,5 +184,5 @@ def test_one_list_in_the_calling_thread(control_plane: ControlPlane, pods: Pods)
         followed.feed.fetch()
         found = followed.read()
         assert (found.pods, found.synced) == ((), None)
-        assert "nothing is known: listing the pods of node" in found.gaps[0].why
-        assert "401" in found.gaps[0].why
+        assert "nothing is known: listing the pods of node" in str(found.gaps[0].problem)
+        assert "401" in str(found.gaps[0].problem)

@@ -97,7 +97,7 @@ def test_an_event_that_can_not_be_read(control_plane: ControlPlane, pods: Pods, 
         found = followed.read()
         assert found.pods[0] is old
         assert [gap.what for gap in found.gaps] == [f"pod {pods.namespace}/odd"]
-        assert "unknown pod" in found.gaps[0].why
+        assert "unknown pod" in str(found.gaps[0].problem)
         pods.create("new", node=node, running=False)
         followed.wait_for(["old", "new"])
         pods.set_status(odd, {"message": "two"})

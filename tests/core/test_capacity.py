@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog.core.capacity import Settling, advertised, offered
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Now, Snapshot
 from watchdog.core.policy import Capacity
 
@@ -40,7 +41,7 @@ def seen(*gpus: Gpu, **more: object) -> Snapshot:
 
 def gap(reason: GapReason, gpu: str | None = None) -> Gap:
     """Something that could not be learned."""
-    return Gap(reason=reason, what="something", why="it failed", gpu=gpu)
+    return Gap(reason=reason, what="something", problem=Problem("it failed"), gpu=gpu)
 
 
 PARENT = MigParent(uuid="GPU-0", index=0, name="A100")

@@ -53,4 +53,4 @@ def test_the_stand_in_of_a_reading_has_no_number() -> None:
     """Point 34: nothing is guessed, not even sizes; before the first reading there is not even a row."""
     assert let_go("why") == DriverReading(driver=None, gaps=let_go("why").gaps, blind=True)
     (gap,) = let_go("the node's label x is y").gaps
-    assert gap.why.startswith("the node's label x is y: its GPUs are under maintenance")
+    assert str(gap.problem).startswith("the node's label x is y: its GPUs are under maintenance")

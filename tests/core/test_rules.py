@@ -140,8 +140,8 @@ def test_a_pod_whose_rule_is_not_known_is_left_alone(first: object, node: Node, 
     assert (got.rule, got.verdict, got.used, got.declared) == (None, Verdict.UNKNOWN, 70 * Gi, Gi)
     gap = got.rule_gap
     assert gap is not None
-    assert all(each in f"{gap.what}: {gap.why}" for each in words), gap
-    assert "has no rule and is left alone" in gap.why
+    assert all(each in f"{gap.what}: {gap.problem!s}" for each in words), gap
+    assert "has no rule and is left alone" in str(gap.problem)
     (undeclared,) = assessed(seen, [pod("a")], under, node)
     assert undeclared.verdict is Verdict.UNKNOWN
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node
 from watchdog.core.rules import MIG_STATE, MODE, RELEASE, UPGRADE_STATE, Switches, switches
 
-GAP = Gap(reason=GapReason.NODE, what="node file n.json", why="no such file")
+GAP = Gap(reason=GapReason.NODE, what="node file n.json", problem=Problem("no such file"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tests.doctor.build import GOOD
 from tests.worlds import container, pod, policy, rule
 from watchdog.cli.doctor.facts import ApiFacts, Facts
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match
 from watchdog.kube.credentials import Credentials, Peer, Validity
@@ -19,7 +20,7 @@ HOST: Final = "https://10.0.0.1:6443"
 NOW_S: Final = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 DAY_S: Final = 86400.0
 NAME: Final = "system:serviceaccount:gpu:watchdog"
-REFUSED: Final = f"{HOST}: Connection refused; see that it is up"
+REFUSED: Final = Problem(f"{HOST}: Connection refused", "see that it is up")
 GOOD_API: Final = replace(
     GOOD,
     api=ApiFacts(
@@ -64,13 +65,15 @@ def shown(kind: str, *, begins_s: float | None = None, ends_s: float | None = No
     """An account whose credentials are not accepted."""
     validity = Validity(begins_s=begins_s, ends_s=ends_s)
     credentials = Credentials(kind=kind, account=NAME if kind == "token" else "", validity=validity)  # type: ignore[arg-type]
-    return api(ended="credentials", problem="401; ask", account=ApiAccount(), credentials=credentials, **changes)
+    return api(
+        ended="credentials", problem=Problem("401", "ask"), account=ApiAccount(), credentials=credentials, **changes
+    )
 
 
 def peer(begins_s: float, ends_s: float, offset_s: float | None) -> Facts:
     """A server whose certificate is not accepted, and what it shows."""
     validity = Validity(begins_s=NOW_S + begins_s, ends_s=NOW_S + ends_s)
-    problem = f"{HOST}: its certificate is not accepted: x; see to it"
+    problem = Problem(f"{HOST}: its certificate is not accepted: x", "see to it")
     return api(ended="certificate", problem=problem, offset_s=None, peer=Peer(validity=validity, offset_s=offset_s))
 
 
@@ -85,7 +88,7 @@ def _later(right: Right) -> tuple[str, ...]:
 
 
 def _gap(reason: GapReason, what: str) -> Gap:
-    return Gap(reason=reason, what=what, why=f"{HOST}: the connection broke; see that it is up")
+    return Gap(reason=reason, what=what, problem=Problem(f"{HOST}: the connection broke", "see that it is up"))
 
 
 NO_PODS: Final = replace(GOOD.cluster.pods, pods=())
@@ -102,13 +105,13 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     "api_config": (
         ("file", GOOD_API),
         ("pod", api(kubeconfig=None)),
-        ("lacking", api(ended="no_way", problem="there is no way; make one", host="")),
+        ("lacking", api(ended="no_way", problem=Problem("there is no way", "make one"), host="")),
     ),
     "api": (
         ("answers", GOOD_API),
         ("nameless", api(version="")),
         ("unreachable", api(ended="unreachable", problem=REFUSED, offset_s=None)),
-        ("odd", api(ended="odd", problem=f"{HOST}: the API server answered 502; look at it")),
+        ("odd", api(ended="odd", problem=Problem(f"{HOST}: the API server answered 502", "look at it"))),
         ("late", api(ended="late", asking="its version", waited_s=20.0)),
     ),
     "api_certificate": (
@@ -119,7 +122,7 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("ahead", peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S)),
         ("behind", peer(2 * DAY_S, 9 * DAY_S, 3 * DAY_S)),
         ("refused", peer(-DAY_S, DAY_S, 0.3)),
-        ("refused", api(ended="certificate", problem=f"{HOST}: not accepted; see to it")),
+        ("refused", api(ended="certificate", problem=Problem(f"{HOST}: not accepted", "see to it"))),
     ),
     "api_clock": (("agree", GOOD_API), ("ahead", api(offset_s=-3600.0)), ("behind", api(offset_s=61.0))),
     "api_credentials": (
@@ -134,9 +137,9 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("refused", shown("token", ends_s=NOW_S + 60)),
         ("refused", shown("certificate", ends_s=NOW_S + 60)),
         ("none", shown("none")),
-        ("none", api(ended="anonymous", problem="403; send some")),
+        ("none", api(ended="anonymous", problem=Problem("403", "send some"))),
     ),
-    "rights": (("unknown", api(rights={}, rights_problem="they can't be asked for: 403; be allowed to")),),
+    "rights": (("unknown", api(rights={}, rights_problem=Problem("they can't be asked for: 403", "be allowed to"))),),
     "right_pods": (("held", GOOD_API), ("lacking", lacking("pods", "watch")), ("lacking", lacking("pods", "list"))),
     "right_events": (("held", GOOD_API), ("lacking", lacking("events", "create", "patch"))),
     "right_node": (("held", GOOD_API), ("lacking", lacking("nodes", "watch"))),

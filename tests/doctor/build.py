@@ -16,6 +16,7 @@ from watchdog.cli.doctor.facts import (
     SystemFacts,
 )
 from watchdog.core.assessment import Attribution
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, PodList
 from watchdog.daemon.enforcement import Footing
 from watchdog.node.driver import DriverReading
@@ -82,4 +83,4 @@ def read(**changes: Any) -> Facts:
 
 def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; mend it", on: str | None = "GPU-0") -> Gap:
     """Something that the driver, a process or a file did not tell."""
-    return Gap(reason=reason, what=what, why=why, gpu=on)
+    return Gap(reason=reason, what=what, problem=Problem(*why.split("; ", 1)), gpu=on)

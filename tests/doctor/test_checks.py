@@ -15,8 +15,9 @@ from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import FindingState, Purpose
 from watchdog.cli.doctor.report import TOPICS, diagnose
-from watchdog.config.mistakes import Problem
+from watchdog.config.mistakes import Problem as PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
+from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
 from watchdog.node.driver import DriverReading, let_go
@@ -46,7 +47,9 @@ BY_SPACE = policy(rule(match=Match(namespace_labels={"team": "ml"})))
 BY_SHARES = policy(declarations=(SHARED,))
 LABELLED = Node(name="n1", labels={"sharing": "time-slicing"})
 FOREIGN = replace(GOOD.processes.footing, in_host_pid_namespace=False)
-NO_PIDFD = replace(GOOD.processes.footing, pidfd_missing="pidfd_open: not permitted; use another seccomp profile")
+NO_PIDFD = replace(
+    GOOD.processes.footing, pidfd_missing=Problem("pidfd_open: not permitted", "use another seccomp profile")
+)
 
 
 STARTING: Final = pod("a", replace(container(), ids=frozenset()))
@@ -70,7 +73,7 @@ SHARED_BY_MPS: Final = read(uses=(use(7, 1, mps=True), use(8, 1)))
 
 
 def _mistakes(count: int) -> Facts:
-    problems = tuple(Problem(source="policy.toml", path=f"rule[{n}]", what="is odd") for n in range(count))
+    problems = tuple(PolicyProblem(source="policy.toml", path=f"rule[{n}]", what="is odd") for n in range(count))
     return spoilt("policy", policy=None, problems=problems)
 
 

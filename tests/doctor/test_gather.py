@@ -127,7 +127,7 @@ def test_a_reading_has_an_end() -> None:
     reading = read_once(driver, 0.2)
     driver.free.set()
     assert 0.15 < time.monotonic() - began < 5
-    assert (reading.blind, reading.gaps[0].why.startswith("no answer within 0.2s: ")) == (True, True)
+    assert (reading.blind, str(reading.gaps[0].problem).startswith("no answer within 0.2s: ")) == (True, True)
 
 
 def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.export.build import Story, quiet, trainer_node
 from tests.export.test_page import busy
 from tests.worlds import at, gpu, snapshot
 from watchdog.cli.explain import UnexplainedError, explain_pod, unseen
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.report.status_build import status_of
@@ -21,21 +22,21 @@ HANGS = "nvmlDeviceGetComputeRunningProcesses: Timeout (code 10); look for Xid i
 
 def no_driver(second: float) -> Snapshot:
     """A cycle in which NVML does not answer, and the card is remembered."""
-    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=NO_DRIVER)
+    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem(NO_DRIVER))
     return snapshot(second=second, gpus=(gpu(up=False, used=None),), gaps=(gap,), blind=True)
 
 
 def lost(second: float) -> Snapshot:
     """A cycle in which the one card of the trainer is lost."""
     card = gpu(up=False, used=None)
-    gap = Gap(reason=GapReason.GPU_LOST, what=card.uuid, why=LOST)
+    gap = Gap(reason=GapReason.GPU_LOST, what=card.uuid, problem=Problem(LOST))
     return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
 
 
 def unlisted(second: float) -> Snapshot:
     """A cycle in which the card answers, and does not list its processes."""
     card = gpu()
-    gap = Gap(reason=GapReason.PROCESSES, what=f"{card.uuid} processes", why=HANGS)
+    gap = Gap(reason=GapReason.PROCESSES, what=f"{card.uuid} processes", problem=Problem(HANGS))
     return snapshot(second=second, gpus=(card,), gaps=(gap,), unseen=frozenset({card.uuid}))
 
 
@@ -86,7 +87,7 @@ def test_a_card_that_the_pod_does_not_use_is_not_its_concern(site: Site) -> None
     """A pod whose use is known is explained as ever while another card is lost."""
     seen = trainer_node(4.0, 5)
     other = gpu(1, up=False, used=None)
-    gap = Gap(reason=GapReason.GPU_LOST, what=other.uuid, why=LOST)
+    gap = Gap(reason=GapReason.GPU_LOST, what=other.uuid, problem=Problem(LOST))
     site.board.publish(quiet(snapshot=replace(seen, gpus=(*seen.gpus, other), gaps=(gap,))))
     assert site.text().startswith("Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC Pod a/trainer uses 4Gi")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, at, container, pod, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList, Snapshot
 from watchdog.core.plan import Conditions, CycleReport, Outcome, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy
@@ -36,7 +37,7 @@ World = Callable[[Life, int], CycleReport]
 
 def gap(what: str, reason: GapReason = GapReason.GPU_LOST) -> Gap:
     """A GPU that fell off the bus, or another gap."""
-    return Gap(reason=reason, what=what, why="it fell off the bus; look at dmesg", gpu="GPU-9")
+    return Gap(reason=reason, what=what, problem=Problem("it fell off the bus", "look at dmesg"), gpu="GPU-9")
 
 
 def shifted(seen: Snapshot, second: int, **more: object) -> Snapshot:

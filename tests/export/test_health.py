@@ -8,6 +8,7 @@ import pytest
 from tests.export.build import quiet, trainer_node
 from tests.export.test_http import Clock
 from tests.worlds import BOOT, at
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
@@ -109,8 +110,8 @@ def test_maintenance_is_not_blindness(board: Board) -> None:
 
 def test_what_the_api_server_tells() -> None:
     """`ok`, or the first thing that is missing; null where nobody asks it."""
-    missing = Gap(reason=GapReason.NODE, what="node n1", why="no right to read it; grant get on nodes")
-    other = Gap(reason=GapReason.CGROUP, what="process 5", why="unreadable")
+    missing = Gap(reason=GapReason.NODE, what="node n1", problem=Problem("no right to read it", "grant get on nodes"))
+    other = Gap(reason=GapReason.CGROUP, what="process 5", problem=Problem("unreadable"))
     assert api_state(PodList()) == "ok"
     assert api_state(PodList(gaps=(other,))) == "ok"
     assert api_state(PodList(gaps=(missing,))) == "node n1: no right to read it; grant get on nodes"
@@ -137,7 +138,7 @@ def test_hostile_texts_are_inert() -> None:
     board.set_unready((evil,))
     board.set_journal(evil, None)
     board.set_policy_error(evil)
-    board.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, why=evil),))))
+    board.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, problem=Problem(evil)),))))
     text = json.dumps(encode(board.standing()), ensure_ascii=False)
     assert text.isprintable()
     assert len(text) < 5000

@@ -23,6 +23,7 @@ from tests.export.build import climbing, policy, quiet
 from tests.export.test_status import EXPECTED
 from tests.node.support import ENDS_WITH_US, wait_until
 from tests.worlds import BOOT, gpu, snapshot
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.export.board import Board
 from watchdog.export.metrics import Metrics
@@ -316,7 +317,9 @@ def test_a_client_that_sends_byte_by_byte_is_cut_off(site: Site, capfd: pytest.C
 @pytest.mark.slow
 def test_a_client_that_does_not_read_is_cut_off(site: Site) -> None:
     """An answer that nobody takes, too large for the kernel to take it, does not hold its thread for ever."""
-    gaps = tuple(Gap(reason=GapReason.PODS, what=f"pod {number}", why="x" * 990) for number in range(16_000))
+    gaps = tuple(
+        Gap(reason=GapReason.PODS, what=f"pod {number}", problem=Problem("x" * 990)) for number in range(16_000)
+    )
     site.board.publish(quiet(snapshot=snapshot(gaps=gaps)))
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

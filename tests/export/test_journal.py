@@ -13,6 +13,7 @@ from tests.export.journal_rig import KEYS, LIMITS, begin, events
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
@@ -121,7 +122,7 @@ def test_at_rest_nothing_is_written(journal: Journal, path: Path) -> None:
 
 def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
     """Each occurrence that a report has besides actions is there once, with its sentence."""
-    gap = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="lost")
+    gap = Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("lost"))
     spoiled = trainer(containers=(replace(trainer().containers[0], resources={"veriff.com/gpu-memory": "8 GB"}),))
     journal.record(quiet(0, suspended=("lock",), enforcing=False))
     seen = Story(pods=(spoiled,)).see(snapshot([use(101, 1)], [process(101, "u1/main")], second=1, gaps=(gap,)))

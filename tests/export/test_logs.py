@@ -16,13 +16,14 @@ from tests.export.occurrences import misdeclaring
 from tests.worlds import at, process, snapshot, use
 from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Begun, Brake
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.export.log import Log, configure
 from watchdog.report.news import Event, News
 
-GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="the card fell off the bus")
+GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("the card fell off the bus"))
 
 
 @pytest.fixture
@@ -118,7 +119,10 @@ def test_a_gap_that_flaps_is_one_gap() -> None:
 
 def test_a_gap_is_told_again_when_its_remedy_is_known() -> None:
     """That something has not come yet is told at once, why it does not come as soon as that is known; each once."""
-    early, known = replace(GAP, why="it has not come yet"), replace(GAP, why="Connection refused; look at it")
+    early, known = (
+        replace(GAP, problem=Problem("it has not come yet")),
+        replace(GAP, problem=Problem("Connection refused", "look at it")),
+    )
     assert news(with_gaps(0, early), with_gaps(1, early)) == ["policy_loaded", "gap_began"]
     flapping = [with_gaps(second, early if second % 3 else known) for second in range(1, 20)]
     assert news(*flapping) == ["policy_loaded", "gap_began", "gap_began"]

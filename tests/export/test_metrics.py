@@ -25,6 +25,7 @@ from tests.export.samples import after, read, samples, series, value
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration
@@ -329,10 +330,10 @@ def test_what_is_withheld_now_is_there_for_as_long_as_it_is() -> None:
 def test_gaps_count_at_every_pass() -> None:
     """A gap counts as long as it lasts, the driver's and the pod list's."""
     gaps = (
-        Gap(reason=GapReason.GPU_LOST, what="GPU-0", why="x"),
-        Gap(reason=GapReason.GPU_LOST, what="GPU-1", why="x"),
+        Gap(reason=GapReason.GPU_LOST, what="GPU-0", problem=Problem("x")),
+        Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("x")),
     )
-    pods = PodList(gaps=(Gap(reason=GapReason.PODS, what="p", why="x"),))
+    pods = PodList(gaps=(Gap(reason=GapReason.PODS, what="p", problem=Problem("x")),))
     reports = [replace(quiet(n), snapshot=trainer_node(1, n, gaps=gaps), pods=pods) for n in range(3)]
     found = after(*reports)
     assert value(found, "scan_gaps_total", reason="gpu_lost") == 6

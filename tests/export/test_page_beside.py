@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.page_reader import WELL, action, read
 from tests.worlds import at, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 
 
@@ -49,16 +50,21 @@ def test_unattributed_memory_is_told_by_its_reason() -> None:
 def test_gaps_with_one_remedy_stand_together() -> None:
     """A driver that fails gives a gap for each call: what to do is said once, and GPUs go by their short names."""
     gaps = tuple(
-        Gap(reason=GapReason.GPU_ERROR, what=f"GPU-{n} memory", why=f"call {n} failed; look for NVRM", gpu=f"GPU-{n}")
+        Gap(
+            reason=GapReason.GPU_ERROR,
+            what=f"GPU-{n} memory",
+            problem=Problem(f"call {n} failed", "look for NVRM"),
+            gpu=f"GPU-{n}",
+        )
         for n in range(2)
     )
-    other = Gap(reason=GapReason.PODS, what="pod list", why="no way there; see the network")
+    other = Gap(reason=GapReason.PODS, what="pod list", problem=Problem("no way there", "see the network"))
     report = quiet(snapshot=trainer_node(4.0, gaps=gaps), pods=PodList(synced=at(0), gaps=(other,)))
     assert read(report).text("gaps") == (
         "Not known GPU 0 memory: call 0 failed GPU 1 memory: call 1 failed Do: look for NVRM. "
         "pod list: no way there Do: see the network."
     )
-    crowd = tuple(replace(gaps[0], what=f"process {n}", why=f"x{n}; same") for n in range(50))
+    crowd = tuple(replace(gaps[0], what=f"process {n}", problem=Problem(f"x{n}", "same")) for n in range(50))
     assert "And 46 more like these." in read(quiet(snapshot=trainer_node(4.0, gaps=crowd))).text("gaps")
     assert read(quiet()).text("gaps") == "Not known Nothing is missing."
 

@@ -10,6 +10,7 @@ from tests.export.page_reader import WELL, action, sight
 from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.brakes import Begun
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes, Breaker
@@ -19,7 +20,9 @@ from watchdog.export.page.steps import Level
 from watchdog.report.status import HealthStatus, Moment
 
 HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=45.0)
-LOST = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="Unknown Error (code 999); create the pod anew")
+LOST = Gap(
+    reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("Unknown Error (code 999)", "create the pod anew")
+)
 BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 
 
@@ -114,7 +117,7 @@ def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
     assert (blind.rest, blind.remedy) == ("What it says: Unknown Error (code 999).", "create the pod anew")
     suspended = quiet(suspended=("stop_file", "new_one"), enforcing=False)
     assert said(suspended, remedies={"stop_file": "remove the file"}).remedy == "remove the file; new_one"
-    gap = Gap(reason=GapReason.PODS, what="pods", why="refused; give it the right to list pods")
+    gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("refused", "give it the right to list pods"))
     old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
     assert said(old).remedy == "refused; give it the right to list pods"
     assert said(quiet()).remedy == ""

@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.export.build import KILL, WARN, Story, policy
 from tests.export.page_reader import WELL, action, read
 from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Pod
 from watchdog.core.plan import CycleReport
 
@@ -34,7 +35,7 @@ def hostile(name: str) -> CycleReport:
     )
     place = replace(process(5, "evil/main").place, pod=name)
     gone = process(6, None, name=name)
-    gaps = (Gap(reason=GapReason.CGROUP, what=name, why=f"{name}; {name}"),)
+    gaps = (Gap(reason=GapReason.CGROUP, what=name, problem=Problem(f"{name}; {name}")),)
     seen = snapshot(
         [replace(use(5, 3 * Gi), gpu=name), replace(use(6, Gi), gpu=name)],
         [process(5, None, name=name, place=place), gone],

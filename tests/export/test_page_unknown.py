@@ -7,13 +7,14 @@ from tests.export.build import Story, climbing, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, Read, read
 from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.report.status import Moment
 
 SINCE = "as of 08:00:09 UTC"
 HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=60.0)
-GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", why="Not Supported (code 3)", gpu="GPU-0")
+GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", problem=Problem("Not Supported (code 3)"), gpu="GPU-0")
 DARK = "What runs on GPU 0 is not known."
 
 

@@ -20,6 +20,7 @@ from tests.export.build import (
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.brakes import Begun, Brake
+from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
@@ -175,12 +176,12 @@ def test_the_plan_lists_every_entry_with_its_brake() -> None:
 
 def test_gaps_of_the_node_and_of_the_pods() -> None:
     """Whatever could not be learned is listed with its remedy, be it of the driver or of the pod list."""
-    first = Gap(reason=GapReason.GPU_LOST, what="GPU-0", why="lost")
-    second = Gap(reason=GapReason.PODS, what="pod file", why="gone")
+    first = Gap(reason=GapReason.GPU_LOST, what="GPU-0", problem=Problem("lost", "drain the node"))
+    second = Gap(reason=GapReason.PODS, what="pod file", problem=Problem("gone"))
     report = quiet(snapshot=trainer_node(1, gaps=(first,)), pods=PodList(gaps=(second,)))
     assert status_document(report)["gaps"] == [
-        {"what": "GPU-0", "why": "lost", "since": None},
-        {"what": "pod file", "why": "gone", "since": None},
+        {"what": "GPU-0", "why": "lost", "remedy": "drain the node", "since": None},
+        {"what": "pod file", "why": "gone", "remedy": None, "since": None},
     ]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.export.table import Cell, Column, bar, has_colour, table
@@ -41,7 +42,11 @@ What would follow
   notebooks: above 110% of the 10.2Gi allowed for 10s.
 Counted from now, without a daemon's timers and brakes: `gpu-watchdog explain NS/POD` has those.
 """
-GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1 processes", why="the card fell off the bus: look for Xid in dmesg")
+GAP = Gap(
+    reason=GapReason.GPU_LOST,
+    what="GPU-1 processes",
+    problem=Problem("the card fell off the bus: look for Xid in dmesg"),
+)
 
 
 def test_a_pass_as_people_read_it() -> None:
@@ -89,7 +94,7 @@ def test_an_empty_node_is_told_in_words() -> None:
 
 def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
     """Law 3: Unknown or stale input never leads to force; nor is it told as if there were nothing to see."""
-    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="libnvidia-ml.so.1 was not found")
+    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("libnvidia-ml.so.1 was not found"))
     text = scan_text(Story().see(snapshot(gpus=(), blind=True, gaps=(gap,))))
     assert _section(text, "GPUs") == "Not known: NVML did not answer."
     assert _section(text, "Accounts") == "Can't say: NVML did not answer."
@@ -100,7 +105,7 @@ def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
     ("gaps", "why"),
     [
         ((), "of a pod (no pod list was given: --pods)"),
-        ((Gap(reason=GapReason.PODS, what="p", why="w"),), "of a pod (the pod list can't be read)"),
+        ((Gap(reason=GapReason.PODS, what="p", problem=Problem("w")),), "of a pod (the pod list can't be read)"),
     ],
 )
 def test_without_a_pod_list_nothing_is_said_of_pods(gaps: tuple[Gap, ...], why: str) -> None:
@@ -164,7 +169,7 @@ def test_every_line_fits_and_is_inert(pod_name: str, container_name: str, proces
     pod = trainer(name=pod_name, containers=(container(container_name, "8 GB", of="u1"),))
     seen = trainer_node(14)
     processes = {pid: replace(each, name=process_name) for pid, each in seen.processes.items()}
-    gap = replace(GAP, what=process_name, why=pod_name)
+    gap = replace(GAP, what=process_name, problem=Problem(pod_name))
     text = scan_text(Story(pods=(pod,)).see(replace(seen, processes=processes, gaps=(gap,))), width=width)
     assert all(len(line) <= width and line.isprintable() for line in text.splitlines())
     assert text.count("\n") == len(text.splitlines())
@@ -263,7 +268,7 @@ def test_why_an_account_is_left_alone_is_told() -> None:
     (account,) = report.assessments
     observing = replace(report, assessments=(replace(account, observes=True),))
     assert "nothing is done: this rule only observes" in scan_text(observing)
-    gap = Gap(reason=GapReason.NODE, what="labels", why="no labels of the node; give --node-object FILE")
+    gap = Gap(reason=GapReason.NODE, what="labels", problem=Problem("no labels of the node", "give --node-object FILE"))
     unnamed = replace(report, assessments=(replace(account, rule=None, rule_gap=gap),))
     assert "which rule is for it can't be said: no labels of the node; give --node-object FILE" in scan_text(unnamed)
 

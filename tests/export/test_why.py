@@ -11,6 +11,7 @@ from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
+from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import Conditions, CycleReport
@@ -83,7 +84,9 @@ def test_a_pod_that_is_within() -> None:
 
 def _gapped() -> CycleReport:
     gaps = tuple(
-        Gap(reason=GapReason.PROCESSES, what=f"{what} processes", why=f"call {number} failed; tried again.")
+        Gap(
+            reason=GapReason.PROCESSES, what=f"{what} processes", problem=Problem(f"call {number} failed; tried again.")
+        )
         for number, what in enumerate(["GPU-1", "GPU-0", "pod file", "GPU-0 more", "GPU-0 again", "GPU-0 still"])
     )
     return Story().see(trainer_node(None, gaps=gaps))
@@ -99,18 +102,18 @@ def _of_others() -> CycleReport:
         "pod team-b/other": "odd",
         "pods of node n1": "nothing is known",
     }
-    gaps = tuple(Gap(reason=GapReason.PODS, what=what, why=why) for what, why in named.items())
+    gaps = tuple(Gap(reason=GapReason.PODS, what=what, problem=Problem(why)) for what, why in named.items())
     return Story().see(trainer_node(None, gaps=gaps))
 
 
 def _ruleless() -> CycleReport:
-    gap = Gap(reason=GapReason.NAMESPACES, what="labels of namespace a", why="no labels")
+    gap = Gap(reason=GapReason.NAMESPACES, what="labels of namespace a", problem=Problem("no labels"))
     report = assessed_as(rule=None, verdict=Verdict.UNKNOWN, rule_gap=gap)
     return replace(report, snapshot=replace(report.snapshot, gaps=(gap,)))
 
 
 def _let_go() -> CycleReport:
-    silent = Gap(reason=GapReason.MAINTENANCE, what="NVML", why="the driver is upgraded")
+    silent = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("the driver is upgraded"))
     seen = snapshot([use(pid, None) for pid in (101, 102)], trainer_node(1.0).processes.values(), gaps=(silent,))
     return Story(conditions=Conditions(maintenance=True)).see(
         replace(seen, blind=True), maintenance="the driver is upgraded"
@@ -330,7 +333,9 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     ),
     (
         "gaps of the node",
-        lambda: Story().see(trainer_node(None, gaps=(Gap(reason=GapReason.CGROUP, what="process 7", why="unread"),))),
+        lambda: Story().see(
+            trainer_node(None, gaps=(Gap(reason=GapReason.CGROUP, what="process 7", problem=Problem("unread")),))
+        ),
         "What could not be learned: process 7: unread.",
     ),
     (
@@ -340,7 +345,9 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     ),
     (
         "rule unknown",
-        lambda: assessed_as(rule=None, rule_gap=Gap(reason=GapReason.NODE, what="labels", why="no labels")),
+        lambda: assessed_as(
+            rule=None, rule_gap=Gap(reason=GapReason.NODE, what="labels", problem=Problem("no labels"))
+        ),
         "Which rule is for it can't be said: no labels.",
     ),
     (

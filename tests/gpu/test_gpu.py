@@ -97,7 +97,7 @@ def card(tmp_path: Path) -> Iterator[Card]:
     reading = driver.read()
     driver.close()
     if not reading.gpus:
-        pytest.skip("; ".join(gap.why for gap in reading.gaps) or "no GPU")
+        pytest.skip("; ".join(str(gap.problem) for gap in reading.gaps) or "no GPU")
     made = Card(tmp_path)
     try:
         probe = subprocess.Popen(["sleep", "60"])

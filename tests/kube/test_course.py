@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.kube.watching import status
+from watchdog.core.errors import Problem
 from watchdog.kube.reflector import Ask, Ended, Reflector, RequestOutcome
 from watchdog.kube.responses import ApiResponse
 
@@ -52,8 +53,8 @@ def test_the_first_requests() -> None:
     assert (min(ends) >= 240, max(ends) <= 300, len(ends) > 30) == (True, True, True)
 
 
-@pytest.mark.parametrize("why", [None, "it broke"])
-def test_a_watch_is_resumed_from_what_was_seen_last(why: str | None) -> None:
+@pytest.mark.parametrize("why", [None, Problem("it broke")])
+def test_a_watch_is_resumed_from_what_was_seen_last(why: Problem | None) -> None:
     """However a watch ends, the next one goes on from the last version, and no list is made."""
     found = watching()
     found.moved("8")
@@ -116,8 +117,8 @@ def test_401_is_tried_once_with_new_credentials() -> None:
     found = watching()
     assert found.refused(answer(401, "Unauthorized"), WHAT).problem is None
     again = found.refused(answer(401, "Unauthorized"), WHAT)
-    assert "401" in (again.problem or "")
-    for lived_s, why in ((None, None), (100, "it broke")):
+    assert "401" in str(again.problem)
+    for lived_s, why in ((None, None), (100, Problem("it broke"))):
         end(found, lived_s, why=why)
         assert found.refused(answer(401), WHAT).problem is None
 
@@ -142,7 +143,7 @@ def test_every_other_refusal_waits_and_asks_the_same(
     found = reflector() if listing else watching()
     before = found.ask().query["resourceVersion"]
     outcome = found.refused(refusal, WHAT)
-    assert str(refusal.status) in (outcome.problem or "")
+    assert str(refusal.status) in str(outcome.problem)
     assert outcome.retry_after_s == retry_after_s
     assert (found.ask().watch, found.ask().query["resourceVersion"]) == (not listing, before)
 
@@ -160,12 +161,12 @@ def test_an_error_within_a_watch() -> None:
         (None, None, False, True),  # in its time
         (3, None, True, False),
         (100, None, True, True),
-        (3, "it broke", True, False),
-        (100, "it broke", True, True),
-        (None, "it broke", True, True),
+        (3, Problem("it broke"), True, False),
+        (100, Problem("it broke"), True, True),
+        (None, Problem("it broke"), True, True),
     ],
 )
-def test_ends_of_a_watch(lived_s: float | None, why: str | None, problem: bool, lived: bool) -> None:
+def test_ends_of_a_watch(lived_s: float | None, why: Problem | None, problem: bool, lived: bool) -> None:
     """Only an end in its time is none worth a pause; one that came soon does not begin a new count of failures."""
     _, outcome = end(watching(), lived_s, why=why)
     assert (outcome.problem is not None, outcome.lived, outcome.in_time) == (problem, lived, not problem)
@@ -176,7 +177,7 @@ def test_a_server_that_says_nothing() -> None:
     found = watching()
     ask = found.ask()
     assert 65 < ask.silence_s < 85
-    _, outcome = end(found, ask.silence_s, bookmarked=False, why="silence", silent=True)
+    _, outcome = end(found, ask.silence_s, bookmarked=False, why=Problem("silence"), silent=True)
     assert (outcome.problem, outcome.lived, outcome.in_time) == (None, True, False)
     short, outcome = end(found, bookmarked=False)
     assert (short.length_s <= 75, short.silence_s > short.length_s, outcome.in_time) == (True, True, True)
@@ -188,9 +189,9 @@ def test_a_server_that_says_nothing() -> None:
 def test_silence_after_bookmarks() -> None:
     """Bookmarks that stop coming, and a short watch that does not end, are connections that nothing comes through."""
     found = watching()
-    assert end(found, 200, bookmarked=True, why="silence", silent=True)[1].problem == "silence"
-    end(found, 75, bookmarked=False, why="silence", silent=True)
-    assert end(found, 90, bookmarked=False, why="silence", silent=True)[1].problem == "silence"
+    assert end(found, 200, bookmarked=True, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
+    end(found, 75, bookmarked=False, why=Problem("silence"), silent=True)
+    assert end(found, 90, bookmarked=False, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
 
 
 def test_without_heartbeat() -> None:
@@ -199,4 +200,4 @@ def test_without_heartbeat() -> None:
     ask, _ = end(found, bookmarked=False)
     assert ask.silence_s > ask.length_s
     assert found.ask().length_s >= 240
-    assert end(found, 310, bookmarked=False, why="silence", silent=True)[1].problem == "silence"
+    assert end(found, 310, bookmarked=False, why=Problem("silence"), silent=True)[1].problem == Problem("silence")

@@ -60,15 +60,15 @@ def test_a_broken_namespace_among_good_ones(broken: Object, what: str, words: st
     found, (gap,) = parse_namespaces(list_of(namespace("a", {"team": "ml"}), broken, namespace("b")))
     assert found == {"a": {"team": "ml"}, "b": {}}
     assert (gap.reason, gap.what) == (GapReason.NAMESPACES, what)
-    assert words in gap.why
-    assert "not known" in gap.why
+    assert words in str(gap.problem)
+    assert "not known" in str(gap.problem)
 
 
 def test_a_namespace_twice() -> None:
     """Of two with one name neither is believed, wherever they stand and however often."""
     text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("a", {"team": "web"}), namespace("a"))
     found, (gap,) = parse_namespaces(text)
-    assert (found, gap.what, "twice" in gap.why) == ({"b": {}}, "namespace a", True)
+    assert (found, gap.what, "twice" in str(gap.problem)) == ({"b": {}}, "namespace a", True)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_it_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = NamespaceFile(path)
     found, (gap,) = file.read(now())
     assert (found, gap.reason, gap.what) == ({}, GapReason.NAMESPACES, f"namespaces file {path}")
-    assert "No such file" in gap.why
-    assert "kubectl get namespaces -o json" in gap.why
+    assert "No such file" in str(gap.problem)
+    assert "kubectl get namespaces -o json" in str(gap.problem)
     for text, names in ((ONE, ["a"]), (TWO, ["a", "b"]), (ONE, ["a"])):
         path.write_bytes(text)
         found, gaps = file.read(now())
@@ -133,8 +133,8 @@ def test_spoiled_file(tmp_path: Path, spoil: Callable[[Path], None], words: str)
     for later_s in (0, 1, 100, 101):
         found, (gap,) = file.read(replace(now(), wall_s=time.time() + later_s))
         assert (found, gap.reason) == (good, GapReason.NAMESPACES)
-        assert words in gap.why
-        assert "what was read before is kept" in gap.why
+        assert words in str(gap.problem)
+        assert "what was read before is kept" in str(gap.problem)
     (tmp_path / "new").write_bytes(ONE)
     if path.is_dir() and not path.is_symlink():
         path.rmdir()

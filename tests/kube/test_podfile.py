@@ -45,8 +45,8 @@ def test_missing_file(tmp_path: Path) -> None:
     assert (pods.pods, pods.synced) == ((), None)
     assert pods.gaps[0].reason is GapReason.PODS
     assert str(path) in pods.gaps[0].what
-    assert "No such file" in pods.gaps[0].why
-    assert "kubectl get pods -A -o json" in pods.gaps[0].why
+    assert "No such file" in str(pods.gaps[0].problem)
+    assert "kubectl get pods -A -o json" in str(pods.gaps[0].problem)
     path.write_bytes(ONE)
     assert names(file.read(now())) == ["x"]
 
@@ -140,8 +140,8 @@ def test_spoiled_file(tmp_path: Path, spoil: Callable[[Path], None], words: str)
         spoiled = file.read(replace(now(), wall_s=time.time() + later_s))
         assert (spoiled.pods, spoiled.synced) == (good.pods, good.synced)
         assert [gap.reason for gap in spoiled.gaps] == [GapReason.PODS]
-        assert words in spoiled.gaps[0].why
-        assert "kept, and age" in spoiled.gaps[0].why
+        assert words in str(spoiled.gaps[0].problem)
+        assert "kept, and age" in str(spoiled.gaps[0].problem)
     (tmp_path / "new").write_bytes(TWO)
     if path.is_dir() and not path.is_symlink():
         path.rmdir()
@@ -187,7 +187,7 @@ def test_a_wrong_node_name_is_said_and_drops_nobody(tmp_path: Path) -> None:
     path.write_bytes(list_of(elsewhere))
     found = PodFile(path, "n2").read(now())
     assert len(found.pods) == 1
-    assert "--node" in found.gaps[0].why
+    assert "--node" in str(found.gaps[0].problem)
     assert PodFile(path, "n1").read(now()).gaps == ()
 
 
@@ -243,7 +243,7 @@ def test_broken_node(tmp_path: Path, text: bytes, name: str, words: str) -> None
     path = tmp_path / "node.json"
     file = NodeFile(path, name)
     node, (gap,) = file.read(now())
-    assert (node, gap.reason, "No such file" in gap.why) == (
+    assert (node, gap.reason, "No such file" in str(gap.problem)) == (
         Node(name=name, known=False, awaited=True),
         GapReason.NODE,
         True,
@@ -254,6 +254,6 @@ def test_broken_node(tmp_path: Path, text: bytes, name: str, words: str) -> None
     path.write_bytes(text)
     for later_s in (0, 100, 101):
         kept, (gap,) = file.read(replace(now(), wall_s=time.time() + later_s))
-        assert (kept, gap.reason, "kubectl get node" in gap.why) == (good, GapReason.NODE, True)
+        assert (kept, gap.reason, "kubectl get node" in str(gap.problem)) == (good, GapReason.NODE, True)
     path.write_bytes(list_of(node_object("n1", zone="b")))
     assert file.read(now()) == (_node("n1", {"zone": "b"}), ())

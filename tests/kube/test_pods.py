@@ -114,7 +114,7 @@ def test_a_broken_pod_among_good_ones(changes: dict[str, Any], name: str, path: 
     pods, (gap,) = parse_pods(text)
     assert [pod.name for pod in pods] == ["x", "y"]
     assert (gap.reason, gap.what) == (GapReason.PODS, f"pod {name}")
-    assert path in gap.why
+    assert path in str(gap.problem)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_same_uid_twice() -> None:
     """Two pods with one UID can't be told apart by a cgroup: the first stands, and a gap names the other."""
     pods, (gap,) = parse_pods(list_of(pod_object("x"), pod_object("y")))
     assert [pod.name for pod in pods] == ["x"]
-    assert (gap.what, UID in gap.why, "a/x" in gap.why) == ("pod a/y", True, True)
+    assert (gap.what, UID in str(gap.problem), "a/x" in str(gap.problem)) == ("pod a/y", True, True)
 
 
 def test_pods_of_this_node() -> None:

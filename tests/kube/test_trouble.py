@@ -7,6 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchdog.core.errors import Problem
 from watchdog.kube.reflector import PATIENCE_S, Outage
 from watchdog.kube.responses import FIRST_S, LONGEST_S, RequestBackoff
 
@@ -14,7 +15,7 @@ from watchdog.kube.responses import FIRST_S, LONGEST_S, RequestBackoff
 def test_a_short_interruption() -> None:
     """What is back within a few seconds is never due."""
     trouble = Outage()
-    trouble.failed(100.0, "refused", was_accepted=False)
+    trouble.failed(100.0, Problem("refused"), was_accepted=False)
     assert trouble.due_in_s(101.0) == PATIENCE_S - 1
     trouble.accepted()
     assert (trouble.is_over, trouble.due_in_s(999.0)) == (True, math.inf)
@@ -23,24 +24,24 @@ def test_a_short_interruption() -> None:
 def test_a_long_one() -> None:
     """It counts from the first failure on, with the latest sentence."""
     trouble = Outage()
-    trouble.failed(100.0, "refused", was_accepted=False)
-    trouble.failed(104.0, "silent", was_accepted=False)
-    assert (trouble.due_in_s(105.0), trouble.sentence) == (0.0, "silent")
+    trouble.failed(100.0, Problem("refused"), was_accepted=False)
+    trouble.failed(104.0, Problem("silent"), was_accepted=False)
+    assert (trouble.due_in_s(105.0), trouble.problem) == (0.0, Problem("silent"))
 
 
 def test_watches_that_end_at_once() -> None:
     """A server that accepts and hangs up, again and again, is no end of it; a watch that has lived is."""
     trouble = Outage()
-    trouble.failed(90.0, "ended", was_accepted=True)
+    trouble.failed(90.0, Problem("ended"), was_accepted=True)
     trouble.accepted()
     assert trouble.is_over
-    trouble.failed(100.0, "ended", was_accepted=True)
+    trouble.failed(100.0, Problem("ended"), was_accepted=True)
     trouble.accepted()
-    trouble.failed(103.0, "refused", was_accepted=False)
+    trouble.failed(103.0, Problem("refused"), was_accepted=False)
     trouble.accepted()
     assert (trouble.is_over, trouble.due_in_s(105.0)) == (False, 0.0)
     trouble.proven()
-    trouble.failed(200.0, "refused", was_accepted=False)
+    trouble.failed(200.0, Problem("refused"), was_accepted=False)
     trouble.accepted()
     assert trouble.is_over
 

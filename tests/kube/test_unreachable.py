@@ -154,14 +154,14 @@ def test_a_proxy_that_does_not_lead_there(tmp_path: Path, monkeypatch: pytest.Mo
 def test_errors_of_the_kernel(number: int, start: str) -> None:
     """What can't be made on loopback: the transport hands these on as OSError with their number."""
     error = OSError(number, os.strerror(number))
-    assert explain(error, "x").startswith(f"x: {start}")
+    assert str(explain(error, "x")).startswith(f"x: {start}")
 
 
 def test_no_answer_to_a_connection() -> None:
     """A connection that nobody answers is told from one that is taken and then silent."""
     timeout = urllib3.exceptions.ConnectTimeoutError(None, "Connection to 10.0.0.1 timed out. (connect timeout=5.0)")
     timeout.__cause__ = TimeoutError("timed out")
-    assert explain(timeout, "x").startswith("x: it can't be connected to: no answer; look at what lies in between")
+    assert str(explain(timeout, "x")).startswith("x: it can't be connected to: no answer; look at what lies in between")
 
 
 def test_only_certificates_are_certificates() -> None:
@@ -174,7 +174,8 @@ def test_only_certificates_are_certificates() -> None:
 
 def test_what_nobody_foresaw_keeps_its_name() -> None:
     """An error of another kind is named as it is, on one line and with a place to go on."""
-    assert explain(RuntimeError("odd"), "x") == "x: RuntimeError: odd; `gpu-watchdog doctor` on this node looks further"
+    problem = explain(RuntimeError("odd"), "x")
+    assert str(problem) == "x: RuntimeError: odd; `gpu-watchdog doctor` on this node looks further"
 
 
 @pytest.mark.parametrize(
@@ -192,14 +193,13 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
 )
 def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
     """What the server refuses is said in its words, with what helps where that is known."""
-    assert said in ApiResponse(status, body, {}).sentence("pods")
+    assert said in str(ApiResponse(status, body, {}).problem("pods"))
 
 
 def test_what_helps_against_an_admission_policy_is_up_to_who_asks() -> None:
     """More rights don't move an admission policy: whoever knows what it asks for says so, and no word of rights."""
     body = b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}'
-    said = ApiResponse(403, body, {}).sentence("taking x back", against_policy="run it elsewhere")
+    said = str(ApiResponse(403, body, {}).problem("taking x back", against_policy="run it elsewhere"))
     assert said.endswith("denied request; run it elsewhere")
-    assert "this account lacks the right: apply" in ApiResponse(403, b"{}", {}).sentence(
-        "x", against_policy="elsewhere"
-    )
+    other = ApiResponse(403, b"{}", {}).problem("x", against_policy="elsewhere")
+    assert "this account lacks the right: apply" in other.remedy

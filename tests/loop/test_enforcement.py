@@ -10,6 +10,7 @@ from tests.export.build import entry
 from tests.worlds import at, policy
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import BrakeMemory
+from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import MpsControl, Policy, Pulse, Safety
 from watchdog.core.rules import Switches
@@ -36,15 +37,20 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
     [
         (policy(), FIRM, (True, True), ()),
         (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
-        (policy(), replace(FIRM, pidfd_missing="EPERM"), (True, True), ("pidfd",)),
+        (policy(), replace(FIRM, pidfd_missing=Problem("EPERM")), (True, True), ("pidfd",)),
         (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
         (policy(pulse=Pulse()), FIRM, (True, True), ("policy_section",)),
         (policy(mps=MpsControl(), safety=ALLOWED), FIRM, (True, True), ("policy_section",)),
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
-        (policy(safety=ALLOWED), Footing(in_host_pid_namespace=False, pidfd_missing="EPERM"), (True, True), ()),
-        (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing="x"), (False, False), ()),
+        (
+            policy(safety=ALLOWED),
+            Footing(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM")),
+            (True, True),
+            (),
+        ),
+        (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing=Problem("x")), (False, False), ()),
     ],
 )
 def test_enforcing_is_refused_with_its_reasons(

@@ -135,7 +135,7 @@ def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     for second in (0.0, 60.0, 3600.0):
         sampler.heed(UNSEEN, at(second))
         (gap,) = reached(sampler, second).reading.gaps
-        assert "has not been read again since" in gap.why
+        assert "has not been read again since" in str(gap.problem)
     sampler.heed(FREE, at(3601))
     assert reached(sampler, 3602).reading.blind is False
     sampler.heed(UNSEEN, at(3603))

@@ -13,6 +13,7 @@ from tests.worlds import NODE, Gi, at, container, planned, pod, policy, process,
 from watchdog.clock import now
 from watchdog.core.assess import Setting, assess
 from watchdog.core.attribute import attribute
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match
 from watchdog.core.rules import protection
@@ -97,7 +98,7 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
     seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "b/main")])
     under = policy(BY_NAMESPACE)
-    earlier = Gap(reason=GapReason.PODS, what="x", why="y")
+    earlier = Gap(reason=GapReason.PODS, what="x", problem=Problem("y"))
     listed = PodList(pods=tuple(tenants), gaps=(earlier,))
     doubtful = assess(attribute(seen, tenants), seen, tenants, Setting(policy=under, node=NODE))
     found = with_gaps(listed, doubtful).gaps

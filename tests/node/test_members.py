@@ -246,7 +246,7 @@ def test_path_longer_than_the_kernel_writes() -> None:
             os.chdir("d" * 240)
         Path("cgroup.procs").write_text(str(process.pid), encoding="ascii")
         seen, gaps = ProcessTable(REAL).look([process.pid])
-        reasons = [(gap.reason, gap.why[:28]) for gap in gaps]
+        reasons = [(gap.reason, str(gap.problem)[:28]) for gap in gaps]
         refused = (UNREADABLE, [(GapReason.CGROUP, "its cgroup path is longer th")])
         assert (seen[process.pid].place, reasons) in [(names.place, []), refused]
     finally:

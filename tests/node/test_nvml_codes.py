@@ -80,7 +80,9 @@ def check(world: NvmlWorld, call: str, code: int, broken: tuple[str, ...], *, fr
         assert use.used is None or (is_same and use.gpu in listed), about
     if code not in ANSWERS.get(call, set()) and world.calls(call):  # a name, once known, is not asked for again
         names = (*broken, "GPU at index 0")
-        assert any(call.removesuffix("_v2") in gap.why and gap.what.startswith(names) for gap in reading.gaps), about
+        assert any(
+            call.removesuffix("_v2") in str(gap.problem) and gap.what.startswith(names) for gap in reading.gaps
+        ), about
     driver.close()
 
 
@@ -119,7 +121,7 @@ def test_each_code_of_a_new_handle(world: NvmlWorld, code: int) -> None:
         }
         assert [gpu.up for gpu in reading.gpus if gpu.uuid == "GPU-a"] == [False]
         assert any(gap.gpu == "GPU-a" for gap in reading.gaps)
-    assert "nvmlDeviceGetHandleByUUID" in "".join(gap.why for gap in reading.gaps)
+    assert "nvmlDeviceGetHandleByUUID" in "".join(str(gap.problem) for gap in reading.gaps)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -137,7 +139,7 @@ def test_each_code_of_a_profile(world: NvmlWorld, code: int) -> None:
     assert len([use for use in reading.uses if use.used is not None]) == 4
     assert {gap.gpu for gap in reading.gaps if gap.reason is not UNTOLD} == {"GPU-m"}
     for call in calls:
-        assert any(call.removesuffix("_v2") in gap.why for gap in reading.gaps)
+        assert any(call.removesuffix("_v2") in str(gap.problem) for gap in reading.gaps)
 
 
 @pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
@@ -148,8 +150,8 @@ def test_each_code_of_each_call_about_the_node(world: NvmlWorld, call: str, code
     reading = world.driver().read()
     assert (reading.blind, reading.gpus, reading.uses) == (True, (), ())
     assert [gap.what for gap in reading.gaps] == ["NVML"]
-    assert f"(code {code})" in reading.gaps[0].why
-    assert call.removesuffix("_v2").removesuffix("WithFlags") in reading.gaps[0].why
+    assert f"(code {code})" in str(reading.gaps[0].problem)
+    assert call.removesuffix("_v2").removesuffix("WithFlags") in str(reading.gaps[0].problem)
 
 
 @pytest.mark.parametrize("call", ["nvmlSystemGetDriverVersion", "nvmlShutdown"])

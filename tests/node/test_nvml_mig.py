@@ -94,7 +94,7 @@ def test_a_process_in_an_unknown_instance_is_a_gap_and_is_not_used(world: NvmlWo
         reading = driver.read()
         assert [use.gpu for use in reading.uses] == ["MIG-m1"]
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MIG, "GPU-m")]
-        assert MONITOR in reading.gaps[0].why
+        assert MONITOR in str(reading.gaps[0].problem)
     world.forget_calls()
     driver.read()
     assert world.calls(BY_INDEX) == 0  # looked up once, not with every reading
@@ -156,7 +156,7 @@ def test_missing_permission_says_what_to_set(world: NvmlWorld, call: str) -> Non
     )
     reading = world.driver().read()
     assert reading.gaps
-    assert all(MONITOR in gap.why for gap in reading.gaps)
+    assert all(MONITOR in str(gap.problem) for gap in reading.gaps)
     assert {gap.reason for gap in reading.gaps} == {GapReason.MEMORY if "Memory" in call else GapReason.MIG}
     assert uses(reading, "GPU-a") == {9: GIB}
     hidden = {BY_INDEX: set(), COMPUTE: {"MIG-m1", "MIG-m2"}}
@@ -189,7 +189,7 @@ def test_an_enumeration_that_fails_keeps_the_rows_it_had(world: NvmlWorld, call:
     reading = driver.read()
     assert (uses(reading, "MIG-m1"), uses(reading, "MIG-m2")) == ({1: GIB}, {2: GIB})
     assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MIG, "GPU-m")]
-    assert call.removesuffix("_v2") in reading.gaps[0].why
+    assert call.removesuffix("_v2") in str(reading.gaps[0].problem)
 
 
 def test_a_null_handle_of_an_instance_is_never_passed_on(world: NvmlWorld) -> None:
@@ -198,7 +198,7 @@ def test_a_null_handle_of_an_instance_is_never_passed_on(world: NvmlWorld) -> No
     world.show(replace(shown, migs=(shown.migs[0], replace(shown.migs[1], null_handle=True))))
     reading = world.driver().read()
     assert (uses(reading, "MIG-m1"), [gpu.uuid for gpu in reading.gpus]) == ({1: GIB}, ["MIG-m1"])
-    assert "null handle" in reading.gaps[0].why
+    assert "null handle" in str(reading.gaps[0].problem)
 
 
 def test_an_instance_with_more_than_it_has_contradicts(world: NvmlWorld) -> None:

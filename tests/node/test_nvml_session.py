@@ -51,7 +51,7 @@ def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
         assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
         assert (uses(reading, "GPU-a"), uses(reading, "MIG-m1")) == ({1: None}, {2: None})
         assert (reading.gaps[0].reason, reading.gaps[0].what) == (GapReason.NVML_UNAVAILABLE, "NVML")
-        assert remedy in reading.gaps[0].why
+        assert remedy in str(reading.gaps[0].problem)
         assert reading.parents == healthy.parents
     world.show(*NODE)
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_a_driver_that_comes_back_in_another_version_needs_a_new_process(world: 
     reading = driver.read()
     reason = driver.needs_new_process or ""
     assert "another version" in reason
-    assert reason in reading.gaps[0].why
+    assert reason in str(reading.gaps[0].problem)
     world.show(*NODE)
     driver.read()
     assert not driver.needs_new_process

@@ -32,7 +32,7 @@ def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld
         assert uses(reading, "GPU-b") == {3: GIB}
         assert (row(reading, "GPU-a").listed, row(reading, "GPU-a").up) == (False, True)
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.PROCESSES, "GPU-a")]
-        assert COMPUTE in reading.gaps[0].why
+        assert COMPUTE in str(reading.gaps[0].problem)
         assert reading.unseen == frozenset()
     world.show(card("a", ghost(1, 9 * GIB)), card("b", ghost(3)))
     assert uses(driver.read(), "GPU-a") == {1: 9 * GIB}
@@ -96,7 +96,7 @@ def test_a_card_with_an_empty_uuid_is_no_row(world: NvmlWorld) -> None:
     world.show(StubGpu(uuid=""), card("b", ghost(2)))
     reading = world.driver().read()
     assert ([gpu.uuid for gpu in reading.gpus], set(reading.unseen)) == (["GPU-b"], {"GPU at index 0"})
-    assert "empty UUID" in reading.gaps[0].why
+    assert "empty UUID" in str(reading.gaps[0].problem)
 
 
 def test_a_card_that_cannot_even_be_named_is_unseen(world: NvmlWorld) -> None:
@@ -112,7 +112,7 @@ def test_a_null_handle_is_an_error_and_is_never_passed_on(world: NvmlWorld) -> N
     world.show(card("a", ghost(1), null_handle=True), card("b", ghost(2)))
     driver = world.driver()
     reading = driver.read()
-    assert "null handle" in reading.gaps[0].why
+    assert "null handle" in str(reading.gaps[0].problem)
     assert (uses(reading, "GPU-b"), set(reading.unseen)) == ({2: GIB}, {"GPU at index 0"})
     world.show(card("a", ghost(1)), card("b", ghost(2)))
     driver.read()

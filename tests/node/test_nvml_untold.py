@@ -26,7 +26,7 @@ def test_a_card_whose_processes_have_no_numbers_is_a_gap(world: NvmlWorld) -> No
         assert [use.used for use in reading.uses] == [None, None, GIB]
         first = reading.gpus[0]
         assert (first.up, first.listed, first.used) == (True, True, 7 * GIB)
-    assert "; " in reading.gaps[0].why, "it says what helps"
+    assert "; " in str(reading.gaps[0].problem), "it says what helps"
 
 
 def test_it_ends_with_the_numbers(world: NvmlWorld) -> None:

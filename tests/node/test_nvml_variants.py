@@ -85,7 +85,7 @@ def test_a_driver_too_old_for_process_lists_is_a_gap_with_the_remedy(tmp_path: P
     reading = read(tmp_path, "ancient", card("a", ghost(1)))
     assert (reading["uses"], reading["unseen"], reading["blind"]) == ([], ["GPU-a"], False)
     assert [gap["reason"] for gap in reading["gaps"]] == ["processes"]
-    assert "update to driver 450" in reading["gaps"][0]["why"]
+    assert "update to driver 450" in reading["gaps"][0]["problem"]["remedy"]
     assert (reading["gpus"][0]["used"], reading["gpus"][0]["reserved"]) == (GIB + 512 * MIB, None)
 
 
@@ -95,4 +95,4 @@ def test_a_missing_library_is_blindness_with_the_remedy(tmp_path: Path) -> None:
     reading = probe({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
     assert (reading["blind"], reading["gpus"]) == (True, [])
     assert [gap["reason"] for gap in reading["gaps"]] == ["nvml_unavailable"]
-    assert "LD_LIBRARY_PATH" in reading["gaps"][0]["why"]
+    assert "LD_LIBRARY_PATH" in reading["gaps"][0]["problem"]["remedy"]

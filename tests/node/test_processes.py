@@ -111,7 +111,7 @@ def test_known_processes_are_not_read_again(tmp_path: Path) -> None:
         assert table.look([process.pid])[0][process.pid] is seen
         found, gaps = table.fresh([process.pid])
         assert found[process.pid].place == UNREADABLE
-        assert "hides it" in gaps[0].why
+        assert "hides it" in str(gaps[0].problem)
     table.close()
 
 
@@ -181,7 +181,7 @@ def test_no_descriptor_left() -> None:
             found, gaps = table.look(pids)
             again, gaps_again = table.look(pids)
             print(sum(1 for seen in found.values() if seen.key), found == again, gaps == gaps_again)
-            print([(gap.reason.value, gap.what[-7:], "ulimit" in gap.why) for gap in gaps])
+            print([(gap.reason.value, gap.what[-7:], "ulimit" in str(gap.problem)) for gap in gaps])
             processes[0].kill(); processes[-1].kill(); processes[0].wait(); processes[-1].wait()
             ended, _ = table.look(pids)
             print(sorted({pids.index(pid) for pid, seen in ended.items() if seen.place.kind == "gone"}))
@@ -238,7 +238,8 @@ HIDDEN = """
     gone.wait()
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
     found, gaps = ProcessTable(Procfs(), pidfds={pidfds}).look([os.getppid(), gone.pid])
-    print(found[os.getppid()].place.kind, found[gone.pid].place.kind, [(gap.reason.value, gap.why) for gap in gaps])
+    shown = [(gap.reason.value, str(gap.problem)) for gap in gaps]
+    print(found[os.getppid()].place.kind, found[gone.pid].place.kind, shown)
 """
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.support import DEAD_LEADER, FakeProc, python, stat_line, wait_until
+from watchdog.core.errors import Problem
 from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
 from watchdog.node.identity import NO_DESCRIPTOR, Trouble, Troubles, describe_error, sight
 from watchdog.node.procfs import Procfs
@@ -80,7 +81,7 @@ def test_cgroup_that_cannot_be_read(tmp_path: Path) -> None:
     process, trouble = sight(Procfs(tmp_path), 5)
     assert (process.key, process.place) == (ProcessKey(pid=5, start_ticks=1000), UNREADABLE)
     assert trouble is not None
-    assert (trouble.reason, "symbolic links" in trouble.why) == (GapReason.CGROUP, True)
+    assert (trouble.reason, "symbolic links" in str(trouble.problem)) == (GapReason.CGROUP, True)
 
 
 def test_status_that_cannot_be_read(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_troubles_become_one_gap_each() -> None:
     troubles = Troubles()
     for pid in range(1000, 0, -1):
         troubles.add(pid, NO_DESCRIPTOR)
-    troubles.add(7, Trouble(GapReason.CGROUP, "why"))
+    troubles.add(7, Trouble(GapReason.CGROUP, Problem("why")))
     gaps = troubles.gaps()
     assert [(gap.reason, gap.what) for gap in gaps] == [
         (GapReason.CGROUP, "process 7"),
@@ -214,4 +215,4 @@ def test_errors_name_the_remedy(number: int, reason: GapReason, words: str) -> N
     """Each kind of error says what can be done about it."""
     trouble = describe_error(OSError(number, os.strerror(number)), GapReason.CGROUP)
     assert trouble.reason is reason
-    assert words in trouble.why
+    assert words in str(trouble.problem)

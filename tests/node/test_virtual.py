@@ -68,8 +68,8 @@ def test_on_wsl_an_empty_list_does_not_mean_that_nobody_uses_anything(world: Nvm
         (GapReason.PROCESS_MEMORY, "GPU-a memory of processes"),
         (GapReason.PROCESS_MEMORY, "GPU-b memory of processes"),
     ]
-    assert f"this is WSL ({WSL})" in reading.gaps[0].why
-    assert "run on Linux itself" in reading.gaps[0].why
+    assert f"this is WSL ({WSL})" in str(reading.gaps[0].problem)
+    assert "run on Linux itself" in str(reading.gaps[0].problem)
 
 
 def test_on_wsl_processes_without_amounts_are_one_gap(world: NvmlWorld) -> None:
@@ -108,7 +108,7 @@ def test_a_vgpu_in_use_without_a_process_is_no_idle_one(world: NvmlWorld, reserv
     assert reading.unseen == {"GPU-a"}
     (gap,) = reading.gaps
     assert (gap.reason, gap.what) == (GapReason.PROCESSES, "GPU-a processes")
-    assert "this is a vGPU with memory in use, and its driver lists no process" in gap.why
+    assert "this is a vGPU with memory in use, and its driver lists no process" in str(gap.problem)
     world.show(card("a", ghost(1, 13 * GIB), virtualization=VGPU), card("b"))
     assert (driver.read().unseen, driver.read().gaps) == (frozenset(), ())
 
@@ -130,8 +130,8 @@ def test_a_device_without_process_lists_says_what_helps(world: NvmlWorld) -> Non
     (gap,) = reading.gaps
     assert gap.reason is GapReason.PROCESSES
     assert reading.unseen == {"GPU-a"}
-    assert "run on Linux itself, or give the virtual machine a whole GPU (passthrough)" in gap.why
-    assert "tried again" not in gap.why
+    assert "run on Linux itself, or give the virtual machine a whole GPU (passthrough)" in str(gap.problem)
+    assert "tried again" not in str(gap.problem)
 
 
 @pytest.mark.parametrize("mode", [None, 0, PASSTHROUGH])

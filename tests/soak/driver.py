@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from tests.soak.kernel import Kernel, Task
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Use
 from watchdog.node.driver import DriverReading
 
@@ -82,7 +83,9 @@ class SimulatedDriver:
                 self._known[uuid] = {line.pid: line for line in found if line.task is not None}
             else:
                 dark.add(uuid)
-                gaps.append(Gap(reason=GapReason.PROCESSES, what=f"{uuid} processes", why="it failed", gpu=uuid))
+                gaps.append(
+                    Gap(reason=GapReason.PROCESSES, what=f"{uuid} processes", problem=Problem("it failed"), gpu=uuid)
+                )
                 known = self._known.get(uuid)
                 if known is None and state is not Card.LOST:
                     unseen.add(uuid)

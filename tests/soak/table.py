@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tests.soak.kernel import Held, Kernel, State, Task
+from watchdog.core.errors import Problem
 from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, PlaceKind, Process
 from watchdog.node.pidfd import Handle
 from watchdog.node.processes import ProcessTable
@@ -53,7 +54,7 @@ class SimulatedTable(ProcessTable):
             belongs = place.kind is PlaceKind.POD and place.container in ids
             if belongs and (place.pod is None or place.pod in pods) and not (spare_servers and task.named):
                 found.append(Held(task, self._kernel, self._tell))
-        gap = Gap(reason=GapReason.CGROUP, what="processes", why="unreadable")
+        gap = Gap(reason=GapReason.CGROUP, what="processes", problem=Problem("unreadable"))
         return tuple(found), (gap,) if unreadable else ()
 
     def describe(self, pid: int) -> str:
@@ -68,7 +69,9 @@ class SimulatedTable(ProcessTable):
         found = {pid: self._say(pid, again=again) for pid in pids}
         self.answers.update(found)
         lost = sorted(pid for pid, process in found.items() if process.place.kind is PlaceKind.UNREADABLE)
-        return found, (Gap(reason=GapReason.CGROUP, what=f"processes {lost}", why="unreadable"),) if lost else ()
+        return found, (
+            Gap(reason=GapReason.CGROUP, what=f"processes {lost}", problem=Problem("unreadable")),
+        ) if lost else ()
 
     def _say(self, pid: int, *, again: bool) -> Process:
         known = self._known.get(pid)

@@ -4,15 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from watchdog.report.status_read import StatusError
 
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.top.build import climbing, document, hostile_pod, quiet, view
 from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
 from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.values import NO_POD
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Conditions
-from watchdog.report.status_read import StatusError
 
 
 def test_an_account_over_its_limit() -> None:
@@ -84,7 +85,8 @@ def test_no_time_runs_down_while_none_counts() -> None:
 def test_gaps_of_one_reason_are_one_trouble() -> None:
     """Sixteen cards that fail alike are one line."""
     gaps = tuple(
-        Gap(reason=GapReason.GPU_LOST, what=f"GPU-{number}", why="it fell off the bus") for number in range(16)
+        Gap(reason=GapReason.GPU_LOST, what=f"GPU-{number}", problem=Problem("it fell off the bus"))
+        for number in range(16)
     )
     report = quiet()
     told = view(replace(report, snapshot=replace(report.snapshot, gaps=gaps))).troubles

@@ -76,7 +76,7 @@ MACHINES: Final = {
         shows=_silent,
         gap=f"{GPU} memory of processes",
         why="the driver lists processes and does not say how much memory they use",
-        remedy="in some vGPU guests",
+        remedy="`gpu-watchdog doctor` says what helps",
         finding="process_numbers",
     ),
     "WSL": Machine(
@@ -152,7 +152,7 @@ def test_scan_says_what_is_unknown_and_what_works(play: Play) -> None:
     (gap,) = document["gaps"]
     assert gap["what"] == play.machine.gap
     assert play.machine.why in gap["why"]
-    assert play.machine.remedy in gap["why"]
+    assert play.machine.remedy in gap["remedy"]
     assert document["plan"] == []
     text = " ".join(play.ask("scan", *play.options).stdout.split())
     assert "14.0Gi of 40.0Gi" in text

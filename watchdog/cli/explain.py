@@ -11,7 +11,6 @@ from textwrap import wrap
 from typing import Any, Final
 
 import click
-from msgspec import structs
 
 from watchdog import clock
 from watchdog.cli.client import AskError, ask_status, help_lines, to_run_inside
@@ -71,7 +70,7 @@ def out_of_sight(status: Status) -> tuple[str, ...]:
 def without_told(status: Status) -> Status:
     """The status without the gaps that `unseen` tells."""
     cards = {gpu.uuid for gpu in _silent(status)}
-    return structs.replace(status, gaps=tuple(gap for gap in status.gaps if gap.what not in {_NVML, *cards}))
+    return status.without_gaps({_NVML, *cards})
 
 
 def _no_driver(status: Status) -> Iterator[str]:
@@ -123,7 +122,7 @@ def _unlisted(status: Status) -> Iterator[str]:
             gap = next((each for each in status.gaps if (each.what or "").startswith(uuid)), GapStatus())
             since, at = gap.since, status.at
             lasting = f", since {clock_time(since, at)}" if since is not None and at is not None else ""
-            why = inert(gap.why or "the driver does not list them", _LONGEST).rstrip(".")
+            why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
             yield f"Not all who use {inert(uuid)} are known{lasting}: {why}."
 
 
@@ -133,7 +132,7 @@ def _silent(status: Status) -> list[GpuStatus]:
 
 def _why(status: Status, what: str) -> str:
     """What the driver said of something, with the remedy; empty where it said nothing."""
-    said = (gap.why or "" for gap in status.gaps if gap.what == what)
+    said = (gap.text for gap in status.gaps if gap.what == what)
     return inert(next(said, ""), _LONGEST).rstrip(".")
 
 

@@ -50,7 +50,7 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     # Under maintenance it was not asked, and what was printed says so: that is what was to be found out.
     if not report.snapshot.blind or report.maintenance is not None:
         return 0
-    why = next((gap.why for gap in report.snapshot.gaps if gap.reason is GapReason.NVML_UNAVAILABLE), "")
+    why = next((str(gap.problem) for gap in report.snapshot.gaps if gap.reason is GapReason.NVML_UNAVAILABLE), "")
     click.echo(f"Error: nothing was seen of the GPUs: {inert(why, 600) or 'NVML did not answer'}", err=True)
     return 1
 

@@ -142,7 +142,7 @@ def _withdraw(api: Api, node: Node, resource: str) -> str:
             )
         if not is_outrun(answer):
             what = f"taking {resource} back from node {node.name}"
-            raise WithdrawError(answer.sentence(what, against_policy=_ELSEWHERE))
+            raise WithdrawError(str(answer.problem(what, against_policy=_ELSEWHERE)))
         node = _read(api, node.name)
     raise WithdrawError(f"node {node.name} was changed by somebody else each time; try again")
 
@@ -150,7 +150,7 @@ def _withdraw(api: Api, node: Node, resource: str) -> str:
 def _read(api: Api, name: str) -> Node:
     answer, node = read_node(api, name)
     if not answer.is_good:
-        raise WithdrawError(answer.sentence(f"reading node {name}"))
+        raise WithdrawError(str(answer.problem(f"reading node {name}")))
     if node is None:
         raise NoNodeError(f"the cluster has no node {name!r}: name it with --node")
     return node

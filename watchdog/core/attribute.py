@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watchdog.core.assessment import Assessment, AttributedUse, Attribution, Reason, Unattributed
+from watchdog.core.errors import Problem
 from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
 from watchdog.core.mps import is_trusted_server, may_serve_others
 
@@ -69,12 +70,12 @@ def overdue_gaps(assessments: Iterable[Assessment], overdue: frozenset[Container
 
 def _gap(assessment: Assessment, container_id: str) -> Gap:
     what = f"container {container_id[:12] or 'without an ID'} of pod {assessment.pod.title}"
-    why = (
-        "processes have run in it for more than a minute, and the pod list still does not have it: its "
-        "memory counts for the pod, and the container itself is never killed; compare `crictl ps` on the node with the "
-        "status of the pod"
+    why = Problem(
+        "processes have run in it for more than a minute, and the pod list still does not have it: its memory counts "
+        "for the pod, and the container itself is never killed",
+        "compare `crictl ps` on the node with the status of the pod",
     )
-    return Gap(reason=GapReason.CONTAINER, what=what, why=why)
+    return Gap(reason=GapReason.CONTAINER, what=what, problem=why)
 
 
 _REASONS: Mapping[PlaceKind, Reason] = {

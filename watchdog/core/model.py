@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from watchdog.core.errors import Problem
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
@@ -157,11 +159,11 @@ class GapReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something that could not be learned: `what` names the thing, `why` says it in a sentence with the remedy."""
+    """Something that could not be learned: `what` names the thing."""
 
     reason: GapReason
     what: str
-    why: str
+    problem: Problem
     gpu: str | None = None
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod
 from watchdog.core.policy import Match, Policy, Protect, Rule
 
@@ -157,19 +158,19 @@ def _carries(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> boo
 
 
 def _node_gap(rule: Rule, node: Node) -> Gap:
-    why = (
-        f"rule {rule.name} matches by labels of the node, which are not known; by the API: the gap `node {node.name}` "
-        "has the cause; with --pods: give --node-object FILE"
+    problem = Problem(
+        f"rule {rule.name} matches by labels of the node, which are not known",
+        f"by the API: the gap `node {node.name}` has the cause; with --pods: give --node-object FILE; {_LEFT_ALONE}",
     )
-    return Gap(reason=GapReason.NODE, what=f"labels of node {node.name}", why=f"{why}; {_LEFT_ALONE}")
+    return Gap(reason=GapReason.NODE, what=f"labels of node {node.name}", problem=problem)
 
 
 def _namespace_gap(rule: Rule, namespace: str) -> Gap:
-    why = (
-        f"rule {rule.name} matches by labels of the namespace, which are not known; by the API: the gap `namespaces` "
-        "has the cause; with --pods: give --namespaces FILE with it"
+    problem = Problem(
+        f"rule {rule.name} matches by labels of the namespace, which are not known",
+        "by the API: the gap `namespaces` has the cause; with --pods: give --namespaces FILE with it; " + _LEFT_ALONE,
     )
-    return Gap(reason=GapReason.NAMESPACES, what=f"labels of namespace {namespace}", why=f"{why}; {_LEFT_ALONE}")
+    return Gap(reason=GapReason.NAMESPACES, what=f"labels of namespace {namespace}", problem=problem)
 
 
 MODE: Final = "gpu-memory-watchdog/mode"  # annotation

@@ -9,6 +9,7 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.attribute import Unlisted
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
+from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.mps import mps_gpus
@@ -317,18 +318,20 @@ def _under_way(entry: PlanEntry, release_timeout_s: float, now: Now) -> UnderWay
 
 def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
     """The cycle of which the last look took too long: nothing follows from it, and that is reported."""
-    why = (
-        f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most; "
-        "nothing was signalled, and the next pass looks again"
+    why = Problem(
+        f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most",
+        "nothing was signalled, and the next pass looks again",
     )
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", why=why)
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
     return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 
 def outdated(reading: DriverReading, took_s: float) -> DriverReading:
     """What a reading that took too long is worth: nothing is known, and why."""
-    why = f"the driver took {took_s:.0f} s to answer; what it said is too old to go by, and the next pass looks again"
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why)
+    why = Problem(
+        f"the driver took {took_s:.0f} s to answer", "what it said is too old to go by, and the next pass looks again"
+    )
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
     gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
     uses = tuple(replace(use, used=None) for use in reading.uses)
     return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Place
 from watchdog.core.policy import Policy
 from watchdog.core.rules import MODE, Switches
@@ -43,7 +44,7 @@ class Footing:
     """What the daemon stands on, found out once at start: its own place and what the kernel lets it do."""
 
     in_host_pid_namespace: bool
-    pidfd_missing: str | None
+    pidfd_missing: Problem | None
     own: Place | None = None
     may_signal_others: bool = True
     procfs_is_own: bool = True

@@ -11,6 +11,7 @@ from typing import Final
 from watchdog import clock
 from watchdog.clock import Waiter
 from watchdog.core.brakes import Brake
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
 from watchdog.core.rules import Switches
@@ -221,8 +222,8 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
         if reading is not None:
             return reading
         left_s = deadline_s - clock.now().boottime_s
-    why = f"no answer within {span(patience_s)}: a call into the driver hangs; see dmesg for NVRM messages"
-    return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", why=why),), blind=True)
+    why = Problem(f"no answer within {span(patience_s)}: a call into the driver hangs", "see dmesg for NVRM messages")
+    return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why),), blind=True)
 
 
 _MARK: Final = "GPU_WATCHDOG_BEGUN_ANEW"

@@ -257,7 +257,7 @@ def _blind(report: CycleReport) -> str:
 
 
 def _stale(report: CycleReport, *, from_api: bool) -> str:
-    why = "".join(f": {gap.why}" for gap in report.pods.gaps[:1] if gap.reason is GapReason.PODS)
+    why = "".join(f": {gap.problem}" for gap in report.pods.gaps[:1] if gap.reason is GapReason.PODS)
     synced = report.pods.synced
     if synced is None:
         return f"the API server has not given the pods of this node yet{why}" if from_api else NO_PODS

@@ -190,7 +190,7 @@ def _remarks(assessment: Assessment, report: CycleReport, bounds: Bounds) -> Ite
     if assessment.protected is not None:
         yield f"never acted on: {assessment.protected}"
     if assessment.rule_gap is not None:
-        yield f"which rule is for it can't be said: {assessment.rule_gap.why}"
+        yield f"which rule is for it can't be said: {assessment.rule_gap.problem}"
     if assessment.verdict is Verdict.UNDECLARED and assessment.account.container != "":
         key = declare_by(report.policy)
         how = f"; it can declare some by {key}" if key is not None else ""
@@ -219,7 +219,11 @@ def scan_text(report: CycleReport, *, colour: bool = False, width: int = WIDTH) 
         ("Unattributed processes", unattributed_lines(report, width, colour=colour)),
         (
             "Not known",
-            [line for gap in all_gaps(report) for line in item(f"{inert(gap.what)}: {inert(gap.why, 600)}", width)],
+            [
+                line
+                for gap in all_gaps(report)
+                for line in item(f"{inert(gap.what)}: {inert(str(gap.problem), 600)}", width)
+            ],
         ),
         ("What would follow", _plan(report, width)),
     )

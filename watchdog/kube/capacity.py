@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from watchdog import clock
 from watchdog.core.capacity import Settling, advertised, offered
+from watchdog.core.errors import Problem
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_quantity
@@ -81,7 +82,7 @@ def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
     try:
         nodes = [decode_node(item) for item in split_items(answer.body, "Node")]
     except (ValueError, *DECODE_ERRORS) as error:
-        raise ApiError(f"node {name} can't be read: {error}; report it with the server's version") from error
+        raise ApiError(Problem(f"node {name} can't be read: {error}", "report it with the server's version")) from error
     return answer, next((node for node in nodes if node.name == name), None)
 
 
@@ -95,12 +96,14 @@ def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iter
     while True:
         answer = api.call("GET", "/api/v1/nodes", query)
         if not answer.is_good:
-            raise ApiError(answer.sentence("listing the nodes"))
+            raise ApiError(answer.problem("listing the nodes"))
         try:
             yield from [decode_node(item) for item in split_items(answer.body, "Node")]
             more = continue_token(answer.body)
         except (ValueError, *DECODE_ERRORS) as error:
-            raise ApiError(f"the nodes can't be read: {error}; report it with the server's version") from error
+            raise ApiError(
+                Problem(f"the nodes can't be read: {error}", "report it with the server's version")
+            ) from error
         if not more:
             return
         query = {**chosen, "limit": portion, "continue": more}
@@ -276,13 +279,13 @@ class CapacityKeeper:
         while (change := self._next()) is not None:
             answer: ApiResponse | None = None
             what = f"advertising {change.resource} on node {change.node}"
-            problem = ""
+            problem: Problem | None = None
             try:
                 answer = send(self._api, change)
             except ApiError as error:
-                problem = f"{what}: {error}"
+                problem = error.problem.of(what)
             else:
-                problem = "" if answer.is_good else answer.sentence(what)
+                problem = None if answer.is_good else answer.problem(what)
             with self._condition:
                 self._take(change, answer, problem)
 
@@ -296,7 +299,7 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: Change, answer: ApiResponse | None, problem: str) -> None:
+    def _take(self, change: Change, answer: ApiResponse | None, problem: Problem | None) -> None:
         now_s = clock.now().boottime_s
         if answer is not None and answer.is_good:
             self._pace.made(change, now_s)
@@ -308,7 +311,7 @@ class CapacityKeeper:
             return
         self._pace.failed(answer, now_s)
         if answer is None or not is_outrun(answer):
-            self._trouble.note("unreachable" if answer is None else f"{answer.status}", problem, now_s)
+            self._trouble.note("unreachable" if answer is None else f"{answer.status}", str(problem), now_s)
         elif self._pace.failures > PATIENCE:
             # A node that has changed meanwhile is about to be known as it is; only if it never is, that is said.
             why = "it is no longer as it was last seen, and the watch does not say how it is now"

@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
 from watchdog import __version__, clock
+from watchdog.core.errors import Problem
 from watchdog.kube.credentials import Credentials, credentials_of, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, explain, no_way
 from watchdog.kube.responses import ApiConfigError, ApiResponse, ApiSilentError, ApiUnreachableError
@@ -97,7 +98,7 @@ class ResponseStream:
                 raise kind(explain(error, self._url)) from error
             if self._cut:
                 # TLS is taken off the socket by a shutdown, so what came last may be ciphertext.
-                raise ApiUnreachableError(f"{self._url}: the connection was cut here")
+                raise ApiUnreachableError(Problem(f"{self._url}: the connection was cut here"))
             if not chunk:
                 return
             yield chunk
@@ -110,12 +111,18 @@ class ResponseStream:
             body.write(chunk)
             if time.monotonic() > deadline_s:
                 raise ApiUnreachableError(
-                    f"{self._url}: its answer took more than {_LONGEST_READ_S:.0f} s; look at the network between this "
-                    "node and the API server, and whether the API server is overloaded"
+                    Problem(
+                        f"{self._url}: its answer took more than {_LONGEST_READ_S:.0f} s",
+                        "look at the network between this node and the API server, and whether the API server is "
+                        "overloaded",
+                    )
                 )
             if body.tell() > _LARGEST_ANSWER:
                 raise ApiUnreachableError(
-                    f"{self._url}: its answer exceeds {_LARGEST_ANSWER // 2**20} MiB; see that it is an API server"
+                    Problem(
+                        f"{self._url}: its answer exceeds {_LARGEST_ANSWER // 2**20} MiB",
+                        "see that it is an API server",
+                    )
                 )
         # Without a copy: the list of a node full of pods of the largest size has 160 MB.
         return ApiResponse(self.status, body.getvalue(), dict(self.headers))

@@ -232,7 +232,7 @@ def refusal(answer: ApiResponse, pod_event: PodEvent) -> tuple[str, str]:
     if any(cause.reason == _TERMINATING for cause in answer.causes):
         return _TERMINATING, f"namespace {pod_event.namespace} is being deleted, so it takes no Events any more"
     what = f"an Event {pod_event.reason} on pod {pod_event.namespace}/{pod_event.pod} was not written"
-    return f"{answer.status} {answer.reason}", answer.sentence(what)
+    return f"{answer.status} {answer.reason}", str(answer.problem(what))
 
 
 def _collection(pod_event: PodEvent) -> str:

@@ -78,10 +78,10 @@ def read_answer(attempt: EvictionRequest, answer: ApiResponse) -> EvictionResult
         return _read_budget(attempt, answer)
     if answer.status >= 500:
         # Whether it has been carried out before it went wrong is not known.
-        return _again(attempt, EvictionAnswer.UNKNOWN, answer.sentence(_EVICTING), answer)
+        return _again(attempt, EvictionAnswer.UNKNOWN, str(answer.problem(_EVICTING)), answer)
     if answer.status == 409 or (answer.status == 404 and answer.message.endswith(" not found")):
         # The pod or its budget has changed, or gone, in the middle of it.
-        return _again(attempt, EvictionAnswer.LATER, answer.sentence(_EVICTING), answer)
+        return _again(attempt, EvictionAnswer.LATER, str(answer.problem(_EVICTING)), answer)
     return _refused(attempt, answer, _EVICTING)
 
 
@@ -131,7 +131,7 @@ def read_look(attempt: EvictionRequest, answer: ApiResponse) -> EvictionResult |
         return _refused(attempt, answer, _GETTING)
     pods, gaps = _decode(answer.body)
     if len(pods) != 1:
-        why = "; ".join(gap.why for gap in gaps) or "the answer holds no pod"
+        why = "; ".join(str(gap.problem) for gap in gaps) or "the answer holds no pod"
         return _reply(attempt, EvictionAnswer.REFUSED, f"{_GETTING}: {why}")
     return _judge(attempt, pods[0], answer.body)
 
@@ -173,7 +173,7 @@ def path_of(attempt: EvictionRequest) -> str:
 
 
 def _refused(attempt: EvictionRequest, answer: ApiResponse, what: str) -> EvictionResult:
-    sentence = answer.sentence(what)
+    sentence = str(answer.problem(what))
     if answer.status in (408, 429) or answer.status >= 500:
         return _again(attempt, EvictionAnswer.LATER, sentence, answer)
     if answer.status == 403 and "admission webhook" in answer.message:

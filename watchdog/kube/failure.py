@@ -1,4 +1,4 @@
-"""Why the API server cannot be reached: a configuration or a chain of exceptions -> one sentence with its remedy."""
+"""Why the API server cannot be reached: a configuration or a chain of exceptions -> a problem."""
 
 import errno
 import http.client
@@ -12,51 +12,62 @@ from typing import Final
 import urllib3
 from yaml import MarkedYAMLError, YAMLError
 
+from watchdog.core.errors import Problem
+
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # By a part of what InClusterConfigLoader in kubernetes/config/incluster_config.py says.
 _IN_POD: Final = {
-    "host/port": "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod; give --kubeconfig "
-    "FILE, or run in a pod with a service account",
-    "oken file does": f"this pod has no token of a service account ({_ACCOUNT}/token); give the pod its "
-    "serviceAccountName without automountServiceAccountToken: false, or give --kubeconfig FILE",
-    "oken file": f"the token {_ACCOUNT}/token is empty; delete this pod, so that it gets a new one",
-    "ert": f"the certificate of the cluster's authority ({_ACCOUNT}/ca.crt) is missing or empty; look at the ConfigMap "
-    "kube-root-ca.crt in the namespace of this pod",
+    "host/port": Problem(
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod",
+        "give --kubeconfig FILE, or run in a pod with a service account",
+    ),
+    "oken file does": Problem(
+        f"this pod has no token of a service account ({_ACCOUNT}/token)",
+        "give the pod its serviceAccountName without automountServiceAccountToken: false, or give --kubeconfig FILE",
+    ),
+    "oken file": Problem(f"the token {_ACCOUNT}/token is empty", "delete this pod, so that it gets a new one"),
+    "ert": Problem(
+        f"the certificate of the cluster's authority ({_ACCOUNT}/ca.crt) is missing or empty",
+        "look at the ConfigMap kube-root-ca.crt in the namespace of this pod",
+    ),
 }
 _PREFIX: Final = re.compile(r"^Invalid kube-config( file)?\. *")
 
-UNUSABLE_PROXY: Final = (
+UNUSABLE_PROXY: Final = Problem(
     "there is no way to the API server: the proxy that is to be used (HTTPS_PROXY, or `proxy-url` in the kubeconfig) "
-    "is no URL like http://HOST:PORT; correct it, or name the API server's address in NO_PROXY"
+    "is no URL like http://HOST:PORT",
+    "correct it, or name the API server's address in NO_PROXY",
 )
 
 
-def no_way(error: BaseException, kubeconfig: Path | None) -> str:
-    """Say in a sentence why the configuration of a way to the API can't be used, and what to do."""
-    why = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
-    return f"there is no way to the API server: {why}"
+def no_way(error: BaseException, kubeconfig: Path | None) -> Problem:
+    """Why the configuration of a way to the API can't be used."""
+    problem = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
+    return problem.of("there is no way to the API server")
 
 
-def _in_pod(error: BaseException) -> str:
+def _in_pod(error: BaseException) -> Problem:
     if isinstance(error, OSError):
         place = error.filename or _ACCOUNT
-        return f"{place} can't be read: {error.strerror}; run as a user that may read it (fsGroup, runAsUser)"
-    text = str(error)
-    for part, sentence in _IN_POD.items():
-        if part in text:
-            return sentence
-    return f"the service account of this pod can't be used: {text}; look at what is mounted in {_ACCOUNT}"
-
-
-def _by_file(error: BaseException, path: Path) -> str:
-    if isinstance(error, OSError) and error.filename in (None, str(path)):
-        return (
-            f"the kubeconfig {path} can't be read: {error.strerror or error}; name the right file with --kubeconfig, "
-            "and let this account read it"
+        return Problem(
+            f"{place} can't be read: {error.strerror}", "run as a user that may read it (fsGroup, runAsUser)"
         )
-    return (
-        f"the kubeconfig {path} is not usable: {_fault(error)}; correct it until `kubectl --kubeconfig {path} get "
-        "--raw /version` works"
+    text = str(error)
+    for part, problem in _IN_POD.items():
+        if part in text:
+            return problem
+    return Problem(f"the service account of this pod can't be used: {text}", f"look at what is mounted in {_ACCOUNT}")
+
+
+def _by_file(error: BaseException, path: Path) -> Problem:
+    if isinstance(error, OSError) and error.filename in (None, str(path)):
+        return Problem(
+            f"the kubeconfig {path} can't be read: {error.strerror or error}",
+            "name the right file with --kubeconfig, and let this account read it",
+        )
+    return Problem(
+        f"the kubeconfig {path} is not usable: {_fault(error)}",
+        f"correct it until `kubectl --kubeconfig {path} get --raw /version` works",
     )
 
 
@@ -73,66 +84,83 @@ def _fault(error: BaseException) -> str:
 
 Chain = Sequence[BaseException]
 
-# All of them are `what is wrong; what helps`, with one semicolon: readers split there.
 _ERRNOS: Final = {
-    errno.ECONNREFUSED: "{said}: nothing listens there; see that the API server is up, and that its address is right",
-    errno.ENETUNREACH: "{said}; look at the network of this node, which has no route there, and at the address",
-    errno.EHOSTUNREACH: "{said}; look at the network of this node, at its firewall, and at the address",
-    errno.EPERM: "{said}, by a firewall of this node; let this account connect to the API server",
-    errno.EACCES: "{said}, by a firewall of this node; let this account connect to the API server",
-    errno.EMFILE: "{said} here; raise the limit (LimitNOFILE)",
+    errno.ECONNREFUSED: Problem(
+        "{said}: nothing listens there", "see that the API server is up, and that its address is right"
+    ),
+    errno.ENETUNREACH: Problem(
+        "{said}", "look at the network of this node, which has no route there, and at the address"
+    ),
+    errno.EHOSTUNREACH: Problem("{said}", "look at the network of this node, at its firewall, and at the address"),
+    errno.EPERM: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
+    errno.EACCES: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
+    errno.EMFILE: Problem("{said} here", "raise the limit (LimitNOFILE)"),
 }
-_NO_ANSWER: Final = (
-    "it can't be connected to: no answer; look at what lies in between (a firewall, a NetworkPolicy, routes), and "
-    "whether the address is right"
+_NO_ANSWER: Final = Problem(
+    "it can't be connected to: no answer",
+    "look at what lies in between (a firewall, a NetworkPolicy, routes), and whether the address is right",
 )
-_SILENT: Final = (
-    "it takes the connection and stays silent; see whether the API server hangs or is overloaded, or something in "
-    "between swallows packets (firewall, MTU)"
+_SILENT: Final = Problem(
+    "it takes the connection and stays silent",
+    "see whether the API server hangs or is overloaded, or something in between swallows packets (firewall, MTU)",
 )
-_BROKE: Final = (
-    "the connection broke; the API server may be restarting: if it stays so, look at its log, and at what stands in "
-    "front of it"
+_BROKE: Final = Problem(
+    "the connection broke",
+    "the API server may be restarting: if it stays so, look at its log, and at what stands in front of it",
 )
-_REFUSED: Final = "its certificate is not accepted: {said}; "
+_REFUSED: Final = "its certificate is not accepted: {said}"
 # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH in openssl/x509_vfy.h.
 _CERTIFICATES: Final = {
-    9: _REFUSED
-    + "set this node's clock right if it is behind, otherwise make the certificate anew: the clock by which "
-    "it was made was ahead",
-    10: _REFUSED + "renew the API server's certificate, or set this node's clock right if it is ahead",
+    9: Problem(
+        _REFUSED,
+        "set this node's clock right if it is behind, otherwise make the certificate anew: the clock by which "
+        "it was made was ahead",
+    ),
+    10: Problem(_REFUSED, "renew the API server's certificate, or set this node's clock right if it is ahead"),
     **dict.fromkeys(
         (62, 64),
-        _REFUSED + "take a name or address that is in the certificate as `server` of the kubeconfig, or have a "
-        "certificate made for this one",
+        Problem(
+            _REFUSED,
+            "take a name or address that is in the certificate as `server` of the kubeconfig, or have a "
+            "certificate made for this one",
+        ),
     ),
 }
-_UNKNOWN_AUTHORITY: Final = (
-    _REFUSED + "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that "
-    "signed it, and that nothing in between, like a proxy, answers in the API server's place"
+_UNKNOWN_AUTHORITY: Final = Problem(
+    _REFUSED,
+    "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that "
+    "signed it, and that nothing in between, like a proxy, answers in the API server's place",
 )
 # Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are what the server said of us.
 _TLS: Final = {
-    "ALERT_CERTIFICATE_EXPIRED": "it says that this account's client certificate has expired; renew it",
-    "CERTIFICATE_REQUIRED": "it wants a client certificate, and this account has none; give one in the kubeconfig",
-    "_ALERT_": "it refuses this account's client certificate or this version of TLS ({said}); see that the certificate "
-    "is of the authority for clients of this cluster",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS; look at the port, and at what listens there",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "the file of the cluster's authority holds no certificate; correct "
-    "certificate-authority in the kubeconfig (in a pod: the ConfigMap kube-root-ca.crt)",
-    "KEY_VALUES_MISMATCH": "client certificate and key do not belong together; correct them in the kubeconfig",
+    "ALERT_CERTIFICATE_EXPIRED": Problem("it says that this account's client certificate has expired", "renew it"),
+    "CERTIFICATE_REQUIRED": Problem(
+        "it wants a client certificate, and this account has none", "give one in the kubeconfig"
+    ),
+    "_ALERT_": Problem(
+        "it refuses this account's client certificate or this version of TLS ({said})",
+        "see that the certificate is of the authority for clients of this cluster",
+    ),
+    "WRONG_VERSION_NUMBER": Problem("it does not speak TLS", "look at the port, and at what listens there"),
+    "NO_CERTIFICATE_OR_CRL_FOUND": Problem(
+        "the file of the cluster's authority holds no certificate",
+        "correct certificate-authority in the kubeconfig (in a pod: the ConfigMap kube-root-ca.crt)",
+    ),
+    "KEY_VALUES_MISMATCH": Problem(
+        "client certificate and key do not belong together", "correct them in the kubeconfig"
+    ),
 }
 
 
-def explain(error: BaseException, place: str) -> str:
-    """Say in a sentence why no answer came from a place, and what to do."""
+def explain(error: BaseException, place: str) -> Problem:
+    """Why no answer came from a place."""
     chain = list(_chain(error))
     for judge in _JUDGES:
-        sentence = judge(chain)
-        if sentence is not None:
-            return f"{place}: {' '.join(sentence.split())}"
+        problem = judge(chain)
+        if problem is not None:
+            return Problem(f"{place}: {' '.join(problem.cause.split())}", problem.remedy)
     last = chain[-1]
-    return f"{place}: {type(last).__name__}: {last}; `gpu-watchdog doctor` on this node looks further"
+    return Problem(f"{place}: {type(last).__name__}: {last}", "`gpu-watchdog doctor` on this node looks further")
 
 
 def is_certificate(error: BaseException) -> bool:
@@ -140,80 +168,88 @@ def is_certificate(error: BaseException) -> bool:
     return any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
 
 
-def _proxy(chain: Chain) -> str | None:
+def _proxy(chain: Chain) -> Problem | None:
     if not any(isinstance(each, urllib3.exceptions.ProxyError) for each in chain):
         return None
     cause = next((str(each) for each in reversed(chain) if isinstance(each, OSError)), "no answer")
     said = re.sub(r"^.Errno [0-9]+. ", "", cause)
-    return (
-        f"the proxy does not lead there: {said}; put the API server's address into NO_PROXY, or correct HTTPS_PROXY "
-        "(in a kubeconfig: proxy-url)"
+    return Problem(
+        f"the proxy does not lead there: {said}",
+        "put the API server's address into NO_PROXY, or correct HTTPS_PROXY (in a kubeconfig: proxy-url)",
     )
 
 
-def _certificate(chain: Chain) -> str | None:
+def _certificate(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, ssl.SSLCertVerificationError):
-            sentence = _CERTIFICATES.get(each.verify_code, _UNKNOWN_AUTHORITY)
-            return sentence.format(said=each.verify_message.rstrip("."))
+            problem = _CERTIFICATES.get(each.verify_code, _UNKNOWN_AUTHORITY)
+            return _filled(problem, each.verify_message.rstrip("."))
     return None
 
 
-def _tls(chain: Chain) -> str | None:
+def _tls(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, ssl.SSLError) and each.reason:
-            for part, sentence in _TLS.items():
+            for part, problem in _TLS.items():
                 if part in each.reason:
-                    return sentence.format(said=each.reason.replace("_", " ").lower())
+                    return _filled(problem, each.reason.replace("_", " ").lower())
     return None
 
 
-def _name(chain: Chain) -> str | None:
+def _name(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, socket.gaierror):
             said = f"its name can't be resolved: {each.strerror}"
             if each.errno == socket.EAI_AGAIN:
-                return (
-                    f"{said}; no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
+                return Problem(
+                    said, "no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
                 )
-            return f"{said}; look at `server` in the kubeconfig, and at this node's DNS"
+            return Problem(said, "look at `server` in the kubeconfig, and at this node's DNS")
     return None
 
 
-def _file(chain: Chain) -> str | None:
+def _file(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, OSError) and each.filename:
-            return f"{each.filename} can't be read: {each.strerror}; see that it is there, and that this account may"
+            return Problem(
+                f"{each.filename} can't be read: {each.strerror}", "see that it is there, and that this account may"
+            )
     return None
 
 
-def _system(chain: Chain) -> str | None:
+def _system(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, OSError) and each.errno in _ERRNOS:
-            return _ERRNOS[each.errno].format(said=each.strerror or each)
+            return _filled(_ERRNOS[each.errno], each.strerror or str(each))
     return None
 
 
-def _silence(chain: Chain) -> str | None:
+def _filled(problem: Problem, said: str) -> Problem:
+    return Problem(problem.cause.format(said=said), problem.remedy)
+
+
+def _silence(chain: Chain) -> Problem | None:
     if not any(isinstance(each, TimeoutError | urllib3.exceptions.TimeoutError) for each in chain):
         return None
     connecting = any(isinstance(each, urllib3.exceptions.ConnectTimeoutError) for each in chain)
     return _NO_ANSWER if connecting and not any("handshake" in str(each) for each in chain) else _SILENT
 
 
-def _protocol(chain: Chain) -> str | None:
+def _protocol(chain: Chain) -> Problem | None:
     broken = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
     if any(isinstance(each, broken) for each in chain):
         return _BROKE
     for each in chain:
         if isinstance(each, http.client.BadStatusLine):
-            return "what answers there does not speak HTTP; look at the address and the port"
+            return Problem("what answers there does not speak HTTP", "look at the address and the port")
         if isinstance(each, urllib3.exceptions.LocationValueError):
-            return f"that is no address: {each}; correct `server` in the kubeconfig, like https://10.0.0.1:6443"
+            return Problem(
+                f"that is no address: {each}", "correct `server` in the kubeconfig, like https://10.0.0.1:6443"
+            )
     return None
 
 
-_JUDGES: Final[tuple[Callable[[Chain], str | None], ...]] = (
+_JUDGES: Final[tuple[Callable[[Chain], Problem | None], ...]] = (
     *(_proxy, _certificate, _tls, _name, _file, _system, _silence, _protocol),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from watchdog.clock import Bell
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
@@ -51,7 +52,7 @@ def _gather(store: Store[_Labelled]) -> tuple[Namespaces, tuple[Gap, ...]]:
         Gap(
             reason=GapReason.NAMESPACES,
             what=f"namespace {each.title}",
-            why=f"it can't be read, so its labels are not known: {each.why}; {_LOOK_AT_NAMESPACE}",
+            problem=Problem(f"it can't be read, so its labels are not known: {each.why}", _LOOK_AT_NAMESPACE),
         )
         for each in store.unread
     )
@@ -75,7 +76,7 @@ class NodeInformer(Informer[Node, Node]):
 
         def gather(store: Store[Node]) -> _Found:
             gaps = tuple(
-                _node_gap(each.title, f"it can't be read: {each.why}; {_LOOK_AT_NODE}") for each in store.unread
+                _node_gap(each.title, Problem(f"it can't be read: {each.why}", _LOOK_AT_NODE)) for each in store.unread
             )
             return next(store.values, unknown), gaps
 
@@ -100,14 +101,16 @@ class NodeInformer(Informer[Node, Node]):
             return view.objects, gaps
         if view.synced is None:
             # Asked for and not there yet is another thing than never asked for: it may say to stop.
-            why = "it has not come from the API server yet, so its labels and annotations are not known"
+            why = Problem("it has not come from the API server yet, so its labels and annotations are not known")
             return view.objects, (_node_gap(self._name, why),) if self.is_following else ()
-        why = "there is none of this name, so its labels and annotations are not known; give its name with --node"
+        why = Problem(
+            "there is none of this name, so its labels and annotations are not known", "give its name with --node"
+        )
         return view.objects, (_node_gap(self._name, why),)
 
 
-def _node_gap(name: str, why: str) -> Gap:
-    return Gap(reason=GapReason.NODE, what=f"node {name}", why=why)
+def _node_gap(name: str, problem: Problem) -> Gap:
+    return Gap(reason=GapReason.NODE, what=f"node {name}", problem=problem)
 
 
 _LOOK_AT_POD: Final = "look at it with `kubectl get pod -o json`"
@@ -173,5 +176,5 @@ def gather(store: Store[Pod]) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
     return tuple(pods.values()), tuple(gaps)
 
 
-def _pod_gap(title: str, why: str) -> Gap:
-    return Gap(reason=GapReason.PODS, what=f"pod {title}", why=f"{why}; {_LOOK_AT_POD}")
+def _pod_gap(title: str, cause: str) -> Gap:
+    return Gap(reason=GapReason.PODS, what=f"pod {title}", problem=Problem(cause, _LOOK_AT_POD))

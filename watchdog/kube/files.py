@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.objects import decode_node, parse_pods
@@ -79,13 +80,13 @@ def parse_namespaces(text: bytes) -> tuple[Namespaces, tuple[Gap, ...]]:
         try:
             metadata = NAMESPACE_DECODER.decode(item).metadata
         except DECODE_ERRORS as error:
-            why = f"it can't be read, so its labels are not known: {error}; {_LOOK}"
+            why = Problem(f"it can't be read, so its labels are not known: {error}", _LOOK)
             gaps.append(_gap(f"namespace {name_object(item)}", why))
             continue
         if metadata.name in found:
             twice.add(metadata.name)
         found[metadata.name] = metadata.labels or {}
-    why = f"it stands there twice, so its labels are not known; {_LOOK}"
+    why = Problem("it stands there twice, so its labels are not known", _LOOK)
     gaps += [_gap(f"namespace {name}", why) for name in sorted(twice)]
     return {name: labels for name, labels in found.items() if name not in twice}, tuple(gaps)
 
@@ -121,13 +122,12 @@ class NamespaceFile:
         return False
 
     def _unread(self, problem: str) -> Gap:
-        return _gap(
-            f"namespaces file {self._file.path}", f"{problem}; what was read before is kept; {_WRITE_NAMESPACES}"
-        )
+        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NAMESPACES)
+        return _gap(f"namespaces file {self._file.path}", kept)
 
 
-def _gap(what: str, why: str) -> Gap:
-    return Gap(reason=GapReason.NAMESPACES, what=what, why=why)
+def _gap(what: str, problem: Problem) -> Gap:
+    return Gap(reason=GapReason.NAMESPACES, what=what, problem=problem)
 
 
 _WRITE_NODE: Final = "write `kubectl get node NAME -o json` to it, to another name first and then renamed"
@@ -181,7 +181,8 @@ class NodeFile:
 
     def _gap(self, problem: str) -> Gap:
         what = f"node file {self._file.path}"
-        return Gap(reason=GapReason.NODE, what=what, why=f"{problem}; what was read before is kept; {_WRITE_NODE}")
+        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NODE)
+        return Gap(reason=GapReason.NODE, what=what, problem=kept)
 
 
 _WRITE_PODS: Final = "write `kubectl get pods -A -o json` to it, to another name first and then renamed"
@@ -230,10 +231,13 @@ class PodFile:
         self._last = replace(self._last, pods=pods, gaps=gaps)
 
     def _stranger(self, count: int) -> Gap:
-        why = f"none of its {count} pods is on a node named {self._node}, so all of them are kept; give --node NAME"
-        return Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", why=why)
+        why = Problem(
+            f"none of its {count} pods is on a node named {self._node}, so all of them are kept", "give --node NAME"
+        )
+        return Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", problem=why)
 
     def _stale(self, problem: str) -> PodList:
         kept = "no pods are known" if self._last.synced is None else "the pods read before are kept, and age"
-        gap = Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", why=f"{problem}; {kept}; {_WRITE_PODS}")
+        stale = Problem(f"{problem}; {kept}", _WRITE_PODS)
+        gap = Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", problem=stale)
         return replace(self._last, gaps=(*self._last.gaps, gap))

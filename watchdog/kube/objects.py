@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
 from watchdog.kube.wire import (
     DECODE_ERRORS,
@@ -53,16 +54,18 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
         try:
             raw = POD_DECODER.decode(item)
         except DECODE_ERRORS as error:
-            why = f"it can't be read: {error}; {_LOOK}"
-            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", why=why))
+            why = Problem(f"it can't be read: {error}", _LOOK)
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", problem=why))
             continue
         if node and raw.spec.node_name and raw.spec.node_name != node:
             continue
         pod = pod_of(raw)
         first = pods.setdefault(pod.uid, pod)
         if first is not pod:
-            why = f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out; {_LOOK}"
-            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", why=why))
+            why = Problem(
+                f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out", _LOOK
+            )
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=why))
     return tuple(pods.values()), tuple(gaps)
 
 

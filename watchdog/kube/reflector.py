@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.kube.responses import ApiResponse
 
 # A watch that is cut is resumed within a second or two. What has not come back by then is worth telling.
@@ -18,13 +19,13 @@ class Outage:
     def __init__(self) -> None:
         self._since_s = math.inf
         self._cut_short = 0
-        self.sentence = ""
+        self.problem = Problem("")
 
-    def failed(self, at_s: float, sentence: str, *, was_accepted: bool) -> None:
+    def failed(self, at_s: float, problem: Problem, *, was_accepted: bool) -> None:
         """A request failed that was begun, or a watch that had been accepted ended, at `at_s`."""
         self._since_s = min(self._since_s, at_s)
         self._cut_short += was_accepted
-        self.sentence = sentence
+        self.problem = problem
 
     def accepted(self) -> None:
         """A watch has begun. That is the end of it, unless watches are accepted and cut short again and again."""
@@ -95,7 +96,7 @@ class Ended:
 
     lived_s: float
     bookmarked: bool
-    why: str | None = None
+    why: Problem | None = None
     silent: bool = False
 
 
@@ -107,7 +108,7 @@ class RequestOutcome:
     now on has nothing to do with earlier failures. `in_time`: the watch ended as was asked for.
     """
 
-    problem: str | None = None
+    problem: Problem | None = None
     accepted: bool = False
     lived: bool = False
     in_time: bool = False
@@ -165,7 +166,7 @@ class Reflector:
     def refused(self, answer: ApiResponse, what: str, lived_s: float | None = None) -> RequestOutcome:
         """The server answered, but not with what was asked for; or it ended a watch that had lived with an error."""
         failed = RequestOutcome(
-            problem=answer.sentence(what),
+            problem=answer.problem(what),
             accepted=lived_s is not None,
             lived=self._has_lived(lived_s or 0.0),
             retry_after_s=answer.retry_after_s,
@@ -189,8 +190,10 @@ class Reflector:
             self._quiet = True
             return RequestOutcome(accepted=True, lived=self._has_lived(how.lived_s))
         problem = how.why or (
-            f"the watch was ended after {how.lived_s:.0f} s, before its time; the API server may be restarting: if it "
-            "stays so, look at what stands in front of it"
+            Problem(
+                f"the watch was ended after {how.lived_s:.0f} s, before its time",
+                "the API server may be restarting: if it stays so, look at what stands in front of it",
+            )
         )
         return RequestOutcome(problem=problem, accepted=True, lived=self._has_lived(how.lived_s))
 

@@ -7,11 +7,15 @@ from typing import Final
 import msgspec
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
-from watchdog.core.errors import WatchdogError
+from watchdog.core.errors import Problem, WatchdogError
 
 
 class ApiError(WatchdogError):
-    """A request to the API did not come to its end; the text is a sentence with the remedy."""
+    """A request to the API did not come to its end."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
 
 
 class ApiConfigError(ApiError):
@@ -107,8 +111,8 @@ class ApiResponse:
         details = self._failure.details
         return None if details is None or not details.retry_after_seconds else float(details.retry_after_seconds)
 
-    def sentence(self, what: str, *, against_policy: str = _BY_POLICY) -> str:
-        """What was refused and why, with a remedy, for people; `what` names the request.
+    def problem(self, what: str, *, against_policy: str = _BY_POLICY) -> Problem:
+        """Why the request that `what` names was refused.
 
         `against_policy` is the remedy where an admission policy refused it.
         """
@@ -116,7 +120,7 @@ class ApiResponse:
         remedy = _NO_CREDENTIALS if self.is_anonymous else REMEDIES.get(self.status)
         if self.status == 403 and _POLICY in self.message:
             remedy = against_policy
-        return f"{what}: the API server answered {self.status}{said}" + (f"; {remedy}" if remedy else "")
+        return Problem(f"{what}: the API server answered {self.status}{said}", remedy or "")
 
 
 def _decode(body: bytes) -> _Status:

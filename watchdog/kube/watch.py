@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from watchdog import clock
 from watchdog.clock import Bell
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.kube.client import Api, ResponseStream
 from watchdog.kube.reflector import USUAL, Ask, Ended, Outage, Reflector, RequestOutcome, RequestPace
@@ -100,7 +101,7 @@ class Listener(Generic[Value]):
     """Who is told: of what is known (None: as before) and when it was true; of a problem (None: it is over)."""
 
     on_news: Callable[[Store[Value] | None, Now], None]
-    on_problem: Callable[[str | None], None]
+    on_problem: Callable[[Problem | None], None]
 
 
 class Watcher(Generic[Value]):
@@ -154,7 +155,7 @@ class Watcher(Generic[Value]):
             with contextlib.closing(self._open(ask)) as stream:
                 return self._watch(stream, ask) if ask.watch else self._list(stream, asked)
         except ApiError as error:
-            return RequestOutcome(problem=str(error))
+            return RequestOutcome(problem=error.problem)
         finally:
             self._stream = None
 
@@ -176,7 +177,7 @@ class Watcher(Generic[Value]):
         try:
             items, version = read_list(answer.body, self._resource.list_kind)
         except ValueError as error:
-            return RequestOutcome(problem=f"{what}: {error}; {_REMEDY}")
+            return RequestOutcome(problem=Problem(f"{what}: {error}", _REMEDY))
         changed = self._store.fill(items)
         self._listener.on_news(self._store if changed else None, asked)
         return self._reflector.listed(version)
@@ -190,15 +191,16 @@ class Watcher(Generic[Value]):
             self._listener.on_problem(None)
         reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
-        why, silent = None, False
+        why: Problem | None = None
+        silent = False
         try:
             self._take_all(stream, ask, reader)
         except EndedByServerError as error:
             return self._reflector.refused(error.answer, what, clock.now().boottime_s - opened_s)
         except BrokenStreamError as error:
-            why = f"{what}: {error}; {_REMEDY}"
+            why = Problem(f"{what}: {error}", _REMEDY)
         except ApiUnreachableError as error:
-            why, silent = str(error), isinstance(error, ApiSilentError)
+            why, silent = error.problem, isinstance(error, ApiSilentError)
         now = clock.now()
         how = Ended(lived_s=now.boottime_s - opened_s, bookmarked=reader.bookmarked, why=why, silent=silent)
         outcome = self._reflector.ended(ask, how)
@@ -224,7 +226,7 @@ class Watcher(Generic[Value]):
             if reader.bookmarked and not expected:
                 stream.be_patient(self._resource.pace.silence_s)
             if lived_s > ask.length_s + _LATE_S:
-                raise ApiUnreachableError(f"{self._api.host}: the watch does not end in its time; {_REMEDY}")
+                raise ApiUnreachableError(Problem(f"{self._api.host}: the watch does not end in its time", _REMEDY))
 
     def _has_lived(self) -> None:
         self._backoff.reset()
@@ -235,7 +237,7 @@ class Watcher(Generic[Value]):
         if due_s < seconds:
             if self._ended.wait(due_s):
                 return
-            self._listener.on_problem(self._trouble.sentence)
+            self._listener.on_problem(self._trouble.problem)
             seconds -= due_s
         self._ended.wait(seconds)
 
@@ -261,7 +263,7 @@ class KnownObjects(Generic[Objects]):
     objects: Objects
     gaps: tuple[Gap, ...] = ()
     synced: Now | None = None
-    problem: str | None = None
+    problem: Problem | None = None
 
 
 class Informer(Generic[Value, Objects]):
@@ -328,7 +330,7 @@ class Informer(Generic[Value, Objects]):
         self.stop()
 
     @property
-    def problem(self) -> str | None:
+    def problem(self) -> Problem | None:
         """What keeps the feed from following, in a sentence with its remedy; None while all is well."""
         return self.view.problem
 
@@ -342,7 +344,7 @@ class Informer(Generic[Value, Objects]):
     def view(self) -> KnownObjects[Objects]:
         """What is known now."""
         if self.has_died:
-            return replace(self._view, problem=f"{_DEAD}; restart the daemon and report it")
+            return replace(self._view, problem=Problem(_DEAD, "restart the daemon and report it"))
         return self._view
 
     @property
@@ -375,7 +377,7 @@ class Informer(Generic[Value, Objects]):
             return view.gaps
         kept = "nothing is known" if view.synced is None else "what is known is kept, and ages"
         noun = self._kind.resource.noun
-        return (*view.gaps, Gap(reason=self._kind.reason, what=noun, why=f"{kept}: {view.problem}"))
+        return (*view.gaps, Gap(reason=self._kind.reason, what=noun, problem=view.problem.of(kept)))
 
     def _begin(self) -> Watcher[Value]:
         self.stop()
@@ -398,7 +400,7 @@ class Informer(Generic[Value, Objects]):
         objects, gaps = self._kind.gather(store)
         self._change(watcher, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
 
-    def _note(self, watcher: Watcher[Value], problem: str | None) -> None:
+    def _note(self, watcher: Watcher[Value], problem: Problem | None) -> None:
         self._change(watcher, lambda view: replace(view, problem=problem))
 
     def _change(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
 
 
@@ -37,8 +38,8 @@ def let_go(why: str, last: DriverReading | None = None) -> DriverReading:
 
     Not even the sizes are kept: an instance of MIG may be gone by now.
     """
-    said = f"{why}: its GPUs are under maintenance, and NVML is let go; it is opened again when that is over"
-    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", why=said)
+    cause = f"{why}: its GPUs are under maintenance, and NVML is let go"
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem(cause, "it is opened again when that is over"))
     if last is None:
         return DriverReading(driver=None, gaps=(gap,), blind=True)
     gpus = (replace(gpu, up=False, listed=False, total=None, used=None, reserved=None) for gpu in last.gpus)

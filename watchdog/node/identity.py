@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process, ProcessKey
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.pidfd import poll_dead
@@ -15,17 +16,19 @@ from watchdog.node.procfs import Procfs, Search, Stat, printable
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something of a process could not be read, in a sentence with the remedy; the same for each such process."""
+    """Why something of a process could not be read; the same for each such process."""
 
     reason: GapReason
-    why: str
+    problem: Problem
 
 
 HIDDEN: Final = Trouble(
-    GapReason.PROCFS, "it runs but the proc file system hides it; mount /proc without hidepid, or run as root"
+    GapReason.PROCFS,
+    Problem("it runs but the proc file system hides it", "mount /proc without hidepid, or run as root"),
 )
 NO_DESCRIPTOR: Final = Trouble(
-    GapReason.DESCRIPTORS, "no file descriptor is left for it; raise the limit of open files (LimitNOFILE, ulimit -n)"
+    GapReason.DESCRIPTORS,
+    Problem("no file descriptor is left for it", "raise the limit of open files (LimitNOFILE, ulimit -n)"),
 )
 
 
@@ -34,10 +37,16 @@ def describe_error(error: OSError, reason: GapReason) -> Trouble:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NO_DESCRIPTOR
     if error.errno in (errno.EACCES, errno.EPERM):
-        return Trouble(reason, "it is out of reach; mount /proc without hidepid, or run as root and without seccomp")
+        return Trouble(
+            reason, Problem("it is out of reach", "mount /proc without hidepid, or run as root and without seccomp")
+        )
     if error.errno == errno.ENAMETOOLONG:
-        return Trouble(reason, "its cgroup path is longer than the kernel writes; look at what nested its cgroups")
-    return Trouble(reason, f"it can't be looked at: {error.strerror or error}; it is tried again with every pass")
+        return Trouble(
+            reason, Problem("its cgroup path is longer than the kernel writes", "look at what nested its cgroups")
+        )
+    return Trouble(
+        reason, Problem(f"it can't be looked at: {error.strerror or error}", "it is tried again with every pass")
+    )
 
 
 class Troubles:
@@ -52,8 +61,10 @@ class Troubles:
 
     def gaps(self) -> tuple[Gap, ...]:
         """One gap for each trouble, naming the first of its processes."""
-        ordered = sorted(self._pids.items(), key=lambda item: (item[0].reason, item[0].why))
-        return tuple(Gap(reason=trouble.reason, what=_name(sorted(pids)), why=trouble.why) for trouble, pids in ordered)
+        ordered = sorted(self._pids.items(), key=lambda item: (item[0].reason, str(item[0].problem)))
+        return tuple(
+            Gap(reason=trouble.reason, what=_name(sorted(pids)), problem=trouble.problem) for trouble, pids in ordered
+        )
 
 
 def _name(pids: list[int]) -> str:
@@ -90,8 +101,8 @@ def sight(procfs: Procfs, pid: int) -> tuple[Process, Trouble | None]:
     if stat.exiting:
         place, trouble = _place_of_exiting(procfs, pid, stat, place)
     if place.kind is PlaceKind.UNREADABLE and trouble is None:
-        why = "its cgroup is not told in the kernel's form; look at its /proc/PID/cgroup"
-        trouble = Trouble(GapReason.CGROUP, why)
+        problem = Problem("its cgroup is not told in the kernel's form", "look at its /proc/PID/cgroup")
+        trouble = Trouble(GapReason.CGROUP, problem)
     process = Process(
         pid=pid,
         key=ProcessKey(pid=pid, start_ticks=stat.start_ticks),
@@ -133,8 +144,8 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
 
 
 def _searching(threads: int) -> Trouble:
-    why = f"its leader has ended, and whether one of its {threads} threads lives is not known yet"
-    return Trouble(GapReason.PROCFS, f"{why}; the next pass looks at more of them")
+    cause = f"its leader has ended, and whether one of its {threads} threads lives is not known yet"
+    return Trouble(GapReason.PROCFS, Problem(cause, "the next pass looks at more of them"))
 
 
 def _other_threads(procfs: Procfs, pid: int) -> list[int]:

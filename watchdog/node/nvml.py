@@ -6,6 +6,7 @@ from typing import Final
 
 import pynvml
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MigParent
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask, windows_sign
@@ -15,7 +16,9 @@ from watchdog.node.nvml_read import CardReader, CardReading, carried_uses, gpu_o
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10
 _REOPEN_EVERY: Final = 5
-_NO_SUCH_GPU: Final = "the driver has no such GPU now; unless it was taken out, look for Xid in the kernel log"
+_NO_SUCH_GPU: Final = Problem(
+    "the driver has no such GPU now", "unless it was taken out, look for Xid in the kernel log"
+)
 _COUNT: Final = "GPU count"
 _RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that none outlives its cause for long
 
@@ -116,13 +119,13 @@ class NvmlDriver:
             try:
                 self._version = ask(pynvml.nvmlSystemGetDriverVersion)
             except NvmlCallError as error:
-                gaps.append(Gap(reason=GapReason.GPU_ERROR, what="driver version", why=error.why))
+                gaps.append(Gap(reason=GapReason.GPU_ERROR, what="driver version", problem=error.problem))
         try:
             self._layout = enumerate_cards(self._layout.cards)
         except NvmlCallError as error:
             if error.code in WHOLE or not self._layout.cards:
                 raise
-            gaps.append(Gap(reason=GapReason.GPU_ERROR, what=_COUNT, why=error.why))
+            gaps.append(Gap(reason=GapReason.GPU_ERROR, what=_COUNT, problem=error.problem))
         self._gaps = (*gaps, *self._layout.gaps)
         self._layout_due_s = now_s + (min(self._layout_every_s, _RETRY_S) if self._gaps else self._layout_every_s)
 
@@ -142,7 +145,7 @@ class NvmlDriver:
             unseen |= self._layout.unidentified
         else:
             for uuid in sorted(only - {gpu.uuid for gpu in gpus}):
-                gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, why=_NO_SUCH_GPU, gpu=uuid))
+                gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, problem=_NO_SUCH_GPU, gpu=uuid))
         return DriverReading(
             driver=self._version,
             gpus=gpus,
@@ -177,13 +180,15 @@ class NvmlDriver:
         if error.code in WHOLE or self._failed % _REOPEN_EVERY == 0:
             self.close()
         rows = [(card, row) for card in self._layout.cards for row in card.rows if only is None or row.uuid in only]
-        why = error.why if (reason := self.needs_new_process) is None else f"{error.why}; {reason}"
+        problem, reason = error.problem, self.needs_new_process
+        if reason is not None:
+            problem = Problem(problem.cause, f"{problem.remedy}; {reason}")
         return DriverReading(
             driver=self._version,
             gpus=tuple(gpu_of(card, row, up=False, listed=False, used=None) for card, row in rows),
             parents=self._parents,
             uses=tuple(use for _, row in rows for use in carried_uses(row)),
-            gaps=(Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why=why), *gaps),
+            gaps=(Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=problem), *gaps),
             blind=True,
             unseen=frozenset(row.uuid for _, row in rows if row.known is None),
             missing=self._missing,

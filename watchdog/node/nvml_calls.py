@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import pynvml
 
+from watchdog.core.errors import Problem
+
 T = TypeVar("T")
 
 LOST: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
@@ -68,22 +70,13 @@ class NvmlCallError(Exception):
         self.text = text
 
     @property
-    def said(self) -> str:
-        """What failed, in NVML's own words."""
-        return f"{self.call}: {self.text or f'{pynvml.NVMLError(self.code)} (code {self.code})'}"
-
-    @property
-    def remedy(self) -> str:
-        """What helps, where that is known."""
-        return REMEDIES.get(self.code or 0, "it is tried again with every pass")
-
-    @property
-    def why(self) -> str:
+    def problem(self) -> Problem:
         """What failed, in NVML's own words, and the remedy where one is known."""
-        return f"{self.said}; {self.remedy}"
+        said = self.text or f"{pynvml.NVMLError(self.code)} (code {self.code})"
+        return Problem(f"{self.call}: {said}", REMEDIES.get(self.code or 0, "it is tried again with every pass"))
 
     def __str__(self) -> str:
-        return self.why
+        return str(self.problem)
 
 
 def ask(function: Callable[..., T], *args: object) -> T:

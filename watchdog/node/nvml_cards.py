@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pynvml
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.node.nvml_calls import (
     ABSENT,
@@ -25,9 +26,9 @@ from watchdog.node.nvml_calls import (
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 
-_TWICE: Final = (
-    "NVML gives more than one GPU this UUID, so what is used on which of them can't be told and counts as unknown; "
-    "report it with the driver's version"
+_TWICE: Final = Problem(
+    "NVML gives more than one GPU this UUID, so what is used on which of them can't be told and counts as unknown",
+    "report it with the driver's version",
 )
 _INSTANCES: Final = "MIG instances"
 _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND)
@@ -136,7 +137,7 @@ def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
             continue
         if named in found:
             if not found[named].doubled:
-                gaps.append(Gap(reason=GapReason.CONTRADICTION, what=named, why=_TWICE, gpu=named))
+                gaps.append(Gap(reason=GapReason.CONTRADICTION, what=named, problem=_TWICE, gpu=named))
             found[named].doubled = True
             missing_rows.add(_at(index))
             continue
@@ -153,7 +154,7 @@ def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
     unidentified = set()
     for index, failure in failed.items():
         uuid = next((card.uuid for card in missing if card.index == index), None)
-        gaps.append(Gap(reason=_reason(failure), what=uuid or _at(index), why=failure.why, gpu=uuid))
+        gaps.append(Gap(reason=_reason(failure), what=uuid or _at(index), problem=failure.problem, gpu=uuid))
         if uuid is None:
             missing_rows.add(_at(index))
         if uuid is None and failure.code not in LOST:
@@ -214,7 +215,7 @@ def _learn_name(card: NvmlCard, device: NvmlCard | DeviceRow, gaps: list[Gap]) -
     try:
         device.name = ask(pynvml.nvmlDeviceGetName, device.handle)
     except NvmlCallError as error:
-        gaps.append(Gap(reason=GapReason.GPU_ERROR, what=f"{device.uuid} name", why=error.why, gpu=card.uuid))
+        gaps.append(Gap(reason=GapReason.GPU_ERROR, what=f"{device.uuid} name", problem=error.problem, gpu=card.uuid))
 
 
 def _whole_card(card: NvmlCard) -> DeviceRow:
@@ -274,7 +275,7 @@ def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
 
 
 def _mig_gap(card: NvmlCard, what: str, error: NvmlCallError) -> Gap:
-    return Gap(reason=GapReason.MIG, what=f"{card.uuid} {what}", why=error.why, gpu=card.uuid)
+    return Gap(reason=GapReason.MIG, what=f"{card.uuid} {what}", problem=error.problem, gpu=card.uuid)
 
 
 def _reason(error: NvmlCallError) -> GapReason:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from watchdog import clock
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Use
 from watchdog.node.nvml_calls import (
     ABSENT,
@@ -105,11 +106,11 @@ class Sample:
         """Note a failed call about `what`, which begins with a UUID; the error itself may say more than the place."""
         self.errors.append(error)
         self.lost = self.lost or error.code in LOST
-        self.note(what, _REASONS.get(error.code or 0, reason), error.why)
+        self.note(what, _REASONS.get(error.code or 0, reason), error.problem)
 
-    def note(self, what: str, reason: GapReason, why: str) -> None:
+    def note(self, what: str, reason: GapReason, problem: Problem) -> None:
         """Note a gap about `what`, which begins with a UUID."""
-        self.gaps.append(Gap(reason=reason, what=what, why=why, gpu=what.partition(" ")[0]))
+        self.gaps.append(Gap(reason=reason, what=what, problem=problem, gpu=what.partition(" ")[0]))
 
     def is_equal(self, other: "Sample") -> bool:
         """Whether both gave the same memory and the same lists."""
@@ -155,7 +156,7 @@ class CardSampler:
             if memory is not None:
                 row.total, row.reserved = memory.total, memory.reserved
             elif row.total is not None:
-                why = "the driver told it before and does not now; it is tried again with every pass"
+                why = Problem("the driver told it before and does not now", "it is tried again with every pass")
                 sample.note(f"{row.uuid} memory", GapReason.MEMORY, why)
 
     def _list_all(self, card: NvmlCard, sample: Sample) -> None:
@@ -192,17 +193,18 @@ class Listed(NamedTuple):
 
 UsedByRow = dict[str, dict[int, Listed]]
 Clients = AbstractSet[tuple[int, int, int]] | None  # as the keys of `Merged`
-_UNTOLD: Final = (
+_UNTOLD: Final = Problem(
     "the driver lists processes and does not say how much memory they use, as it never does on WSL2 and in some vGPU "
-    "guests; what their pods use is unknown, and `gpu-watchdog doctor` says what helps"
+    "guests",
+    "what their pods use is unknown, and `gpu-watchdog doctor` says what helps",
 )
-_WINDOWS: Final = (
-    "this is WSL ({sign}), where the driver need not list every process and does not say how much memory one uses; "
-    "nobody is acted on: run on Linux itself to have numbers"
+_WINDOWS: Final = Problem(
+    "this is WSL ({sign}), where the driver need not list every process and does not say how much memory one uses",
+    "nobody is acted on: run on Linux itself to have numbers",
 )
-_EMPTY_VGPU: Final = (
-    "this is a vGPU with memory in use, and its driver lists no process; whose that is, is unknown: update the driver "
-    "of this virtual machine, or give it a whole GPU (passthrough)"
+_EMPTY_VGPU: Final = Problem(
+    "this is a vGPU with memory in use, and its driver lists no process",
+    "whose that is, is unknown: update the driver of this virtual machine, or give it a whole GPU (passthrough)",
 )
 _NEVER_TOLD: Final = frozenset({GapReason.PROCESSES, GapReason.PROCESS_MEMORY})
 _IDLE: Final = 512 * 2**20
@@ -275,13 +277,15 @@ class CardReader:
                 self._sampler.measure(_chosen(card, only), sample)
             used = _place(card, merged, self._clients(sample.lists))
         except ContradictionError as error:
-            why = f"the list contradicts itself and is rejected whole: {error}; it is tried again with every pass"
+            why = Problem(
+                f"the list contradicts itself and is rejected whole: {error}", "it is tried again with every pass"
+            )
             sample.note(what, GapReason.CONTRADICTION, why)
             return None
         card.strangers = card.strangers_in(merged)
         for gi, ci in sorted(card.strangers):
-            why = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
-            sample.note(what, GapReason.MIG, f"{why}; run with NVIDIA_MIG_MONITOR_DEVICES=all")
+            cause = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
+            sample.note(what, GapReason.MIG, Problem(cause, "run with NVIDIA_MIG_MONITOR_DEVICES=all"))
         amounts = [listed.used for pids in used.values() for listed in pids.values()]
         card.told = card.told or any(amount is not None for amount in amounts)
         if not self._is_hidden(card, sample, is_empty=not amounts) and None in amounts:
@@ -301,7 +305,7 @@ class CardReader:
         if card.told:
             return False
         if self._windows:
-            why = _WINDOWS.format(sign=self._windows)
+            why = Problem(_WINDOWS.cause.format(sign=self._windows), _WINDOWS.remedy)
             sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, why)
             sample.hidden = True
         elif card.vgpu and is_empty and any(_is_in_use(memory) for memory in sample.memories.values()):

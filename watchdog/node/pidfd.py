@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
 
 
@@ -119,11 +120,13 @@ def poll_dead(fds: Iterable[int]) -> set[int]:
     return {fd for fd, _ in poll.poll(0)}
 
 
-def pidfd_supported() -> str | None:
-    """Try both pidfd calls on oneself: None if they work, else the reason with its remedy."""
+def pidfd_supported() -> Problem | None:
+    """Try both pidfd calls on oneself; None if they work."""
     # A Python built against kernel headers older than 5.3 lacks the functions on every kernel.
     if not (hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")):
-        return "pidfd_open: this build of Python does not have it; use the distribution's or the image's Python"
+        return Problem(
+            "pidfd_open: this build of Python does not have it", "use the distribution's or the image's Python"
+        )
     try:
         fd = os.pidfd_open(os.getpid())
     except OSError as error:
@@ -137,12 +140,13 @@ def pidfd_supported() -> str | None:
     return None
 
 
-def _missing(call: str, error: OSError) -> str:
+def _missing(call: str, error: OSError) -> Problem:
     if error.errno == errno.ENOSYS:
-        return f"{call}: the kernel does not have it; Linux 5.3 or newer is needed"
+        return Problem(f"{call}: the kernel does not have it", "Linux 5.3 or newer is needed")
     if error.errno in (errno.EPERM, errno.EACCES):
-        return f"{call}: not permitted; use a seccomp profile that allows it, like RuntimeDefault of a current runtime"
-    return f"{call}: {error.strerror}"
+        remedy = "use a seccomp profile that allows it, like RuntimeDefault of a current runtime"
+        return Problem(f"{call}: not permitted", remedy)
+    return Problem(f"{call}: {error.strerror}")
 
 
 def raise_descriptor_limit() -> int:

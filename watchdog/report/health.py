@@ -40,4 +40,4 @@ def api_state(pods: PodList) -> str | None:
     if pods.by_file:
         return None
     gaps = [gap for gap in pods.gaps if gap.reason in _OF_API]
-    return f"{gaps[0].what}: {gaps[0].why}" if gaps else OK
+    return f"{gaps[0].what}: {gaps[0].problem}" if gaps else OK

@@ -103,11 +103,12 @@ class GapNews:
         for gap in all_gaps(report):
             key = (gap.reason, gap.what)
             seen = self._seen.get(key)
-            is_explained = seen is not None and _has_remedy(gap) and not _has_remedy(seen.gap)
+            # A first answer can be long in coming; once it is known what helps, the gap is reported once more.
+            is_explained = seen is not None and bool(gap.problem.remedy) and not seen.gap.problem.remedy
             if seen is None and not self._may_tell(gap.reason, report.at):
                 continue
             if seen is None or is_explained:
-                yield GapChange(gap=gap, began=True, sentence=f"{inert(gap.what)}: {inert(gap.why, 600)}")
+                yield GapChange(gap=gap, began=True, sentence=f"{inert(gap.what)}: {inert(str(gap.problem), 600)}")
             told = seen.gap if seen is not None and not is_explained else gap
             self._seen[key] = _Seen(gap=told, first=seen.first if seen else report.at, last=report.at)
         yield from self._ended(report.at)
@@ -127,11 +128,6 @@ class GapNews:
         may = left >= 1.0
         self._left[reason] = (left - 1.0 if may else left, now)
         return may
-
-
-def _has_remedy(gap: Gap) -> bool:
-    """Whether it is known what helps; a first answer can be long in coming, and then it is told once more."""
-    return "; " in gap.why
 
 
 class Staleness:

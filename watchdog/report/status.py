@@ -6,11 +6,12 @@ skipped.
 """
 
 import math
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from watchdog.core.errors import WatchdogError
 from watchdog.core.units import LARGEST, parse_percent
@@ -201,7 +202,13 @@ class GapStatus(Struct, frozen=True, kw_only=True):
 
     what: str = ""
     why: str = ""
+    remedy: str | None = None
     since: Moment | None = None
+
+    @property
+    def text(self) -> str:
+        """Why, and what helps, in one line."""
+        return f"{self.why}; {self.remedy}" if self.remedy else self.why
 
 
 class TryingStatus(Struct, frozen=True, kw_only=True):
@@ -361,6 +368,10 @@ class Status(Struct, frozen=True, kw_only=True):
     def hangs_since(self) -> float | None:
         """Since when no cycle has ended, so that everything else is as old as that; None: the loop turns."""
         return self.health.hangs_since if self.health is not None else None
+
+    def without_gaps(self, things: Collection[str]) -> "Status":
+        """The same without the gaps that name one of these things."""
+        return structs.replace(self, gaps=tuple(gap for gap in self.gaps if gap.what not in things))
 
     @property
     def free_share(self) -> float:

@@ -78,7 +78,7 @@ def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) 
         allowance=_allowance(assessment, report.policy),
         misdeclarations=tuple(_misdeclared(each) for each in assessment.misdeclarations),
         behind=assessment.behind,
-        rule_unknown=inert(assessment.rule_gap.why, 600) if assessment.rule_gap is not None else None,
+        rule_unknown=inert(str(assessment.rule_gap.problem), 600) if assessment.rule_gap is not None else None,
         observes=assessment.observes,
         active=_active(assessment, report),
         under_way=_under_way(assessment, state, report),
@@ -248,7 +248,8 @@ def status_of(
 
 def _gap(gap: Gap, since_s: float | None) -> GapStatus:
     since = Moment(since_s) if since_s is not None else None
-    return GapStatus(what=inert(gap.what), why=inert(gap.why, 1000), since=since)
+    why, remedy = inert(gap.problem.cause, 1000), inert(gap.problem.remedy, 1000) or None
+    return GapStatus(what=inert(gap.what), why=why, remedy=remedy, since=since)
 
 
 def _breaker(report: CycleReport) -> BreakerStatus:

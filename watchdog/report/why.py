@@ -76,7 +76,7 @@ def _strangers(status: Status) -> Iterator[str]:
 
 def gaps(account: AccountStatus, status: Status) -> Iterator[str]:
     """What could not be learned: of this account's GPUs where any gap is, or else of the node and of this pod."""
-    named = [(gap.what or "", gap.why or "") for gap in status.gaps]
+    named = [(gap.what, gap.text) for gap in status.gaps]
     gaps = [gap for gap in named if _concerns(*gap, account, status)]
     own = {process.gpu or "" for process in account.processes} | {account.gpu or ""}
     mine = [gap for gap in gaps if any(gpu and gpu in gap[0] for gpu in own)] or gaps

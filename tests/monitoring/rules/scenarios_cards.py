@@ -3,6 +3,7 @@
 from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, restart, scenario, told, wait
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import Gi, gpu, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu
 
 CARD = {"node": "n1", "gpu": "GPU-1"}
@@ -21,7 +22,7 @@ LOST = told(
 
 
 def _show(world: World, daemon: Daemon, minutes: float, gpus: tuple[Gpu, ...], *gaps: GapReason) -> None:
-    found = tuple(Gap(reason=each, what="GPU-1", why="x") for each in gaps)
+    found = tuple(Gap(reason=each, what="GPU-1", problem=Problem("x")) for each in gaps)
     for second in world.until(minutes):
         daemon.see(cards(second, *gpus, gaps=found))
 

@@ -6,6 +6,7 @@ from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
 from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, restart, runs, scenario, told
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Pod
 from watchdog.core.policy import Declaration
 
@@ -246,7 +247,7 @@ def unknown(world: World) -> None:
 def unknown_under_maintenance(world: World) -> None:
     """While the driver is let go for maintenance nothing is known of anybody, and nobody is told so pod by pod."""
     daemon = world.daemon()
-    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", why="under maintenance")
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("under maintenance"))
     for second in world.until(20):
         daemon.see(snapshot([use(101, None)], [process(101, "u1/main")], second=second, blind=True, gaps=(gap,)))
     world.expect("GPUMemoryUnknown", "below")
@@ -273,7 +274,7 @@ def _new(world: World, daemon: Daemon, minutes: float, *gaps: Gap) -> None:
 def container_unlisted(world: World) -> None:
     """A container that is only new is no news; one that the list should have by now is, until the list has it."""
     labels = {**TRAINER, "severity": "warning"}
-    gap = Gap(reason=GapReason.CONTAINER, what="container 1 of pod a/trainer", why="it is not in the list")
+    gap = Gap(reason=GapReason.CONTAINER, what="container 1 of pod a/trainer", problem=Problem("it is not in the list"))
     daemon = world.daemon()
     _new(world, daemon, 10)
     world.expect("GPUMemoryContainerUnlisted", "below")

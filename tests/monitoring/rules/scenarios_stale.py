@@ -4,6 +4,7 @@ from tests.export.build import trainer_node
 from tests.monitoring.rules.scenario import EXEC, cards, look, restart, scenario, told, wait
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import at
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 
 CRITICAL = {"node": "n1", "severity": "critical"}
@@ -103,7 +104,7 @@ def _no_pods(since: str) -> dict[str, str]:
 
 def _blind(world: World, daemon: Daemon, minutes: float, *, every: int = 1) -> None:
     """Cycles of which each, or each second one and so on, finds the driver silent."""
-    silent = (Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", why="x"),)
+    silent = (Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("x")),)
     for number, second in enumerate(world.until(minutes)):
         daemon.see(cards(second, gaps=() if number % every else silent))
 

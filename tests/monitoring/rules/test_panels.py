@@ -12,6 +12,7 @@ from tests.monitoring.rules.scenario import cards, restart, wait
 from tests.monitoring.rules.world import Daemon, Labels, World
 from tests.tools.dashboard.written import FILE
 from tests.worlds import Gi, gpu
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def test_bars_are_whole_over_a_restart(tmp_path: Path) -> None:
     """A bar is what was counted in its minute: by a daemon, by one that restarted, and after a gap in the scrapes."""
     world = World()
     daemon = world.daemon()
-    gap = Gap(reason=GapReason.PROCFS, what="process 7", why="it is gone")
+    gap = Gap(reason=GapReason.PROCFS, what="process 7", problem=Problem("it is gone"))
 
     def count(minutes: float) -> None:
         for second in world.until(minutes):

@@ -8,6 +8,7 @@ from watchdog.cli.doctor.api import CAPACITY
 from watchdog.cli.doctor.facts import ClusterFacts, ProcessFacts
 from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.assessment import Reason
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, PodList
 from watchdog.core.policy import Declaration, Policy
 from watchdog.core.units import format_duration
@@ -52,7 +53,7 @@ PODS_NODE: Final = Topic(
     means="The pod list has pods of this very node.",
     cases={
         "here": ok("the pod list has pods of node {node}"),
-        "elsewhere": warning("{path}: {said}", "{remedy}"),
+        "elsewhere": warning("{path}: {problem}", "{remedy}"),
     },
 )
 PODS_READABLE: Final = Topic(
@@ -159,8 +160,7 @@ def check_pods(facts: ClusterFacts, processes: ProcessFacts, stale_after_s: floa
     if not pods.pods:
         return
     for gap in about_file:
-        said, _, remedy = gap.why.rpartition("; ")
-        yield PODS_NODE.say("elsewhere", path=path, said=said, remedy=remedy)
+        yield PODS_NODE.say("elsewhere", path=path, **remedied(gap.problem, ""))
     if not about_file:
         yield PODS_NODE.say("here", node=facts.node_name)
     yield from _contents(pods, processes)
@@ -194,7 +194,7 @@ def _readable(others: Iterable[Gap], pods: PodList) -> Iterable[Finding]:
     """Pods that could not be decoded; gaps of the list itself are told elsewhere."""
     others = list(others)
     for gap in others:
-        yield PODS_READABLE.say("some", what=gap.what, why=gap.why)
+        yield PODS_READABLE.say("some", what=gap.what, why=gap.problem)
     if pods.pods and not others:
         yield PODS_READABLE.say("all")
 
@@ -306,4 +306,5 @@ def _unread(where: Topic, gaps: tuple[Gap, ...], *, is_needed: bool) -> Finding:
 
 def _remedied(gaps: Iterable[Gap]) -> dict[str, str]:
     """A gap about a file or a request: what is wrong, and what helps."""
-    return remedied(next((gap.why for gap in gaps), "it can't be read"), "write it anew")
+    problem = next((gap.problem for gap in gaps), Problem("it can't be read"))
+    return remedied(problem, "write it anew")

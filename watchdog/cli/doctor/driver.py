@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from watchdog.cli.doctor.facts import DriverFacts
-from watchdog.cli.doctor.finding import Finding, Topic, missing, ok, warning
+from watchdog.cli.doctor.finding import Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.model import Gap, GapReason
 
 LIBRARY: Final = Topic(
@@ -37,7 +37,7 @@ DRIVER: Final = Topic(
         "let_go": warning(
             "{why}: its GPUs are under maintenance, so the driver is not asked", "ask again when that is over"
         ),
-        "fails": missing("the driver does not answer: {said}", "{remedy}"),
+        "fails": missing("the driver does not answer: {problem}", "{remedy}"),
         "hangs": missing(
             "{why}: a call into the driver hangs",
             "look for NVRM and Xid in the kernel log (dmesg); drain and reboot the node",
@@ -49,7 +49,7 @@ VERSION: Final = Topic(
     means="Library and driver are of one version; they differ after an upgrade without a reboot or a new container.",
     cases={
         "fits": ok("the library, NVML {library}, fits the driver"),
-        "differs": missing("library and driver differ: {said}", "{remedy}"),
+        "differs": missing("library and driver differ: {problem}", "{remedy}"),
     },
 )
 GPUS: Final = Topic(
@@ -68,13 +68,13 @@ UP: Final = Topic(
     means="Every GPU answers. One that is lost takes nothing from the others; while none answers nothing is known.",
     cases={
         "up": ok("every GPU answers"),
-        "one": warning("{gpu} does not answer: {said}", "{remedy}"),
-        "all": missing("{gpu} does not answer, and no other does: {said}", "{remedy}"),
+        "one": warning("{gpu} does not answer: {problem}", "{remedy}"),
+        "all": missing("{gpu} does not answer, and no other does: {problem}", "{remedy}"),
         "unseen": missing(
-            "{gpu} can't be looked at: {said}. Who is on it is not known, so everybody's use is unknown",
+            "{gpu} can't be looked at: {problem}. Who is on it is not known, so everybody's use is unknown",
             "{remedy}",
         ),
-        "unnamed": warning("{gpu} is not known: {said}", "{remedy}"),
+        "unnamed": warning("{gpu} is not known: {problem}", "{remedy}"),
     },
 )
 MIG: Final = Topic(
@@ -87,11 +87,11 @@ MIG: Final = Topic(
             "make instances (nvidia-smi mig -cgi), or run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN",
         ),
         "fails": missing(
-            "{gpu} can't be read: {said}",
+            "{gpu} can't be read: {problem}",
             "run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together; {remedy}",
         ),
         "no_device": missing(
-            "{gpu} can't be read: {said}. There is no device in /dev/nvidia-caps, by which instances are looked at",
+            "{gpu} can't be read: {problem}. There is no device in /dev/nvidia-caps, by which instances are looked at",
             "in a container: NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together (driver.mig=true), with "
             "NVIDIA's runtime in legacy mode or of version 1.20.1 on (1.18 to 1.20.0 in their default mode jit-cdi put "
             "none there); otherwise a privileged container",
@@ -103,7 +103,7 @@ LISTS: Final = Topic(
     means="The driver lists the processes of every GPU. Where it does not, everybody's use is unknown.",
     cases={
         "answer": ok("the processes of every GPU are listed"),
-        "fails": missing("{gpu} can't be listed: {said}", "{remedy}"),
+        "fails": missing("{gpu} can't be listed: {problem}", "{remedy}"),
     },
 )
 ENTRIES: Final = Topic(
@@ -171,7 +171,7 @@ MEMORY: Final = Topic(
             "{gpu} has no memory of its own to count (it shares the host's)",
             "declare in bytes: shares and percentages of this card can't be worked out",
         ),
-        "fails": warning("{gpu} can't be counted: {said}", "{remedy}"),
+        "fails": warning("{gpu} can't be counted: {problem}", "{remedy}"),
     },
 )
 DRIVER_TOPICS: Final = (LIBRARY, DRIVER, VERSION, GPUS, UP, MIG, LISTS, ENTRIES, VIRTUAL, NUMBERS, MEMORY)
@@ -197,7 +197,7 @@ def check_driver(facts: DriverFacts) -> Iterable[Finding]:
     if library.failure is not None:
         stale = library.failure.code == _MISMATCH
         where = VERSION if stale else DRIVER
-        yield where.say("differs" if stale else "fails", said=library.failure.said, remedy=library.failure.remedy)
+        yield where.say("differs" if stale else "fails", **remedied(library.failure.problem, ""))
         return
     if reading.blind:
         yield DRIVER.say("fails", **_split(reading.gaps[0]))
@@ -265,7 +265,7 @@ def _of_gaps(
 def _entries(facts: DriverFacts) -> Iterable[Finding]:
     gaps = [gap for gap in facts.reading.gaps if gap.reason is GapReason.CONTRADICTION]
     for gap in _first_of_each(gaps):
-        yield ENTRIES.say("contradict", gpu=gap.what, why=gap.why)
+        yield ENTRIES.say("contradict", gpu=gap.what, why=gap.problem)
     entry = facts.library.entry if facts.library is not None else None
     if not gaps and entry is not None:
         yield ENTRIES.say("usual" if entry == _ENTRY else "larger", size=entry)
@@ -315,9 +315,8 @@ def _first_of_each(gaps: list[Gap]) -> Iterable[Gap]:
 
 
 def _split(gap: Gap) -> dict[str, str]:
-    said, _, remedy = gap.why.partition("; ")
-    return {"said": said, "remedy": remedy or "it is tried again with every pass"}
+    return remedied(gap.problem, "it is tried again with every pass")
 
 
 def _problem(gaps: Iterable[Gap]) -> str:
-    return next((gap.why.partition(":")[0] for gap in gaps), "no answer")
+    return next((gap.problem.cause.partition(":")[0] for gap in gaps), "no answer")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from watchdog.config.mistakes import Problem
+from watchdog.config.mistakes import Problem as PolicyProblem
 from watchdog.core.assessment import Attribution
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
@@ -184,7 +185,7 @@ class ApiFacts:
     ended: Ended
     kubeconfig: Path | None = None
     host: str = ""
-    problem: str = ""
+    problem: Problem | None = None
     version: str = ""
     offset_s: float | None = None
     now_s: float = 0.0
@@ -193,7 +194,7 @@ class ApiFacts:
     account: ApiAccount = field(default_factory=ApiAccount)
     rights: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
     later: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
-    rights_problem: str = ""
+    rights_problem: Problem | None = None
     exists: bool | None = None
     similar: str = ""
     asking: str = ""
@@ -263,7 +264,7 @@ class PolicyFacts:
     path: Path
     is_there: bool
     policy: Policy | None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

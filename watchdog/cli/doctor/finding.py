@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.policy import Mode
 
 
@@ -116,7 +117,7 @@ class Diagnosis:
         return tuple(dict.fromkeys(finding.name for finding in self.findings if finding.lacks(purpose)))
 
 
-def remedied(sentence: str, otherwise: str) -> dict[str, str]:
-    """The two parts around the last semicolon; where there is no remedy in it, `otherwise` is one."""
-    problem, _, remedy = sentence.rpartition("; ")
-    return {"problem": problem, "remedy": remedy} if problem else {"problem": sentence, "remedy": otherwise}
+def remedied(problem: Problem | None, otherwise: str) -> dict[str, str]:
+    """The values of a finding's `{problem}` and `{remedy}`; `otherwise` where the problem has no remedy of its own."""
+    problem = problem or Problem("")
+    return {"problem": problem.cause, "remedy": problem.remedy or otherwise}

@@ -7,6 +7,7 @@ from typing import Any
 from watchdog import clock
 from watchdog.cli.doctor.facts import ApiFacts, Ended
 from watchdog.clock import Bell
+from watchdog.core.errors import Problem
 from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
 from watchdog.daemon.sources import uses_api
@@ -69,18 +70,18 @@ class ApiLook:
                 self._ask_node(api)
                 self._end("asked")
         except ApiConfigError as error:
-            self._end("no_way", str(error))
+            self._end("no_way", error.problem)
         except ApiError as error:
             if is_certificate(error):
                 self._know(asking="its certificate", peer=look_at_peer(api.host), now_s=clock.now().wall_s)
-                self._end("certificate", str(error))
+                self._end("certificate", error.problem)
             else:
-                self._end("unreachable", str(error))
+                self._end("unreachable", error.problem)
 
     def _know(self, **found: Any) -> None:
         self._facts = replace(self._facts, **found)
 
-    def _end(self, how: Ended, problem: str = "") -> None:
+    def _end(self, how: Ended, problem: Problem | None = None) -> None:
         self._know(ended=how, problem=problem)
 
     def _ask_who(self, api: Api) -> bool:
@@ -92,14 +93,14 @@ class ApiLook:
         now_s = clock.now().wall_s
         self._know(version=version, now_s=now_s, offset_s=offset_s(answer.headers, sent_s, now_s))
         if answer.status not in (200, 401, 403) or (answer.is_good and not version):
-            self._end("odd", answer.sentence(f"{api.host}/version"))
+            self._end("odd", answer.problem(f"{api.host}/version"))
             return False
         if answer.status != 401:
             self._know(asking="whom it takes us for")
             answer, account = who_am_i(api)
             self._know(account=account)
         if answer.status == 401 or answer.is_anonymous:
-            self._end("credentials" if answer.status == 401 else "anonymous", answer.sentence(api.host))
+            self._end("credentials" if answer.status == 401 else "anonymous", answer.problem(api.host))
             return False
         return True
 
@@ -112,7 +113,7 @@ class ApiLook:
                 self._know(asking=f"whether this account may {verb} {right.target}")
                 answer, allowed = may_i(api, right, verb)
                 if not answer.is_good:
-                    self._know(rights_problem=answer.sentence("this account's rights can't be asked for"))
+                    self._know(rights_problem=answer.problem("this account's rights can't be asked for"))
                     return
                 lacking += [] if allowed else [verb]
             if right in needed:

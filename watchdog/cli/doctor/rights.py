@@ -185,7 +185,7 @@ def check_switches(facts: ClusterFacts, policy: Policy) -> Iterable[Finding]:
     if facts.node_path is None and "nodes" in facts.unlisted:
         return  # that the right is missing is told as that
     if found.unseen:
-        yield SWITCH.say("unknown", **names, **remedied(facts.node_gaps[0].why, _LOOK))
+        yield SWITCH.say("unknown", **names, **remedied(facts.node_gaps[0].problem, _LOOK))
     elif not facts.node.known:
         if policy.mode == "enforce":
             yield SWITCH.say("unfollowed", **names)

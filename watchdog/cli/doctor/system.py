@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from watchdog.cli.doctor.facts import ContainerFacts, PolicyFacts, ProcessFacts, SystemFacts
-from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, warning
+from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, remedied, warning
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.policy import Safety
 from watchdog.report.text import rfc3339
@@ -115,7 +115,7 @@ PROCFS_OPEN: Final = Topic(
         "hidden": missing(
             "{path} hides processes of other users: {problem}", "mount it without hidepid, or run as root"
         ),
-        "gap": missing("{what} can't be read: {said}", "{remedy}"),
+        "gap": missing("{what} can't be read: {problem}", "{remedy}"),
     },
 )
 CGROUPS: Final = Topic(
@@ -130,7 +130,7 @@ CGROUPS: Final = Topic(
         "strange": warning(
             "the cgroups of process {pid} contradict each other", "look at what runs there: no runtime does that"
         ),
-        "gap": missing("the cgroup of {what}: {said}. While it uses memory it may be anybody's", "{remedy}"),
+        "gap": missing("the cgroup of {what}: {problem}. While it uses memory it may be anybody's", "{remedy}"),
     },
 )
 PIDFD: Final = Topic(
@@ -139,8 +139,8 @@ PIDFD: Final = Topic(
     purposes=ENFORCING,
     cases={
         "there": ok("pidfd_open and pidfd_send_signal work"),
-        "allowed": warning("{said}; the policy allows to signal without", "{remedy}"),
-        "lacking": missing("{said}", "{remedy}; or [safety] signal_without_pidfd = true"),
+        "allowed": warning("{problem}; the policy allows to signal without", "{remedy}"),
+        "lacking": missing("{problem}", "{remedy}; or [safety] signal_without_pidfd = true"),
     },
 )
 CAP_KILL: Final = Topic(
@@ -325,9 +325,8 @@ def _signals(facts: ProcessFacts, safety: Safety) -> Iterable[Finding]:
     if missing is None:
         yield PIDFD.say("there")
     else:
-        said, _, remedy = missing.partition("; ")
         case = "allowed" if safety.signal_without_pidfd else "lacking"
-        yield PIDFD.say(case, said=said, remedy=remedy or "look at the kernel and its sandbox")
+        yield PIDFD.say(case, **remedied(missing, "look at the kernel and its sandbox"))
     if not facts.footing.may_signal_others:
         yield CAP_KILL.say("lacking")
     else:
@@ -335,8 +334,7 @@ def _signals(facts: ProcessFacts, safety: Safety) -> Iterable[Finding]:
 
 
 def _split(gap: Gap) -> dict[str, str]:
-    said, _, remedy = gap.why.partition("; ")
-    return {"said": said, "remedy": remedy or "run as root"}
+    return remedied(gap.problem, "run as root")
 
 
 def check_container(facts: ContainerFacts, policy: PolicyFacts, own: Place | None) -> Iterable[Finding]:

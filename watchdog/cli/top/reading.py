@@ -95,7 +95,7 @@ def _of_gaps(status: Status) -> Iterator[str]:
     """What is not known; what is so for one and the same reason is told once."""
     by_why: dict[str, list[str]] = {}
     for gap in status.gaps:
-        by_why.setdefault(gap.why or "", []).append(inert(gap.what or ""))
+        by_why.setdefault(gap.text, []).append(inert(gap.what or ""))
     for why, things in by_why.items():
         more = f", and {len(things) - 1} more" if len(things) > 1 else ""
         yield f"Not known: {things[0]}{more}: {inert(why, _LONGEST_TROUBLE)}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.assessment import Verdict
+from watchdog.core.errors import Problem
 from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.export.page.crowd import crowd, lately
@@ -59,8 +60,8 @@ def _beginning(sight: Sight) -> Headline:
 def _blind(report: CycleReport, sight: Sight) -> Headline:
     since_s = sight.health.blind_since
     since = f" since {clock_time(since_s, sight.now_s)}" if since_s is not None else ""
-    gap = next((gap.why for gap in report.snapshot.gaps if gap.gpu is None), "")
-    why, _, remedy = gap.partition("; ")
+    problem = next((gap.problem for gap in report.snapshot.gaps if gap.gpu is None), Problem(""))
+    why, remedy = problem.cause, problem.remedy
     state = f"Blind: NVML does not answer{since}; nobody new is acted on."
     rest = f"What it says: {inert(why, 600).rstrip('.')}." if why else ""
     return Headline(level=Level.BAD, state=state, rest=rest, remedy=inert(remedy, 600) or _HANGS)
@@ -91,7 +92,7 @@ def _mode(report: CycleReport, sight: Sight) -> tuple[Level, str, str]:
     if sight.is_stale:
         synced = report.pods.synced
         age = f"is {span(sight.now_s - synced.wall_s)} old" if synced is not None else "has not come yet"
-        why = next((gap.why for gap in report.pods.gaps if gap.reason is GapReason.PODS), "")
+        why = next((str(gap.problem) for gap in report.pods.gaps if gap.reason is GapReason.PODS), "")
         state = f"The pod list {age}: no time counts, and nobody is acted on."
         return Level.BAD, state, inert(why, 600) or "see that whatever writes the pod list still runs"
     if report.suspended:

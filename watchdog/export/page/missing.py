@@ -64,8 +64,7 @@ def gaps(sight: Sight, report: CycleReport) -> str:
     by_remedy: defaultdict[str, list[str]] = defaultdict(list)
     found = all_gaps(report)
     for gap in found:
-        why, _, remedy = gap.why.partition("; ")
-        by_remedy[remedy].append(f"<b>{name(_named(gap, sight))}</b>: {sentence(why)}")
+        by_remedy[gap.problem.remedy].append(f"<b>{name(_named(gap, sight))}</b>: {sentence(gap.problem.cause)}")
     lines = [_gaps(remedy, lines) for remedy, lines in list(by_remedy.items())[:_MOST_GAPS]]
     if len(by_remedy) > _MOST_GAPS:
         lines.append('There are more: <a href="/api/status">the status</a> has them all.')
