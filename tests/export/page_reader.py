@@ -10,6 +10,7 @@ from msgspec import structs
 from tests.export.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Do
 from watchdog.export.page import Sight, page
 from watchdog.report.status import HealthStatus, Moment, RecentStatus
 
@@ -82,8 +83,10 @@ def read(report: CycleReport | None, **more: object) -> Read:
 def action(**more: object) -> RecentStatus:
     """A kill of a/trainer at the beginning of the test."""
     made = RecentStatus(
-        at=Moment(at(0).wall_s), namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do="kill",
+        at=Moment(at(0).wall_s), namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do=Do.KILL,
         scope="container", rule="notebooks", step=1, used=1, used_at_least=1, allowed=1, declared=1, why="It was over.",
         result="done", outcome="It is gone.",
     )  # fmt: skip
+    if "do" in more:
+        more["do"] = Do(str(more["do"]))
     return structs.replace(made, **more)

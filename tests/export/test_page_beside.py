@@ -19,7 +19,6 @@ from watchdog.core.model import Gap, GapReason, PodList
         ("kill", "interrupted", "kill was interrupted"), ("kill", "gone", "kill was not needed any more"),
         ("kill", "observed", "would have been killed"), ("evict", "done", "was evicted"),
         ("evict", "blocked", "eviction is blocked"), ("warn", "done", "was warned"),
-        ("warn", "observed", "would have been warned"), ("dance", "tired", "deed has ended"),
     ],
 )  # fmt: skip
 def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: str) -> None:

@@ -10,7 +10,7 @@ from tests.export.build import Story, climbing, entry, killed, outcome, policy, 
 from tests.worlds import at
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
-from watchdog.core.policy import JournalLimits
+from watchdog.core.policy import Do, JournalLimits
 from watchdog.journal.journal import Journal
 from watchdog.report.recent import MOST_ACTIONS, Recent
 from watchdog.report.status import RecentStatus, encode
@@ -101,7 +101,7 @@ def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     for second in range(200, 230):
         kill(journal, second)
     kinds = [each.do for each in journal.recent.actions]
-    assert (kinds.count("kill"), kinds.count("warn")) == (10, 10)
+    assert (kinds.count(Do.KILL), kinds.count(Do.WARN)) == (10, 10)
     assert reopened(path) == journal.recent.actions
 
 

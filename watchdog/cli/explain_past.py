@@ -10,6 +10,7 @@ from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.journal.read import HistoryRow
 from watchdog.journal.schema import COLUMNS
+from watchdog.report.actions import capital
 from watchdog.report.news import Event
 from watchdog.report.status import AccountStatus, RecentStatus, Status
 from watchdog.report.text import clock_time, inert, said
@@ -240,17 +241,18 @@ def _last_action(rows: Sequence[HistoryRow]) -> _Deed | None:
 
 def _what(action: _Deed, now_s: float) -> str:
     row, ended = action.begun, action.ended
-    done, noun, a_noun = ("evicted", "eviction", "An eviction") if action.is_eviction else ("killed", "kill", "A kill")
+    verb = Do(row.do or Do.KILL).verb
     begun = ended if action.is_eviction and ended is not None and ended.result == Result.DONE else row
     at = clock_time((action.signals or (begun,))[0].wall_s, now_s)
     whom = f" (container {inert(row.container)})" if row.container and not action.is_eviction else ""
     if ended is not None and ended.result == Result.DONE:
-        return f"{'An earlier pod of this name' if action.is_earlier else 'It'} was {done} at {at}{whom}: {_why(row)}."
-    of = f"{a_noun} of {'an earlier pod of this name' if action.is_earlier else 'it'}"
+        who = "An earlier pod of this name" if action.is_earlier else "It"
+        return f"{who} was {verb.done} at {at}{whom}: {_why(row)}."
+    of = f"{capital(verb.an_action)} of {'an earlier pod of this name' if action.is_earlier else 'it'}"
     if ended is None and action.is_live:
         return f"{of} was begun at {at}{whom} and is under way: {_why(row)}."
     end = "its end is not in the journal" if ended is None else _END.get(ended.result or "", "it has ended")
-    return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {noun}: {end}."
+    return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {verb.noun}: {end}."
 
 
 def _hindrance(action: _Deed, now_s: float) -> str:
@@ -277,8 +279,11 @@ def _why(row: HistoryRow) -> str:
     least = "at least " if row.used is None else ""
     used = f"it used {least}{format_bytes(row.used_at_least or 0)} of GPU memory"
     allowed = f", {format_bytes(row.allowed)} were allowed" if row.allowed is not None else ""
-    does = "evicts" if row.do == Do.EVICT else "kills"
-    rule = f", and rule {inert(row.rule)} {does} {inert(row.mark)}" if row.rule and row.mark else ""
+    rule = (
+        f", and rule {inert(row.rule)} {Do(row.do or Do.KILL).verb.does} {inert(row.mark)}"
+        if row.rule and row.mark
+        else ""
+    )
     return f"{used}{allowed}{rule}"
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from watchdog.core.assess import card_of, rank
 from watchdog.core.assessment import Assessment
@@ -43,10 +44,18 @@ def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None
 
     The largest is that on the card, where one is short. An eviction ends the whole pod, whatever its container.
     """
-    if step.do is Do.EVICT:
-        return tuple(sorted({use.key for use in assessment.uses}))
-    if step.do is Do.WARN or not victim:
-        return ()
+    match step.do:
+        case Do.EVICT:
+            return tuple(sorted({use.key for use in assessment.uses}))
+        case Do.WARN:
+            return ()
+        case Do.KILL:
+            return _killed(assessment, victim, step, card) if victim else ()
+        case _:
+            assert_never(step.do)
+
+
+def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -> tuple[ProcessKey, ...]:
     used: dict[ProcessKey, int] = {}
     for use in assessment.uses:
         if step.scope == "process" and card not in (None, use.gpu):

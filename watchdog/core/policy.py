@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, assert_never
 
 from watchdog.core.units import LARGEST, format_percent, format_quantity
 
@@ -90,12 +90,53 @@ Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
 
 
+class Verb(NamedTuple):
+    """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`."""
+
+    base: str
+    does: str
+    doing: str
+    done: str
+    noun: str
+
+    @property
+    def an_action(self) -> str:
+        """The noun with its article."""
+        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
+
+
 class Do(StrEnum):
     """What a step does."""
 
     WARN = "warn"
     KILL = "kill"
     EVICT = "evict"
+
+    @property
+    def verb(self) -> Verb:
+        """How it is called."""
+        match self:
+            case Do.WARN:
+                return Verb("warn", "warns", "warning", "warned", "warning")
+            case Do.KILL:
+                return Verb("kill", "kills", "killing", "killed", "kill")
+            case Do.EVICT:
+                return Verb("evict", "evicts", "evicting", "evicted", "eviction")
+            case _:
+                assert_never(self)
+
+    @property
+    def first_effect(self) -> str:
+        """What an action begins to take effect with, and its release is counted from."""
+        match self:
+            case Do.WARN:
+                return "the warning"
+            case Do.KILL:
+                return "the first signal"
+            case Do.EVICT:
+                return "the eviction was accepted"
+            case _:
+                assert_never(self)
 
     @property
     def is_force(self) -> bool:

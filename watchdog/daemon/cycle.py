@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import assert_never
 
 from watchdog.core.assess import hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment
@@ -211,7 +212,7 @@ class Cycle:
 
     def _needs_look(self, entry: PlanEntry, view: View) -> bool:
         """Whether the driver is asked again before an entry is acted on."""
-        is_possible = entry.do is Do.KILL or (entry.do is Do.EVICT and self._evictions.are_possible)
+        is_possible = entry.do.is_force and (entry.do is not Do.EVICT or self._evictions.are_possible)
         return is_possible and not entry.escalates and not view.is_held and view.acts_on(entry)
 
     def _begin(
@@ -220,14 +221,20 @@ class Cycle:
         """Begin what is on disk, if the last look still bears it out."""
         if look is None or not isinstance(again, PlanEntry):
             return self._withdraw(entry, number, again.reason if isinstance(again, Outcome) else str(again))
-        if entry.do is Do.KILL:
-            self._settled.add(number)
-            return self._kill(again, number, opened.view, look)
-        why = look.refusal(again)
-        if why is not None:
-            return self._withdraw(entry, number, why)
-        self._settled.add(number)
-        return self._evict(again, number, opened, look)
+        match entry.do:
+            case Do.KILL:
+                self._settled.add(number)
+                return self._kill(again, number, opened.view, look)
+            case Do.EVICT:
+                why = look.refusal(again)
+                if why is not None:
+                    return self._withdraw(entry, number, why)
+                self._settled.add(number)
+                return self._evict(again, number, opened, look)
+            case Do.WARN:
+                raise AssertionError("nothing is written down of a warning")
+            case _:
+                assert_never(entry.do)
 
     def _retry(
         self, again: PlanEntry | Outcome | str, entry: PlanEntry, opened: OpenCycle, look: LastLook | None, now: Now

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from watchdog.core.assessment import AccountKey, Attribution
 from watchdog.core.brakes import Brake, BrakeMemory, owner_of
@@ -88,12 +88,22 @@ class Intentions:
         by_account: dict[AccountKey, Future[int] | Outcome] = {}
         self._waiting = {}
         for entry in entries:
-            is_kill = entry.do is Do.KILL
-            intended = self._actions.intend(entry) if is_kill else self._evictions.intend(entry, attribution)
+            intended = self._intend(entry, attribution)
             by_account[entry.account] = intended
             if not isinstance(intended, Outcome):
                 self._waiting[entry.account] = entry, intended
         return by_account
+
+    def _intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome":
+        match entry.do:
+            case Do.KILL:
+                return self._actions.intend(entry)
+            case Do.EVICT:
+                return self._evictions.intend(entry, attribution)
+            case Do.WARN:
+                raise AssertionError("nothing is written down of a warning")
+            case _:
+                assert_never(entry.do)
 
     def number(self, entry: PlanEntry, opened: OpenCycle) -> int | Outcome | Brake | None:
         """The number of what is intended, or why it can't be begun; None: nothing was intended."""

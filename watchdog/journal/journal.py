@@ -30,18 +30,18 @@ from watchdog.journal.file import LOST, JournalFile, Queue, Statement
 from watchdog.journal.rows import (
     INSERT,
     Row,
+    action_of,
     base_row,
     bound,
     ended_sentence,
     entry_columns,
-    is_eviction,
     released_sentence,
     row_of,
     signalled_sentence,
 )
 from watchdog.journal.schema import COLUMNS, is_blank
 from watchdog.report.actions import fit
-from watchdog.report.news import Event, News
+from watchdog.report.news import Event, News, action_events
 from watchdog.report.next import begun_writer
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 
@@ -193,7 +193,7 @@ class Journal:
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
         context = self._contexts.get(action, {})
-        event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
+        event = action_events(action_of(context)).ended
         row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
         row |= {"deed": action, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
@@ -207,7 +207,7 @@ class Journal:
         """Note that an intention came to nothing before the first signal: no brake counts it, and nobody waits."""
         self._kept.withdraw(action)
         context = self._contexts.pop(action, {})
-        event = Event.EVICT_ENDED if is_eviction(context) else Event.KILL_ENDED
+        event = action_events(action_of(context)).ended
         row = base_row(event.value, self._node, now, ended_sentence(context, Result.WITHDRAWN, reason))
         row |= {"deed": action, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
         self._queue.put([*withdrawn(action, now), self._row({**context, **row})])

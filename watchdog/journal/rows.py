@@ -107,28 +107,28 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 
-def is_eviction(context: Row) -> bool:
-    """Whether the action of these columns is an eviction."""
-    return context.get("do") == Do.EVICT.value
+def action_of(context: Row) -> Do:
+    """The action of these columns; without any, as of a journal that was taken away, a kill."""
+    return Do(str(context.get("do") or Do.KILL))
 
 
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """Say what came of a kill or an eviction."""
-    doing, done = ("evicting", "evicted") if is_eviction(context) else ("killing", "killed")
+    verb = action_of(context).verb
     why = f": {said(reason, 600)}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
-        return f"{_title(context)}: {_victim(context)} was {done}{rule}{why}."
-    return f"{_title(context)}: {doing} {_victim(context)}{rule} {_ENDS[result]}{why}."
+        return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
+    return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {_ENDS[result]}{why}."
 
 
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
     """Say when the memory was seen free."""
     if release_s is not None:
-        begun = "the eviction was accepted" if is_eviction(context) else "the first signal"
+        begun = action_of(context).first_effect
         return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
     why = f": {said(reason, 600)}" if reason else ""
-    if is_eviction(context):
+    if action_of(context) is Do.EVICT:
         return f"{_title(context)}: its memory is not waited for any more{why}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
 
@@ -140,5 +140,5 @@ def _title(context: Row) -> str:
 
 
 def _victim(context: Row) -> str:
-    named = context.get("container") if not is_eviction(context) else None
+    named = context.get("container") if action_of(context) is not Do.EVICT else None
     return f"container {inert(str(named))}" if named else "the pod"

@@ -13,6 +13,9 @@ from watchdog.report.actions import mark, victims
 from watchdog.report.brakes import withheld_because
 from watchdog.report.text import byte_cell, count, inert, rfc3339, span
 
+# The keys of the JSON.
+_TOTALS: Final = {Do.KILL: "kills", Do.EVICT: "evictions"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryRecord:
@@ -62,8 +65,7 @@ def summary(story: Story) -> dict[str, Any]:
     through = [each for each in story.actions if each.is_let_through]
     held = [each for each in story.actions if not each.is_let_through]
     return {
-        "kills": sum(each.entry.do is Do.KILL for each in through),
-        "evictions": sum(each.entry.do is Do.EVICT for each in through),
+        **{plural: sum(each.entry.do is do for each in through) for do, plural in _TOTALS.items()},
         "observed_by_rule": sum(each.entry.assessment.observes for each in through),
         "incidents": len(story.actions),
         "workloads": len(_workloads(story.actions)),
@@ -125,7 +127,6 @@ UNCUT: Final = 10**6  # characters: a pipe has no width, and whatever reads it w
 _AMOUNTS: Final = (Column(title="USED", right=True), Column(title="ALLOWED", right=True))
 _WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"), Column(title="RULE"), *_AMOUNTS)
 _NARROW: Final = (Column(title="POD", flexible=True), Column(title="DUE"), *_AMOUNTS)
-_DEEDS = {Do.KILL: ("kill", "kills"), Do.EVICT: ("eviction", "evictions")}
 
 
 def story_text(story: Story, *, colour: bool = False, width: int) -> str:
@@ -187,7 +188,7 @@ def _sentences(story: Story) -> Iterator[str]:
     found, record = summary(story), story.record
     seen = f"{span(story.replayed.seen_s)} of the past since {_minute(story.since_s)} was replayed"
     yield f"{seen}, under policy {inert(story.policy.source)}."
-    done = [count(found[f"{plural}"], *_DEEDS[do]) for do, (_, plural) in _DEEDS.items() if found[plural]]
+    done = [count(found[plural], do.verb.noun) for do, plural in _TOTALS.items() if found[plural]]
     where = f"in {count(found['incidents'], 'incident')} of {count(found['workloads'], 'workload')}"
     held = ", ".join(f"{number} by {brake}" for brake, number in found["withheld"].items())
     rest = f"; held back to the end: {held}" if held else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now
@@ -178,7 +178,7 @@ def next_force(rule: Rule, step: int, allowed: int | None = None) -> str:
         if in_bytes and allowed
         else ""
     )
-    return f"the rule {'kills' if later.do is Do.KILL else 'evicts'} {mark_of(later)}{threshold}"
+    return f"the rule {later.do.verb.does} {mark_of(later)}{threshold}"
 
 
 def later_force(rule: Rule, step: int) -> Step | None:
@@ -237,27 +237,17 @@ def is_idle(assessment: Assessment, policy: Policy | None, suspended: tuple[str,
 LONGEST_NOTE: Final = 1024
 
 
-class Verb(NamedTuple):
-    """A verb as sentences need it."""
-
-    base: str
-    doing: str
-    done: str
-
-
-VERBS: Final = {
-    Do.WARN: Verb("warn", "warning", "warned"),
-    Do.KILL: Verb("kill", "killing", "killed"),
-    Do.EVICT: Verb("evict", "evicting", "evicted"),
-}
-
-
 def acted(verb: str, entry: PlanEntry, processes: int | None, limit: int) -> str:
     """A verb with what it is done to."""
-    if entry.do is Do.KILL:
-        return f"{verb} {victims(entry, processes, limit)}"
-    grace = format_duration(entry.definition.grace_s)
-    return f"{verb} the pod with a grace period of {grace}" if entry.do is Do.EVICT else verb
+    match entry.do:
+        case Do.WARN:
+            return verb
+        case Do.KILL:
+            return f"{verb} {victims(entry, processes, limit)}"
+        case Do.EVICT:
+            return f"{verb} the pod with a grace period of {format_duration(entry.definition.grace_s)}"
+        case _:
+            assert_never(entry.do)
 
 
 def by(entry: PlanEntry, limit: int) -> str:
@@ -289,7 +279,7 @@ def delay_note(entry: PlanEntry) -> str:
 
     def write(limit: int) -> str:
         why = brief(entry.trying.refused, limit) if entry.trying is not None else ""
-        what = f"{acted(VERBS[entry.do].doing, entry, None, limit)} has not come about yet {AGAIN}: {why}"
+        what = f"{acted(entry.do.verb.doing, entry, None, limit)} has not come about yet {AGAIN}: {why}"
         return f"{capital(holder(entry.assessment, limit))}: {what}{by(entry, limit)}."
 
     return fit(write)
@@ -301,7 +291,9 @@ def release_note(outcome: Outcome) -> str:
     def write(limit: int) -> str:
         title = capital(holder(outcome.entry.assessment, limit))
         if outcome.release_s is not None:
-            return f"{title}: its memory was free again {span(outcome.release_s)} after {_beginning(outcome.entry)}."
+            return (
+                f"{title}: its memory was free again {span(outcome.release_s)} after {outcome.entry.do.first_effect}."
+            )
         return f"{title}: its memory has not been seen free again{_reason(outcome, limit)}."
 
     return fit(write)
@@ -312,23 +304,19 @@ def _reason(outcome: Outcome, limit: int) -> str:
 
 
 def _tried(outcome: Outcome, limit: int) -> str:
-    return acted(VERBS[outcome.entry.do].doing, outcome.entry, len(outcome.signalled) or None, limit)
+    return acted(outcome.entry.do.verb.doing, outcome.entry, len(outcome.signalled) or None, limit)
 
 
 def _done(outcome: Outcome, limit: int) -> str:
-    begun = _beginning(outcome.entry)
+    begun = outcome.entry.do.first_effect
     freed = f"; the memory was free {span(outcome.release_s)} after {begun}" if outcome.release_s else ""
-    done = acted(VERBS[outcome.entry.do].done, outcome.entry, len(outcome.signalled) or None, limit)
+    done = acted(outcome.entry.do.verb.done, outcome.entry, len(outcome.signalled) or None, limit)
     how = f" with {sent_signals(outcome.sent)}" if outcome.sent else ""
     return f"{done}{how}{_reason(outcome, limit)}{freed}"
 
 
-def _beginning(entry: PlanEntry) -> str:
-    return "the eviction was accepted" if entry.do is Do.EVICT else "the first signal"
-
-
 def _observed(outcome: Outcome, limit: int) -> str:
-    done = acted(VERBS[outcome.entry.do].done, outcome.entry, None, limit)
+    done = acted(outcome.entry.do.verb.done, outcome.entry, None, limit)
     if outcome.entry.assessment.observes:
         return f"would have {done}, but {observing_because(outcome.entry.assessment, limit)}{_reason(outcome, limit)}"
     return f"observe mode would have {done}{_reason(outcome, limit)}"

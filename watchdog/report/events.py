@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, assert_never
 
 from watchdog.core.assessment import MOST_MISDECLARED, Assessment, Misdeclaration
 from watchdog.core.declare import CONTAINER
@@ -118,9 +118,8 @@ def _gpus(assessment: Assessment) -> str:
 
 def _container(entry: PlanEntry) -> str | None:
     """The container that it is about; none where it is about the whole pod."""
-    whole_pod = entry.do is Do.EVICT or (entry.do is Do.KILL and entry.definition.scope == "pod")
     own = entry.assessment.account.container
-    return own if whole_pod else entry.victim or own
+    return own if entry.do.is_force and entry.hits_whole_pod else entry.victim or own
 
 
 def _marks(**values: str | int | None) -> dict[str, str]:
@@ -245,12 +244,20 @@ def _afterwards(entry: PlanEntry) -> str:
     if entry.withheld_by is not None:
         return ""
     owner = entry.assessment.pod.owner
-    if entry.do is Do.EVICT:
-        who = f"its {inert(owner.kind, 63)} {inert(owner.name, 63)}" if owner is not None else ""
-        return f"Whether another pod takes its place is up to {who}." if who else "Nothing puts another in its place."
-    if entry.do is Do.KILL and entry.definition.scope != "process":
-        return "Whether it is started again is up to the pod's restart policy."
-    return ""
+    match entry.do:
+        case Do.WARN:
+            return ""
+        case Do.KILL if entry.definition.scope == "process":
+            return ""
+        case Do.KILL:
+            return "Whether it is started again is up to the pod's restart policy."
+        case Do.EVICT if owner is None:
+            return "Nothing puts another in its place."
+        case Do.EVICT:
+            who = f"its {inert(owner.kind, 63)} {inert(owner.name, 63)}"
+            return f"Whether another pod takes its place is up to {who}."
+        case _:
+            assert_never(entry.do)
 
 
 def _shown_as(entry: PlanEntry) -> str:
@@ -362,7 +369,20 @@ def _withheld(entry: PlanEntry, report: CycleReport) -> PodEvent:
 def _begun(outcome: Outcome, report: CycleReport) -> PodEvent:
     entry = outcome.entry
     text = due_note(entry, outcome.at, report, processes=len(outcome.signalled) or None)
-    return told(entry, EVICTED if entry.do is Do.EVICT else KILLED, outcome, text)
+    return told(entry, _reason_of(entry.do), outcome, text)
+
+
+def _reason_of(do: Do) -> str:
+    """The reason of the Event that is written when an action begins."""
+    match do:
+        case Do.WARN:
+            return OVER_LIMIT
+        case Do.KILL:
+            return KILLED
+        case Do.EVICT:
+            return EVICTED
+        case _:
+            assert_never(do)
 
 
 def _observed(outcome: Outcome, report: CycleReport) -> PodEvent:

@@ -48,17 +48,17 @@ def _what(outcome: Outcome) -> str:
     entry = outcome.entry
     whole = holder(entry.assessment)
     whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do is Do.KILL else whole
-    base, done = {Do.WARN: ("warn", "warned"), Do.KILL: ("kill", "killed"), Do.EVICT: ("evict", "evicted")}[entry.do]
+    verb = entry.do.verb
     too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
     used = "used more GPU memory than it may" if too_much else "came close to what it may use"
     over = f"because {_short(entry.assessment)} {used}"
     if outcome.result is Result.DONE:
-        return f"The watchdog {done} {whom}, {over}."
+        return f"The watchdog {verb.done} {whom}, {over}."
     if outcome.result is Result.OBSERVED:
         why = observing_because(entry.assessment) if entry.assessment.observes else "it only observes here"
-        return f"The watchdog would {base} {whom}, {over}; {why}, so nothing was done."
+        return f"The watchdog would {verb.base} {whom}, {over}; {why}, so nothing was done."
     reason = f": {said(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
-    return f"The watchdog was to {base} {whom}, {over}; this {_ENDS[outcome.result]}{reason}."
+    return f"The watchdog was to {verb.base} {whom}, {over}; this {_ENDS[outcome.result]}{reason}."
 
 
 def _short(assessment: Assessment) -> str:
@@ -78,12 +78,13 @@ def _how_much(assessment: Assessment, held_to: StepTerms) -> str:
 
 
 def _rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
-    does = {Do.WARN: "warns", Do.KILL: "kills", Do.EVICT: "evicts"}[entry.do]
     # What came after the first signal is not what it was killed for.
     above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
     lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
     threshold = format_bytes(entry.threshold_bytes)
-    return f"Rule {inert(entry.rule.name)} {does} {mark(entry, policy)}, which is {threshold} here{lasted}."
+    return (
+        f"Rule {inert(entry.rule.name)} {entry.do.verb.does} {mark(entry, policy)}, which is {threshold} here{lasted}."
+    )
 
 
 def _how(outcome: Outcome) -> str:

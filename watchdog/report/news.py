@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, assert_never
 
 from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
 from watchdog.core.model import Gap, GapReason, Now
@@ -47,6 +47,27 @@ class Event(StrEnum):
     RESUMED = "resumed"
     STARTED = "started"
     STOPPED = "stopped"
+
+
+class ActionEvents(NamedTuple):
+    """The names of an action's occurrences."""
+
+    begun: Event
+    blocked: Event
+    ended: Event
+
+
+def action_events(do: Do) -> ActionEvents:
+    """How the occurrences of an action are named; a warning has only one."""
+    match do:
+        case Do.WARN:
+            return ActionEvents(Event.WARNED, Event.WARNED, Event.WARNED)
+        case Do.KILL:
+            return ActionEvents(Event.KILL_BEGUN, Event.KILL_ENDED, Event.KILL_ENDED)
+        case Do.EVICT:
+            return ActionEvents(Event.EVICT_BEGUN, Event.EVICT_BLOCKED, Event.EVICT_ENDED)
+        case _:
+            assert_never(do)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +197,11 @@ def delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
 
 def begun(outcome: Outcome) -> NewsItem:
     """An action that has begun."""
-    event = Event.EVICT_BEGUN if outcome.entry.do is Do.EVICT else Event.KILL_BEGUN
-    return _of(outcome, event, fit(begun_writer(outcome.entry, outcome.at, len(outcome.signalled))))
+    return _of(
+        outcome,
+        action_events(outcome.entry.do).begun,
+        fit(begun_writer(outcome.entry, outcome.at, len(outcome.signalled))),
+    )
 
 
 def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
@@ -189,10 +213,8 @@ def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterato
     elif entry.do is Do.WARN:
         yield _of(outcome, Event.WARNED, note(entry, outcome.at))
     else:
-        event = Event.KILL_ENDED
-        if entry.do is Do.EVICT:
-            event = Event.EVICT_BLOCKED if outcome.result is Result.BLOCKED else Event.EVICT_ENDED
-        yield _of(outcome, event, outcome_note(outcome))
+        names = action_events(entry.do)
+        yield _of(outcome, names.blocked if outcome.result is Result.BLOCKED else names.ended, outcome_note(outcome))
         if outcome.release_s is not None:
             yield _of(outcome, Event.RELEASED, release_note(outcome))
 

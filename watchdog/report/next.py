@@ -9,7 +9,6 @@ from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.actions import (
     LONGEST_NOTE,
-    VERBS,
     acted,
     because,
     capital,
@@ -77,7 +76,7 @@ def begun_writer(entry: PlanEntry, now: Now, processes: int, policy: Policy | No
     def write(limit: int) -> str:
         grace_s = entry.definition.grace_s
         how = f"SIGTERM, with a grace period of {format_duration(grace_s)}" if grace_s else signals(entry.definition)
-        killing = capital(acted(VERBS[Do.KILL].doing, entry, processes, limit))
+        killing = capital(acted(Do.KILL.verb.doing, entry, processes, limit))
         return f"{usage(entry, now, limit, past=True)} {because(entry, limit, policy)} {killing}: {how}."
 
     return write
@@ -109,7 +108,7 @@ def forecast(
 
     def write(limit: int) -> str:
         idle = is_idle(entry.assessment, policy, suspended)
-        action = acted(VERBS[entry.do].base, entry, None, limit)
+        action = acted(entry.do.verb.base, entry, None, limit)
         how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
         nothing = ""
         if entry.withheld_by is not None:
@@ -130,7 +129,7 @@ def _when(entry: PlanEntry) -> str:
 
 
 def _withheld(entry: PlanEntry, now: Now, policy: Policy | None, limit: int, processes: int | None) -> str:
-    doing = acted(VERBS[entry.do].doing, entry, processes, limit)
+    doing = acted(entry.do.verb.doing, entry, processes, limit)
     when = f"would be due in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "is due"
     held = f"held back{' then' if entry.due_in_s > 0 else ''}{letting_go(entry, now)}"
     return f"Not acted on: {doing} {when} but {held}, because {withheld_because(entry, policy, limit)}."
@@ -138,7 +137,7 @@ def _withheld(entry: PlanEntry, now: Now, policy: Policy | None, limit: int, pro
 
 def _follow(entry: PlanEntry, limit: int, *, idle: str, processes: int | None) -> str:
     """What follows; `idle` says why nothing does (empty: it does)."""
-    verb = VERBS[entry.do]
+    verb = entry.do.verb
     if entry.do is Do.WARN:
         return f"{'Would warn' if idle else 'This is a warning'}: {_outlook(entry, limit, idle)}."
     how = f": {signals(entry.definition)}" if entry.do is Do.KILL else ""

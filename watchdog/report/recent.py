@@ -113,7 +113,7 @@ EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
 
 def is_action(recent: RecentStatus) -> bool:
     """Whether it was a kill or an eviction that was really begun, and not a warning or what observe mode would do."""
-    return recent.do != "warn" and recent.result != Result.OBSERVED.value
+    return recent.do.is_force and recent.result != Result.OBSERVED.value
 
 
 class Recent:
@@ -150,7 +150,7 @@ def _begun(row: Mapping[str, Any]) -> RecentStatus:
         uid=row.get("uid"),
         container=row.get("container"),
         gpu=row.get("gpu"),
-        do=str(row.get("do") or ""),
+        do=Do(row["do"]),
         scope=row.get("scope"),
         rule=row.get("rule"),
         step=row.get("step"),

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from watchdog.core.errors import WatchdogError
+from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST, parse_percent
 from watchdog.report.text import inert, rfc3339
 
@@ -127,7 +128,7 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
     """An action that has begun and whose memory has not been seen free."""
 
     step: int | None = None
-    do: str | None = None
+    do: Do | None = None
     container: str | None = None
     grace_s: Seconds | None = None
     begun_at: Moment | None = None
@@ -140,7 +141,7 @@ class StepStatus(Struct, frozen=True, kw_only=True):
     """A step of an account's rule: where its threshold lies, on which side of it the account is, and since when."""
 
     step: int
-    do: str = ""
+    do: Do
     scope: str | None = None
     above: str = ""
     height: Bytes | None = None
@@ -235,7 +236,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     pod: str = ""
     uid: str = ""
     container: str | None = None
-    do: str = ""
+    do: Do
     scope: str | None = None
     pids: tuple[int, ...] = ()
     rule: str | None = None
@@ -289,7 +290,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     uid: str | None = None
     container: str | None = None
     gpu: str | None = None
-    do: str = ""
+    do: Do
     scope: str | None = None
     result: str | None = None
     reason: str | None = None

@@ -159,7 +159,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     is_to_come = "SIGKILL" in under_way.sent or not under_way.ended
     return UnderWayStatus(
         step=number,
-        do=step.do.value if step is not None else None,
+        do=step.do if step is not None else None,
         container=under_way.victim or None,
         grace_s=json_seconds(step.grace_s) if step is not None else None,
         begun_at=Moment(killed_s - step.grace_s) if killed_s is not None and step is not None else None,
@@ -189,10 +189,10 @@ def _ladder(assessment: Assessment, state: AccountState | None) -> tuple[StepSta
 
 
 def _step(number: int, step: Step, step_reading: StepReading | None, stretch: Stretch | None) -> StepStatus:
-    is_kill = step.do.value == "kill"
+    is_kill = step.do is Do.KILL
     return StepStatus(
         step=number,
-        do=step.do.value,
+        do=step.do,
         scope=step.scope if is_kill else None,
         above=str(step.above),
         height=step_reading.threshold_bytes if step_reading is not None else None,
@@ -303,8 +303,8 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         pod=pod.name,
         uid=entry.account.uid,
         container=entry.victim or entry.account.container,
-        do=entry.do.value,
-        scope=entry.definition.scope if entry.do.value == "kill" else None,
+        do=entry.do,
+        scope=entry.definition.scope if entry.do is Do.KILL else None,
         pids=tuple(key.pid for key in entry.targets),
         rule=entry.rule.name,
         step=entry.step,

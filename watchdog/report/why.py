@@ -1,8 +1,9 @@
 """Why something follows for an account or does not, in sentences, from the status of a daemon."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, assert_never
 
+from watchdog.core.policy import Do
 from watchdog.core.rules import TERMINATING
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.brakes import for_another, until
@@ -182,8 +183,6 @@ def skipped(account: AccountStatus, _status: Status) -> Iterator[str]:
         yield f"The declaration {inert(source)} was skipped: {reason}{instead}{end}"
 
 
-_DONE: Final = {"warn": "warned", "kill": "killed", "evict": "evicted"}
-_DOING: Final = {"kill": "killing", "evict": "evicting"}
 # These hold as long as things are as they are; of the others it is worth saying that the step waits for them.
 _STANDING: Final = ("protected", "unknown_container", "mps")
 
@@ -195,7 +194,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
         yield _under_way(under_way, status)
     entries = [entry for entry in status.plan if entry.is_of(account)]
     for entry in entries:
-        if not _is_force(entry):
+        if not entry.do.is_force:
             yield _warning(entry, account, status)
         elif under_way is not None and entry.withheld_by == "pending":
             yield f"{_begun(entry, account, status)}."
@@ -203,7 +202,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
             yield _force(entry, account, status)
     ahead = [step for step in account.ladder if _lies_ahead(step)]
     if ahead and account.protected is None:
-        is_held = any(_is_force(entry) and entry.withheld_by is not None for entry in entries)
+        is_held = any(entry.do.is_force and entry.withheld_by is not None for entry in entries)
         breaker = status.breaker
         is_free = not is_held and not (breaker is not None and breaker.open)
         verb = "does" if is_free and _acts(account, status) else "would do"
@@ -215,15 +214,11 @@ def _lies_ahead(step: StepStatus) -> bool:
     return step.state != "above" and step.height is not None
 
 
-def _is_force(entry: PlanStatus) -> bool:
-    return entry.do != "warn"
-
-
 def _is_said(entry: PlanStatus, entries: list[PlanStatus]) -> bool:
     """Whether a step that comes before says it all, or one that is held back: the brake would hold this one too."""
     if _is_now(entry) or entry.withheld_by is not None:
         return False
-    others = [each for each in entries if _is_force(each) and each is not entry]
+    others = [each for each in entries if each.do.is_force and each is not entry]
     is_held = any(each.withheld_by not in (None, "pending") for each in others)
     return is_held or any(_is_now(each) for each in others)
 
@@ -239,7 +234,7 @@ def _acts(account: AccountStatus, status: Status) -> bool:
 
 def _under_way(under_way: UnderWayStatus, status: Status) -> str:
     container, grace_s = under_way.container, under_way.grace_s or 0
-    if under_way.do == "evict":
+    if under_way.do is Do.EVICT:
         return _eviction(grace_s, status)
     whose = f"container {inert(container)}" if container is not None else "this pod"
     got = _got(under_way, grace_s, status)
@@ -296,16 +291,16 @@ def _warning(entry: PlanStatus, account: AccountStatus, status: Status) -> str:
 def _force(entry: PlanStatus, account: AccountStatus, status: Status) -> str:
     step, due_s, now = _step_of(entry, account), entry.due_in_s or 0, status.at
     begun = _begun(entry, account, status)
-    do, whom, how = entry.do or "kill", _whom(entry), _how(entry, step)
+    whom, how = _whom(entry), _how(entry, step)
     if entry.withheld_by == "protected" and account.protected is not None:
-        return f"{begun}; a pod that is not protected would be {_DONE.get(do, do)} for it."
+        return f"{begun}; a pod that is not protected would be {entry.do.verb.done} for it."
     if status.hangs_since is not None:
-        return f"{begun}; {_DOING.get(do, 'acting on')} {whom} for that is put off until a pass ends again."
+        return f"{begun}; {entry.do.verb.doing} {whom} for that is put off until a pass ends again."
     if entry.withheld_by is not None:
         return f"{begun}; {_held(entry, whom, due_s, now)}."
-    acts, done = _acts(account, status), _DONE.get(do, do)
+    acts, done = _acts(account, status), entry.do.verb.done
     if due_s <= 0 and acts:
-        is_one = do == "evict" or entry.scope == "process"
+        is_one = entry.do is Do.EVICT or entry.scope == "process"
         return f"{begun}, so {whom} {'is' if is_one else 'are'} being {done} now{how}."
     if due_s <= 0:
         return f"{begun}, and {whom} would be {done} for it; nothing is done."
@@ -335,24 +330,29 @@ def _held(entry: PlanStatus, whom: str, due_s: float, now: float | None) -> str:
         if brake in _STANDING
         else f"; it {'then ' if due_s > 0 else ''}stays due as long as the use is above that mark"
     )
-    return f"{_DOING.get(entry.do or '', 'this')} {whom} {when}, but {held}, because {because}{stays}"
+    return f"{entry.do.verb.doing} {whom} {when}, but {held}, because {because}{stays}"
 
 
 def _whom(entry: PlanStatus) -> str:
-    container, scope = entry.container, entry.scope
-    if entry.do == "evict":
-        return "the pod"
-    whose = f"container {inert(container)}" if container else "the pod"
-    if scope == "pod":
-        return "all processes in the containers of the pod"
-    return f"the largest GPU process of {whose}" if scope == "process" else f"all processes of {whose}"
+    whose = f"container {inert(entry.container)}" if entry.container else "the pod"
+    match entry.do:
+        case Do.WARN:
+            return "its owner"
+        case Do.EVICT:
+            return "the pod"
+        case Do.KILL if entry.scope == "pod":
+            return "all processes in the containers of the pod"
+        case Do.KILL:
+            return f"the largest GPU process of {whose}" if entry.scope == "process" else f"all processes of {whose}"
+        case _:
+            assert_never(entry.do)
 
 
 def _how(entry: PlanStatus, step: StepStatus | None) -> str:
     grace_s = step.grace_s if step is not None else None
     if grace_s is None:
         return ""
-    if entry.do == "evict":
+    if entry.do is Do.EVICT:
         return f", with a grace period of {format_duration(grace_s)}"
     return f" (SIGTERM, then SIGKILL after {format_duration(grace_s)})" if grace_s else " (SIGKILL at once)"
 
@@ -363,17 +363,27 @@ def _step_of(entry: PlanStatus, account: AccountStatus) -> StepStatus | None:
 
 def _step(step: StepStatus, account: AccountStatus, status: Status) -> str:
     """A step of the ladder as a clause: `kill container main above 11.2Gi (110% of what it may use) for 10s`."""
-    do, for_s = step.do or "", step.for_s or 0
+    for_s = step.for_s or 0
     lasting = f" for {format_duration(for_s)}" if for_s else ", at once"
-    return f"{inert(do)}{_aim(step, account)} {_mark(step, step, account, status)}{lasting}"
+    return f"{step.do.verb.base}{_aim(step, account)} {_mark(step, step, account, status)}{lasting}"
 
 
 def _aim(step: StepStatus, account: AccountStatus) -> str:
     """Whom a step that is not above its mark would hit."""
-    if step.do != "kill":
-        return " the pod" if step.do == "evict" else ""
-    if step.scope == "pod":
-        return " all containers"
+    match step.do:
+        case Do.WARN:
+            return ""
+        case Do.EVICT:
+            return " the pod"
+        case Do.KILL if step.scope == "pod":
+            return " all containers"
+        case Do.KILL:
+            return _killed(step, account)
+        case _:
+            assert_never(step.do)
+
+
+def _killed(step: StepStatus, account: AccountStatus) -> str:
     only = {process.container or "" for process in account.processes} | {account.container}
     named = sorted(name for name in only if name)
     whose = f"container {inert(named[0])}" if len(named) == 1 else "the container that is most over"
@@ -419,7 +429,7 @@ def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
     more = ""
     if account.verdict == "undeclared":
         more = ", which has no default for a pod that declares nothing"
-    elif ladder and all(step.do == "warn" for step in ladder):
+    elif ladder and not any(step.do.is_force for step in ladder):
         more = ", which only warns: it kills and evicts nobody"
     yield f"The rule for it is {inert(rule)}{more}."
     protected = account.protected
