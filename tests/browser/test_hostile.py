@@ -10,8 +10,8 @@ from tests.browser.test_page import check_fits
 from tests.export.page_reader import action
 from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.report.status import Moment, RecentStatus
 
 pytestmark = [pytest.mark.slow]

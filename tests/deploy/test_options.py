@@ -15,8 +15,8 @@ from tests.deploy import chart, kustomize
 from tests.deploy.rights import ROOT
 from tests.node.support import cannot_run
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

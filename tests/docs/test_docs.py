@@ -22,8 +22,8 @@ from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.daemon.enforcement import REMEDIES
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.journal.lock import NodeLock
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY
 

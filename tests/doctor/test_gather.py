@@ -15,8 +15,8 @@ from watchdog.cli.doctor.gather import look_at_listen
 from watchdog.cli.doctor.journal import check_journal, look_at_content, look_at_journal, make_problem, write_problem
 from watchdog.daemon.sampler import read_once
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.journal.file import JournalFile
 from watchdog.node.driver import DriverReading
 from watchdog.node.nvml_calls import SONAME, find_library, has_capability_devices

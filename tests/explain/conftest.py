@@ -7,8 +7,8 @@ import pytest
 
 from tests.explain.site import Site
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from watchdog.cli.explain import explain_pod
 from watchdog.core.model import Now
 from watchdog.core.plan import Conditions, CycleReport
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 
 PROMISES = ("will be", "are being", "is being", "A warning", "rule does", "gets SIGKILL")
 

@@ -14,8 +14,8 @@ from watchdog.cli.top.state import Selection
 from watchdog.cli.top.values import BLOCKS, AccountView, NextStep, NodeView, UsedAmount
 from watchdog.core.plan import CycleReport
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.report.status import status_document
 
 __all__ = [

@@ -13,8 +13,8 @@ from watchdog.cli.top.reading import read_view
 from watchdog.cli.top.state import Choice, chosen
 from watchdog.cli.top.values import BLOCKS, NodeView, left_s, long, short
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.report.status import Health, health_row
 from watchdog.report.text import rfc3339
 

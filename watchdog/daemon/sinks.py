@@ -17,9 +17,9 @@ from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
 from watchdog.export.board import Board
+from watchdog.export.http_server import HttpServer
 from watchdog.export.log import Log, Repeats, configure
 from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpServer
 from watchdog.journal.actions import RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal

@@ -9,6 +9,7 @@ from typing import Final
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.export.exposition import render
 from watchdog.export.metrics import Metrics, late_after_s
 from watchdog.export.page.kept import LastMade, PackedPage, Pages
 from watchdog.export.page.sight import Sight
@@ -20,6 +21,8 @@ from watchdog.report.status_build import status_of
 from watchdog.report.text import elapsed_s, inert, span
 
 _LONGEST: Final = 1000
+# Of gzip: for a page of 1,900 series 0.8 ms and 11 kB; level 1 takes 0.3 ms and leaves 14 kB, level 9 1.8 ms and 10 kB.
+_LEVEL: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class Board:
         self._gaps_since: Mapping[str, float] = {}
         self._pages = Pages(self._sight, lambda: now().boottime_s)
         self._statuses: LastMade[str, bytes] = LastMade(lambda: now().boottime_s)
+        self._expositions: LastMade[bool, bytes] = LastMade(lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
         """A cycle has finished: this is what is known now."""
@@ -120,6 +124,17 @@ class Board:
     def page(self, *, is_still: bool) -> PackedPage:
         """The status page of this moment; one that is still does not load itself again."""
         return self._pages.get(self._state(), is_still=is_still)
+
+    def exposition(self, *, openmetrics: bool) -> bytes:
+        """The page of /metrics in one of its formats, packed with gzip: made once a cycle, and once a second at most.
+
+        The second is for what changes without a cycle, so that no reader sees an older one: the process's own metrics,
+        the counts of Events, and the last cycle's age, from which on its numbers are not known any more.
+        """
+        return self._expositions.get(openmetrics, self.metrics.revision, lambda: self._expose(openmetrics=openmetrics))
+
+    def _expose(self, *, openmetrics: bool) -> bytes:
+        return gzip.compress(render(self.metrics.registry, openmetrics=openmetrics), compresslevel=_LEVEL, mtime=0)
 
     def status(self) -> bytes | None:
         """The JSON of `/api/status`, packed with gzip and made at most once a second; None: no cycle has finished."""

@@ -329,6 +329,7 @@ class Metrics(Collector):
         self._now = now
         self._news = News()
         self._state = _State()
+        self._revision = 0
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -338,7 +339,7 @@ class Metrics(Collector):
         tally = state.tally.after(report, self._news.since(report))
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
-        self._state = _State(report=report, at_s=at_s, tally=tally, reload=reload)
+        self._replace(_State(report=report, at_s=at_s, tally=tally, reload=reload))
 
     def policy_reload(self, *, ok: bool, wall_s: float, policy: Policy | None = None) -> None:
         """Take note that the policy file was read at a moment (Unix time), whether it was good, and the policy.
@@ -348,11 +349,20 @@ class Metrics(Collector):
         state = self._state
         success_s = wall_s if ok else state.reload.success_s if state.reload is not None else None
         tally = state.tally.under(policy) if policy is not None else state.tally
-        self._state = replace(state, tally=tally, reload=Reload(ok=ok, success_s=success_s))
+        self._replace(replace(state, tally=tally, reload=Reload(ok=ok, success_s=success_s)))
 
     def recall(self, earlier: Iterable[LastAction], closed_s: float) -> None:
         """Take in what earlier daemons did lately; what was closed in their place, at a moment (Unix time), counts."""
-        self._state = replace(self._state, tally=self._state.tally.recalling(earlier, closed_s))
+        self._replace(replace(self._state, tally=self._state.tally.recalling(earlier, closed_s)))
+
+    @property
+    def revision(self) -> int:
+        """How often what is collected has been replaced; what is collected after it was read is never older."""
+        return self._revision
+
+    def _replace(self, state: _State) -> None:
+        self._state = state
+        self._revision += 1
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from the state that the last cycle left."""

@@ -1,0 +1,241 @@
+"""The HTTP server: one thread that never waits for a client, and bounds on how many clients there are and for how long.
+
+Why not a server from a library: docs/adr/0013-own-http-server.md.
+"""
+
+import errno
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from watchdog.export.board import Board
+from watchdog.export.structured import structlog
+from watchdog.export.web import respond
+from watchdog.options import explain, parse_listen
+
+# Of a connection, until its request is complete; and of its answer, until the client has taken it.
+DEADLINE_S: Final = 5.0
+# How long what a client still sends is read after its answer: closing over it would reset the connection, and the
+# client would lose the answer.
+_LINGER_S: Final = 0.2
+# Connections without a complete request, and as many that wait for their answer. All that are accepted in one round fit
+# in beside those of the round before, so none is dropped before it has been read from.
+_MOST_WAITING: Final = 160
+_AT_ONCE: Final = 64
+_MOST_SENDING: Final = 32  # answers that the kernel has not taken yet: each is as large as its page
+_BACKLOG: Final = 512
+# Answered before all others: the kubelet restarts a daemon that fails three in a row, and their answers are cheap.
+_PROBES: Final = (b"GET /healthz HTTP/", b"GET /readyz HTTP/")
+_LARGEST: Final = 2**17  # more than the parser takes of a line
+# Each system call of one thread hands Python's lock to another that computes, and gets it back so much later; Python's
+# default is five times as long. Under a flood the loop pays that to this thread, and this thread to the loop.
+_SWITCH_S: Final = 0.001
+_CLOSE_S: Final = 0.5
+_NO_DESCRIPTORS_S: Final = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    """A connection: first a request is read, then its answer sent, then what still comes is read and thrown away."""
+
+    connection: socket.socket
+    until_s: float = 0.0
+    request: bytearray = field(default_factory=bytearray)
+    unsent: memoryview | bytes = b""
+    is_answered: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the request has all of its headers, or is too long; a body is never read."""
+        return b"\n\r\n" in self.request or b"\n\n" in self.request or len(self.request) >= _LARGEST
+
+
+_Pool = dict[_Client, None]  # the oldest first
+
+
+class HttpServer:
+    """Serves a board; `start` begins, `close` ends."""
+
+    def __init__(self, listen: str, board: Board) -> None:
+        """Take the address; ListenError if it can't be had."""
+        self._listen = listen
+        self._board = board
+        self._reading: _Pool = {}
+        self._waiting: _Pool = {}  # with a complete request
+        self._sending: _Pool = {}
+        self._closing = False
+        try:
+            self._listener = _listener(*parse_listen(listen))
+        except OSError as error:
+            raise explain(error, listen) from error
+        self.port = int(self._listener.getsockname()[1])
+        self._alarm, self._bell = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `--listen` would name it: ADDR:PORT with the real port."""
+        return f"{self._listen.rpartition(':')[0]}:{self.port}"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and drop every client."""
+        self._closing = True
+        with suppress(OSError):
+            self._bell.send(b".")
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+        else:
+            self._release()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._release()
+
+    def _serve(self) -> None:
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        while not self._closing:
+            ready = [key.data for key, _ in self._selector.select(self._patience_s())]
+            for client in ready:
+                if client in self._sending:
+                    self._advance(client, self._send)
+                elif client in self._reading:
+                    self._advance(client, self._receive)
+            self._drop_late()
+            if None in ready and not self._closing:
+                self._accept()
+            if self._waiting:  # one a round: however many scrape, new connections and probes come first
+                self._advance(next(iter(self._waiting)), self._answer)
+
+    @property
+    def _clients(self) -> list[_Client]:
+        return [*self._reading, *self._waiting, *self._sending]
+
+    def _release(self) -> None:
+        for client in self._clients:
+            self._drop(client)
+        for each in (self._selector, self._listener, self._alarm, self._bell):
+            each.close()
+
+    def _patience_s(self) -> float | None:
+        """How long there is nothing to do unless a client does something; None: for ever, so idle costs nothing."""
+        if self._waiting:
+            return 0.0
+        first_s = min((client.until_s for client in self._clients), default=None)
+        return None if first_s is None else max(first_s - time.monotonic(), 0.0)
+
+    def _drop_late(self) -> None:
+        now_s = time.monotonic()
+        for client in [each for each in self._clients if each.until_s <= now_s]:
+            self._drop(client)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    time.sleep(_NO_DESCRIPTORS_S)  # the connection is still there: without a pause this would spin
+                return
+            connection.settimeout(0)
+            try:
+                self._selector.register(connection, selectors.EVENT_READ, client := _Client(connection))
+            except OSError:  # the kernel has no memory for it
+                connection.close()
+                continue
+            self._admit(client, self._reading, _MOST_WAITING, DEADLINE_S)
+            self._advance(client, self._receive)  # a request comes right behind its connection
+
+    def _admit(self, client: _Client, pool: _Pool, most: int, deadline_s: float) -> None:
+        """Move a client into a pool; in a full one the oldest makes room."""
+        for each in (self._reading, self._waiting, self._sending):
+            each.pop(client, None)
+        if len(pool) >= most:
+            self._drop(next(iter(pool)))
+        client.until_s = time.monotonic() + deadline_s
+        pool[client] = None
+
+    def _advance(self, client: _Client, step: Callable[[_Client], None]) -> None:
+        """Do for a client what can be done without waiting."""
+        try:
+            step(client)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(client)
+
+    def _receive(self, client: _Client) -> None:
+        data = client.connection.recv(_LARGEST)
+        if client.is_answered:
+            if not data:
+                self._drop(client)
+            return
+        client.request += data
+        if data and not client.is_complete:
+            return
+        self._admit(client, self._waiting, _MOST_WAITING, DEADLINE_S)
+        if client.request.startswith(_PROBES):
+            self._answer(client)
+
+    def _answer(self, client: _Client) -> None:
+        client.unsent = memoryview(self._respond(client))
+        client.is_answered = True
+        client.request.clear()
+        if not client.unsent:
+            self._drop(client)
+            return
+        self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
+        self._admit(client, self._sending, _MOST_SENDING, DEADLINE_S)
+        self._send(client)
+
+    def _send(self, client: _Client) -> None:
+        client.unsent = client.unsent[client.connection.send(client.unsent) :]
+        if client.unsent:
+            return
+        client.connection.shutdown(socket.SHUT_WR)
+        self._selector.modify(client.connection, selectors.EVENT_READ, client)
+        self._admit(client, self._reading, _MOST_WAITING, _LINGER_S)
+
+    def _respond(self, client: _Client) -> bytes:
+        try:
+            return respond(self._board, bytes(client.request))
+        except Exception as error:  # one request must not end the thread that answers all of them
+            message = f"an HTTP request failed for a reason that was not foreseen; please report this: {error!r}"
+            structlog.get_logger().error("error", message=message)
+            return b""
+
+    def _drop(self, client: _Client) -> None:
+        for pool in (self._reading, self._waiting, self._sending):
+            pool.pop(client, None)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A listening socket that does not block; OSError where the address can't be had."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    made.settimeout(0)
+    return made
