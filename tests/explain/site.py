@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.export.build import climbing, entry, killed
+from tests.export.build import climbing, entry, killed, record
 from tests.worlds import at
 from watchdog.cli.explain import Explanation, explain_pod
 from watchdog.core.model import ProcessKey
@@ -43,7 +43,7 @@ def write(path: Path, *reports: CycleReport, node: str = "n1", action: bool = Fa
         journal.end(number, Result.DONE, "", at(32))
         journal.released(number, at(32), 0.8, "")
     for report in reports:
-        journal.record(report)
+        record(journal, report)
     journal.close()
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.explain.site import NOW_S, Site, after_the_kill, write
-from tests.export.build import Story, climbing, entry, outcome, policy, trainer
+from tests.export.build import Story, climbing, entry, outcome, policy, record, trainer
 from tests.ports import free_port
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.explain import explain_pod
@@ -87,7 +87,7 @@ def test_only_the_last_occurrences_are_told(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j.db", JournalLimits(), "n1")
     for second in range(30, 60):
         report = replace(climbing(9), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),))
-        journal.record(report)
+        record(journal, report)
     journal.close()
     past = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).past
     assert [row.wall_s for row in past] == [at(second).wall_s for second in range(50, 60)]

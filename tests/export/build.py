@@ -1,10 +1,11 @@
 """Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one cycle."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
 from watchdog.core.assess import Setting, assess
@@ -15,6 +16,9 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Policy
+from watchdog.export.log import Log
+from watchdog.journal.journal import Journal
+from watchdog.report.changes import Changes
 from watchdog.report.status import HealthStatus, encode
 from watchdog.report.status_build import status_of
 
@@ -154,3 +158,23 @@ def status_document(report: CycleReport, health: HealthStatus | None = None) -> 
     """The status of a report as a reader of `/api/status` gets it."""
     document: dict[str, Any] = json.loads(json.dumps(encode(status_of(report, (), health))))
     return document
+
+
+class ReportLog(Log):
+    """A log that is given reports, and finds what is new in them as the daemon does for all its sinks."""
+
+    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._changes = Changes(remedies)
+
+    def log_report(self, report: CycleReport) -> None:
+        """A line for each thing that is new in a report."""
+        self.log_changes(self._changes.since(report))
+
+
+_CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()
+
+
+def record(journal: Journal, report: CycleReport) -> None:
+    """Write down what is new in a report, as the daemon does."""
+    journal.record(report, _CHANGES.setdefault(journal, Changes()).since(report))

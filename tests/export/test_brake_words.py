@@ -16,8 +16,8 @@ from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.daemon.enforcement import REMEDIES
 from watchdog.report import actions as idle_words
 from watchdog.report.actions import mark, outcome_note
+from watchdog.report.changes import outcome_changes
 from watchdog.report.explanation import explanation
-from watchdog.report.news import outcome_news
 from watchdog.report.next import forecast, note
 
 BOUND = policy(
@@ -171,7 +171,7 @@ def test_a_rule_that_observes_is_named_as_the_reason() -> None:
     """Where the daemon enforces and one rule does not, the words blame the rule and not the mode."""
     made = observed(mode="observe")
     would = outcome(made, Result.OBSERVED)
-    (item,) = outcome_news(would)
+    (item,) = outcome_changes(would)
     assert item.sentence.endswith("SIGKILL after 10s. Nothing is done: this rule only observes.")
     assert forecast(made, at(31)).endswith(
         "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Nothing will be done: this rule only observes."
@@ -211,8 +211,8 @@ def test_a_step_that_a_brake_will_hold_is_not_promised() -> None:
 def test_a_suspension_is_the_reason_why_nothing_is_done() -> None:
     """Where the policy says enforce and the stop file lies there, the words name that and not the mode."""
     report = quiet(1, suspended=("stop_file", "x"), enforcing=False)
-    (item,) = outcome_news(outcome(result=Result.OBSERVED), report)
+    (item,) = outcome_changes(outcome(result=Result.OBSERVED), report)
     assert item.sentence.endswith("Nothing is done: enforcement is suspended (the stop file; x).")
     assert set(REMEDIES) <= set(idle_words._SUSPENDED)
-    (item,) = outcome_news(outcome(result=Result.OBSERVED), quiet(1, policy=policy(mode="observe")))
+    (item,) = outcome_changes(outcome(result=Result.OBSERVED), quiet(1, policy=policy(mode="observe")))
     assert item.sentence.endswith("Nothing is done: observe mode.")

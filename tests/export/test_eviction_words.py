@@ -9,7 +9,7 @@ import pytest
 
 from tests.act.eviction_rig import EVICT_AT_ONCE, World
 from tests.act.rig import Direct
-from tests.export.build import quiet, status_document
+from tests.export.build import quiet, record, status_document
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, told
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
@@ -20,9 +20,9 @@ from watchdog.export.metrics import Tally
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import HistoryRow, history
 from watchdog.report.brakes import trying_because, withheld_because
+from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.events import blocked_note
 from watchdog.report.explanation import explanation
-from watchdog.report.news import Event, News
 from watchdog.report.status import decode
 from watchdog.report.text import said
 from watchdog.report.why import account_paragraphs
@@ -39,7 +39,7 @@ class Told(World):
     def __init__(self, path: Path | None = None) -> None:
         self.file = Journal.open(path, JournalLimits(), "n1") if path is not None else None
         super().__init__(policy=policy(RULE), pods=(OF_WEB,), journal=None if self.file is None else Direct(self.file))
-        self.news = News()
+        self.news = Changes()
         self.tally = Tally()
         self.items: list[tuple[str, str]] = []
 
@@ -65,9 +65,9 @@ class Told(World):
         )
         self.waiting: tuple[Outcome, ...] = ()
         if self.file is not None:
-            self.file.record(report)
+            record(self.file, report)
         items = self.news.since(report)
-        self.tally = self.tally.after(report, items)
+        self.tally = self.tally.after(report)
         self.items += [(item.event.value, item.sentence) for item in items]
         return status_document(report)
 
@@ -366,7 +366,7 @@ def test_an_outcome_of_a_bare_pod_names_no_owner() -> None:
 
 def test_the_event_names_are_stable() -> None:
     """Alerts and scripts look for these."""
-    assert (Event.EVICT_BLOCKED.value, Event.EVICT_DELAYED.value) == ("evict_blocked", "evict_delayed")
+    assert (ChangeKind.EVICT_BLOCKED.value, ChangeKind.EVICT_DELAYED.value) == ("evict_blocked", "evict_delayed")
 
 
 def test_another_brake_is_said_as_such() -> None:

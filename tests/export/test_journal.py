@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, trainer, withheld
+from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
 from tests.export.journal_rig import KEYS, LIMITS, begin, events
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
@@ -111,11 +111,11 @@ def test_numbers_of_deeds_are_never_used_again(path: Path) -> None:
 def test_at_rest_nothing_is_written(journal: Journal, path: Path) -> None:
     """A node on which nothing happens grows no journal."""
     wal = path.with_name("journal.db-wal")
-    journal.record(quiet(0))
+    record(journal, quiet(0))
     assert events(path) == ["policy_loaded"]
     before = wal.stat().st_size
     for second in range(1, 200):
-        journal.record(quiet(second))
+        record(journal, quiet(second))
     assert wal.stat().st_size == before
     assert events(path) == ["policy_loaded"]
 
@@ -124,13 +124,13 @@ def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
     """Each occurrence that a report has besides actions is there once, with its sentence."""
     gap = Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("lost"))
     spoiled = trainer(containers=(replace(trainer().containers[0], resources={"veriff.com/gpu-memory": "8 GB"}),))
-    journal.record(quiet(0, suspended=("lock",), enforcing=False))
+    record(journal, quiet(0, suspended=("lock",), enforcing=False))
     seen = Story(pods=(spoiled,)).see(snapshot([use(101, 1)], [process(101, "u1/main")], second=1, gaps=(gap,)))
     warned = outcome(entry(climbing(5), "warn"))
     would = outcome(result=Result.OBSERVED)
     held = withheld(Brake.PROTECTED)
     eventful = replace(seen, outcomes=(warned, would), plan=replace(seen.plan, entries=(held,)))
-    journal.record(eventful)
+    record(journal, eventful)
     assert events(path) == [
         "policy_loaded", "suspended", "resumed", "gap_began", "misdeclared", "withheld", "warned", "would_act",
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
 def test_what_deeds_write_themselves_is_not_written_twice(journal: Journal, path: Path) -> None:
     """A kill stands in the journal once, although the report tells of it too; one that never began comes from there."""
     gone = outcome(result=Result.GONE, reason="its processes had ended")
-    journal.record(quiet(1, began=(killed(),), outcomes=(killed(release_s=1.0), gone)))
+    record(journal, quiet(1, began=(killed(),), outcomes=(killed(release_s=1.0), gone)))
     assert events(path) == ["policy_loaded", "kill_ended", "explained"]
     assert history(path, None, 0)[1].result == "gone"
     assert "To prevent it" in history(path, None, 0)[2].sentence

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.export.build import Story, policy, trainer_node
+from tests.export.build import ReportLog, Story, policy, trainer_node
 from tests.export.log_worlds import NODE, WORLDS, Life, World, gap, many_over, over, shifted
 from tests.worlds import at, rule, step
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
-from watchdog.export.log import EVERY_S, Log, Repeats, configure
-from watchdog.report.news import Event, GapNews
+from watchdog.export.log import EVERY_S, Repeats, configure
+from watchdog.report.changes import ChangeKind, GapChanges
 
 LASTS_S = 3600
 SETTLED_S = 600  # by then everything that there is to say at the beginning has been said
@@ -34,7 +34,7 @@ def said(
     stream: io.StringIO, world: World, under: Policy, seconds: int, every: int = 1
 ) -> list[tuple[int, dict[str, Any]]]:
     """The second and the line, of everything that so many seconds of cycles bring."""
-    log, life = Log(), Life(under=under)
+    log, life = ReportLog(), Life(under=under)
     found: list[tuple[int, dict[str, Any]]] = []
     for second in range(0, seconds, every):
         before = stream.tell()
@@ -81,7 +81,7 @@ def test_gaps_that_flap(stream: io.StringIO, name: str) -> None:
 
 def test_a_gap_of_another_kind_is_told_at_once() -> None:
     """Whatever floods the log with one kind of gap, a card that is lost meanwhile is told in the same cycle."""
-    news, report = GapNews(), Story().see(NODE)
+    news, report = GapChanges(), Story().see(NODE)
     for second in range(1000):
         flood = tuple(gap(f"process {second}{n}", GapReason.PROCFS) for n in range(20))
         lost = (gap("GPU-1"),) if second == 999 else ()
@@ -92,7 +92,7 @@ def test_a_gap_of_another_kind_is_told_at_once() -> None:
 
 def test_after_a_calm_time_gaps_are_told_again() -> None:
     """The bound is one of the rate: after a calm time as many are told at once as at first."""
-    news, report = GapNews(), Story().see(NODE)
+    news, report = GapChanges(), Story().see(NODE)
 
     def told(second: float) -> int:
         gaps = tuple(gap(f"process {second} {n}", GapReason.PROCFS) for n in range(30))
@@ -110,7 +110,7 @@ def _fail(second: int) -> None:
 
 def test_an_error_of_every_pass_is_told_once_a_minute(stream: io.StringIO) -> None:
     """A defect that fails each cycle does not fill the disk with tracebacks; another one is told at once."""
-    log = Log()
+    log = ReportLog()
     for second in range(600):
         try:
             _fail(second)
@@ -142,7 +142,7 @@ def test_a_line_has_the_names_of_the_metrics(stream: io.StringIO) -> None:
     """A decision's line has the labels of the series that count it, by the same names and with the same values."""
     ladder = rule(step("100%", 1, "warn"), step("110%", 1, "kill"), name="notebooks")
     found = said(stream, over, policy(ladder, mode="observe"), 5)
-    decided = [line for _, line in found if line["event"] == Event.WOULD_ACT.value]
+    decided = [line for _, line in found if line["event"] == ChangeKind.WOULD_ACT.value]
     assert [(line["rule"], line["action"], line["result"]) for line in decided] == [
         ("notebooks", "kill", "observed"), ("notebooks", "warn", "observed"),
     ]  # fmt: skip

@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, policy, quiet, trainer, withheld
+from tests.export.build import (
+    ReportLog,
+    Story,
+    climbing,
+    entry,
+    hostile_pod,
+    killed,
+    outcome,
+    policy,
+    quiet,
+    trainer,
+    withheld,
+)
 from tests.export.occurrences import misdeclaring
 from tests.worlds import at, process, snapshot, use
 from watchdog.core.assessment import MOST_MISDECLARED
@@ -20,8 +32,8 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.log import Log, configure
-from watchdog.report.news import Event, News
+from watchdog.export.log import configure
+from watchdog.report.changes import ChangeKind, Changes
 
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("the card fell off the bus"))
 
@@ -41,13 +53,13 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def news(*reports: CycleReport) -> list[str]:
     """The events of reports, one after the other."""
-    told = News()
+    told = Changes()
     return [item.event.value for report in reports for item in told.since(report)]
 
 
 def test_a_line_has_what_a_search_needs(stream: io.StringIO) -> None:
     """A decision's line has the event's name, the labels as the metrics have them, the numbers and the sentence."""
-    Log().log_report(quiet(1, began=(killed(reaction_s=0.0123456),)))
+    ReportLog().log_report(quiet(1, began=(killed(reaction_s=0.0123456),)))
     line = lines(stream)[1]
     assert datetime.fromisoformat(line.pop("timestamp")).utcoffset() is not None
     assert line.pop("message").endswith("Killing 3 processes of container main: SIGTERM, with a grace period of 10s.")
@@ -60,7 +72,7 @@ def test_a_line_has_what_a_search_needs(stream: io.StringIO) -> None:
 
 def test_at_rest_nothing_is_said(stream: io.StringIO) -> None:
     """A quiet node has a quiet log: the policy once, then nothing."""
-    log = Log()
+    log = ReportLog()
     for second in range(50):
         log.log_report(quiet(second))
     assert [line["event"] for line in lines(stream)] == ["policy_loaded"]
@@ -89,13 +101,13 @@ def test_a_release_is_an_event_of_its_own() -> None:
 
 def test_the_explanation_is_for_the_journal_alone(stream: io.StringIO) -> None:
     """The log has the decision in short; the long text would stand there twice."""
-    Log().log_report(quiet(1, outcomes=(killed(),)))
+    ReportLog().log_report(quiet(1, outcomes=(killed(),)))
     assert [line["event"] for line in lines(stream)] == ["policy_loaded", "kill_ended"]
 
 
 def test_a_withheld_step_is_told_once(stream: io.StringIO) -> None:
     """Point 29: a withholding is reported once an incident and brake: only what the plan marks as news."""
-    log = Log()
+    log = ReportLog()
     first = climbing()
     held = withheld(Brake.PROTECTED)
     log.log_report(replace(first, plan=replace(first.plan, entries=(held,))))
@@ -156,7 +168,7 @@ def test_misdeclarations_without_end_do_not_flood_the_log() -> None:
 
 def test_suspension_and_its_end(stream: io.StringIO) -> None:
     """Why a daemon that was told to enforce does not, and when it does again, is told with the remedy."""
-    log = Log({"lock": "another watchdog holds the lock"})
+    log = ReportLog({"lock": "another watchdog holds the lock"})
     log.log_report(quiet(0, suspended=("lock", "journal"), enforcing=False))
     log.log_report(quiet(1, suspended=("journal",), enforcing=False))
     log.log_report(quiet(2))
@@ -174,11 +186,11 @@ def test_suspension_and_its_end(stream: io.StringIO) -> None:
 )
 def test_an_old_pod_list_is_told_once_each_way(by_file: bool, until: str) -> None:
     """That force stops because nobody vouches for the pods is a line of its own, and so is that it is over."""
-    told = News()
+    told = Changes()
     listed = replace(quiet().pods, by_file=by_file)
     reports = [quiet(second, pods=replace(listed, synced=at(0))) for second in (0, 180, 181, 182, 440)]
     reports += [quiet(second, pods=replace(listed, synced=at(second))) for second in (441, 442)]
-    items = [item for report in reports for item in told.since(report) if item.event is not Event.POLICY_LOADED]
+    items = [item for report in reports for item in told.since(report) if item.event is not ChangeKind.POLICY_LOADED]
     assert [(item.event.value, item.at.boottime_s - at(0).boottime_s, item.sentence) for item in items] == [
         (
             "pods_stale",
@@ -196,7 +208,7 @@ def test_a_pod_list_that_has_never_come_is_not_called_old() -> None:
 
 def test_an_old_pod_list_is_a_warning(stream: io.StringIO) -> None:
     """Whoever filters the log by its level finds that nobody is acted on any more."""
-    log = Log()
+    log = ReportLog()
     log.log_report(quiet(181, pods=replace(quiet().pods, synced=at(0))))
     log.log_report(quiet(182))
     assert [(line["event"], line["level"]) for line in lines(stream)[1:]] == [
@@ -207,7 +219,7 @@ def test_an_old_pod_list_is_a_warning(stream: io.StringIO) -> None:
 
 def test_a_reloaded_policy_is_told(stream: io.StringIO) -> None:
     """Each change of the policy is a line with its hash; the same policy again is none."""
-    log = Log()
+    log = ReportLog()
     log.log_report(quiet(0))
     log.log_report(quiet(1, policy=policy(sha256="cd" * 32, mode="observe")))
     log.log_report(quiet(2, policy=policy(sha256="cd" * 32, mode="observe")))
@@ -220,9 +232,9 @@ def test_a_reloaded_policy_is_told(stream: io.StringIO) -> None:
 
 def test_the_daemons_own_life(stream: io.StringIO) -> None:
     """Start, stop and a refused policy are lines of the same form."""
-    log = Log()
-    log.say(Event.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
-    log.say(Event.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
+    log = ReportLog()
+    log.say(ChangeKind.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
+    log.say(ChangeKind.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
     log.loud("the journal is damaged")
     assert [(line["event"], line["level"]) for line in lines(stream)] == [
         ("started", "info"), ("policy_refused", "error"), ("error", "error"),
@@ -239,20 +251,20 @@ def with_breaker(second: float, opened: float | None, **more: object) -> CycleRe
 
 def test_a_breaker_that_was_open_before_is_still_open(stream: io.StringIO) -> None:
     """A daemon that finds it open in the journal says since when and until when, and counts nobody for it."""
-    Log().log_report(with_breaker(60, 10))
+    ReportLog().log_report(with_breaker(60, 10))
     line = lines(stream)[1]
     assert (line["event"], line["level"]) == ("breaker_opened", "warning")
     assert line["message"].startswith(
         "The breaker is still open, since 08:00:10 UTC. Nobody is killed or evicted until"
     )
     assert "evicted until 08:10:10 UTC, then one owner is let through every 10m until fewer are over" in line["message"]
-    Log().log_report(with_breaker(700, 10))
+    ReportLog().log_report(with_breaker(700, 10))
     assert "since 08:00:10 UTC. Now one owner is let through every 10m" in lines(stream)[-1]["message"]
 
 
 def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
     """It is told once each time, and once more where another life of the daemon has opened it meanwhile."""
-    log = Log()
+    log = ReportLog()
     for report in (with_breaker(1, None), with_breaker(2, 2), with_breaker(3, 2), with_breaker(4, None)):
         log.log_report(report)
     told = [line["message"] for line in lines(stream) if line["event"].startswith("breaker")]
@@ -279,7 +291,7 @@ def hostile_report() -> CycleReport:
 
 def test_hostile_names_stay_in_their_line(stream: io.StringIO) -> None:
     """A name with line breaks or escape sequences neither makes a line of its own nor speaks to a terminal."""
-    Log().log_report(hostile_report())
+    ReportLog().log_report(hostile_report())
     text = stream.getvalue()
     assert text.count("\n") == len(lines(stream)) == 2
     assert all(line.isprintable() for line in text.splitlines())
@@ -298,7 +310,7 @@ def test_on_a_terminal_it_is_for_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
     configure(stream)
-    Log().log_report(hostile_report())
+    ReportLog().log_report(hostile_report())
     structlog.reset_defaults()
     text = stream.getvalue()
     assert "kill_ended" in text
@@ -311,9 +323,9 @@ def test_on_a_terminal_the_sentence_comes_first() -> None:
     """Whoever watches reads the sentence, and beside it only what it does not say."""
     stream = Terminal()
     configure(stream)
-    Log().log_report(quiet(1, began=(killed(reaction_s=0.5),)))
-    Log().warn("look at this")
-    Log().crash(ValueError("x"), 0.0)
+    ReportLog().log_report(quiet(1, began=(killed(reaction_s=0.5),)))
+    ReportLog().warn("look at this")
+    ReportLog().crash(ValueError("x"), 0.0)
     structlog.reset_defaults()
     first, second, third, fourth = stream.getvalue().splitlines()[:4]
     assert " policy_loaded  Policy /etc/gpu-watchdog/policy.toml is in force: mode enforce, 1 rule." in first
@@ -335,18 +347,18 @@ class Broken(io.StringIO):
 def test_a_log_that_nobody_takes_does_not_end_the_daemon() -> None:
     """A full disk or a closed stderr costs lines, not the loop."""
     configure(Broken())
-    Log().log_report(quiet(0))
+    ReportLog().log_report(quiet(0))
     closed = io.StringIO()
     configure(closed)
     closed.close()
-    Log().log_report(quiet(0))
+    ReportLog().log_report(quiet(0))
     structlog.reset_defaults()
 
 
 def test_a_deed_interrupted_by_a_new_policy_is_told_with_its_reason(stream: io.StringIO) -> None:
     """Whoever looks for why a kill stopped half-way finds the reason in the line."""
-    Log().log_report(quiet(1, outcomes=(killed(),)))
-    Log().log_report(
+    ReportLog().log_report(quiet(1, outcomes=(killed(),)))
+    ReportLog().log_report(
         quiet(2, outcomes=(outcome(result=Result.INTERRUPTED, reason="enforcement was withdrawn", at=at(2)),))
     )
     assert lines(stream)[-1]["reason"] == "enforcement was withdrawn"

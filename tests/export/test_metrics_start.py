@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.export.build import KILL, WARN, Story, climbing, entry, killed, outcome, policy, quiet
+from tests.export.build import KILL, WARN, Story, climbing, entry, killed, outcome, policy, quiet, record
 from tests.export.samples import read, series, value
 from tests.worlds import at, rule, snapshot
 from watchdog.core.model import ProcessKey
@@ -59,8 +59,8 @@ def test_what_was_done_before_a_restart_is_told_after_it(tmp_path: Path) -> None
     journal = Journal.open(tmp_path / "journal.db", _LIMITS, "n1")
     action = journal.intend(entry(), (ProcessKey(pid=101, start_ticks=1010),), at(30))
     journal.end(action, Result.DONE, "", at(31))
-    journal.record(quiet(31, outcomes=(killed(number=action), outcome(entry(climbing(5), "warn"), at=at(20)))))
-    journal.record(quiet(32, outcomes=(outcome(result=Result.OBSERVED),)))
+    record(journal, quiet(31, outcomes=(killed(number=action), outcome(entry(climbing(5), "warn"), at=at(20)))))
+    record(journal, quiet(32, outcomes=(outcome(result=Result.OBSERVED),)))
     journal.close()
     metrics = recalled(tmp_path / "journal.db", 100)
     found = read(metrics)
@@ -81,7 +81,7 @@ def test_what_was_done_before_a_restart_is_told_after_it(tmp_path: Path) -> None
 def test_what_is_long_past_or_still_to_come_is_not_recalled(tmp_path: Path) -> None:
     """A quarter of an hour, and not more; nor what a clock that was wrong has written of the future."""
     journal = Journal.open(tmp_path / "journal.db", _LIMITS, "n1")
-    journal.record(quiet(31, outcomes=(outcome(entry(climbing(5), "warn"), at=at(31)),)))
+    record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn"), at=at(31)),)))
     journal.close()
     for second, there in ((30, 0), (31, 1), (931, 1), (932, 0)):
         found = read(recalled(tmp_path / "journal.db", second))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, trainer_node
+from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, record, trainer_node
 from tests.worlds import at
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
@@ -65,12 +65,12 @@ def test_a_kill_is_told_as_it_goes(journal: Journal) -> None:
 def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
     """What the journal gives to the next daemon is what this one had in memory, action by action and word by word."""
     kill(journal)
-    journal.record(replace(climbing(31), outcomes=(outcome(entry(climbing(5), "warn")),)))
-    journal.record(replace(quiet(40), outcomes=(outcome(result=Result.OBSERVED),)))
-    journal.record(replace(quiet(41), outcomes=(outcome(result=Result.FAILED, reason="no API"),)))
+    record(journal, replace(climbing(31), outcomes=(outcome(entry(climbing(5), "warn")),)))
+    record(journal, replace(quiet(40), outcomes=(outcome(result=Result.OBSERVED),)))
+    record(journal, replace(quiet(41), outcomes=(outcome(result=Result.FAILED, reason="no API"),)))
     kill(journal, 100)
     evicted = replace(entry(), rule=policy().rules[0])
-    journal.record(replace(quiet(120), outcomes=(outcome(evicted, Result.GONE),)))
+    record(journal, replace(quiet(120), outcomes=(outcome(evicted, Result.GONE),)))
     before = journal.recent.actions
     assert [each.do for each in before] == ["kill", "kill", "kill", "kill", "warn", "kill"]
     assert [each.result for each in before] == ["gone", "done", "failed", "observed", "done", "done"]
@@ -95,7 +95,7 @@ def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     """However much happens, twenty stay; warnings by the hundred do not drive out the kills, nor kills the warnings."""
     kill(journal)
     for second in range(40, 140):
-        journal.record(replace(quiet(second), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
+        record(journal, replace(quiet(second), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
     assert (len(journal.recent.actions), journal.recent.actions[-1].do) == (MOST_ACTIONS, "kill")
     assert sum(each.do == "warn" for each in journal.recent.actions) == MOST_ACTIONS - 1
     for second in range(200, 230):
@@ -117,7 +117,7 @@ def test_at_rest_nothing_is_done(journal: Journal) -> None:
     kill(journal)
     before = journal.recent.actions
     for second in range(50, 60):
-        journal.record(quiet(second))
+        record(journal, quiet(second))
     assert journal.recent.actions is before
 
 
@@ -142,7 +142,7 @@ def test_a_kill_through_the_reports_is_told_once(journal: Journal) -> None:
     action = kill(journal)
     story = Story()
     report = story.see(trainer_node(4.0, 60))
-    journal.record(replace(report, began=(killed(action),), outcomes=(killed(action, release_s=11.0),)))
+    record(journal, replace(report, began=(killed(action),), outcomes=(killed(action, release_s=11.0),)))
     assert len(journal.recent.actions) == 1
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from watchdog.core.model import Node
-from watchdog.kube.capacity import PATIENCE, CapacityPace, Change, is_outrun
+from watchdog.kube.capacity import PATIENCE, CapacityChange, CapacityPace, is_outrun
 from watchdog.kube.responses import ApiResponse
 
 GI = 2**30
 UID = {"op": "test", "path": "/metadata/uid", "value": "u"}
 ENTRY = "/status/capacity/example.com~1gpu-memory"
-CHANGE = Change(node="n", uid="u", resource="example.com/gpu-memory", written="0", bare=False, amount=80 * GI)
+CHANGE = CapacityChange(node="n", uid="u", resource="example.com/gpu-memory", written="0", bare=False, amount=80 * GI)
 
 
 def answer(status: int, body: bytes = b"{}", **headers: str) -> ApiResponse:
@@ -52,11 +52,11 @@ def test_a_patch_is_for_the_node_as_it_was_seen(change: dict[str, object], patch
 def test_a_change_knows_what_it_changes() -> None:
     """What people read is a quantity; a node without any capacity is told from one without this entry."""
     node = Node(name="n", uid="u", capacity={"example.com/gpu-memory": "85899345920"})
-    assert Change.of(node, "example.com/gpu-memory", 1).before == "80Gi"
-    assert Change.of(node, "example.com/other", 1).before == "nothing"
-    assert not Change.of(node, "example.com/other", 1).bare
-    assert Change.of(replace(node, capacity={}), "example.com/other", 1).bare
-    assert Change.of(replace(node, capacity={"a.b/c": "lots"}), "a.b/c", 1).before == "lots"
+    assert CapacityChange.of(node, "example.com/gpu-memory", 1).before == "80Gi"
+    assert CapacityChange.of(node, "example.com/other", 1).before == "nothing"
+    assert not CapacityChange.of(node, "example.com/other", 1).bare
+    assert CapacityChange.of(replace(node, capacity={}), "example.com/other", 1).bare
+    assert CapacityChange.of(replace(node, capacity={"a.b/c": "lots"}), "a.b/c", 1).before == "lots"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_nothing_is_asked_again_before_the_watch_can_have_shown_it() -> None:
     assert not pace.awaits_echo(replace(CHANGE, written="7"), 1.0)
 
 
-def undone(pace: CapacityPace, second: float, change: Change = CHANGE) -> str | None:
+def undone(pace: CapacityPace, second: float, change: CapacityChange = CHANGE) -> str | None:
     """A change is made, and some seconds later the node differs again; what there is to say."""
     pace.made(change, second)
     return pace.consider(change, second + 8)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.export.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.assess import Setting
 from watchdog.core.decide import decide
@@ -88,7 +89,7 @@ class Life:
             namespaces=state.namespaces,
         )
         self.recorder.record(report, self.journal)
-        self.journal.record(report)
+        record(self.journal, report)
         return report
 
     def run(self, states: Iterable[tuple[float, State]]) -> "Life":

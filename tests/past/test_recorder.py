@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import outcome
+from tests.export.build import outcome, record
 from tests.past.histories import history, under
 from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
@@ -217,7 +217,7 @@ def test_a_deed_takes_the_past_to_disk_with_it(path: Path) -> None:
         life.see(replace(CALM, used=holding(4.0 + second)), at(second))
     report = life.see(replace(CALM, used=holding(7.5)), at(3))
     life.recorder.record(replace(report, at=at(4), outcomes=(outcome(),)), life.journal)
-    life.journal.record(replace(report, at=at(4)))
+    record(life.journal, replace(report, at=at(4)))
     life.kill()
     (last,) = [look for look in every(path) if look.at == at(3)]
     assert last.scene.uses_of("a")[0].used == int(7.5 * Gi)

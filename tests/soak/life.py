@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tests.export.build import record
 from tests.soak.around import BOTH, Around, full_disk
 from tests.soak.clock import QUANTUM_S
 from tests.soak.driver import Told, late
@@ -269,7 +270,7 @@ class Life:
         for outcome in (*finish.began, *finish.outcomes):
             book.seen[f"{outcome.entry.do} {outcome.result}"] += 1
         if self._record.journal is not None:
-            self._record.journal.record(self._report(opened, finish))
+            record(self._record.journal, self._report(opened, finish))
         return finish
 
     def _report(self, opened: OpenCycle, finish: Finish) -> CycleReport:

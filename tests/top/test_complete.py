@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, trainer
+from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, record, trainer
 from tests.rig.command import COMMAND
 from tests.top.build import serving
 from tests.top.session import session
@@ -138,7 +138,7 @@ def test_pods_of_a_journal(tmp_path: Path) -> None:
     """`history --pod` completes the pods that the journal has, which may be gone, and those of the daemon."""
     path = tmp_path / "journal.db"
     journal = Journal.open(path, JournalLimits(), "n1", {})
-    journal.record(quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
+    record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
     journal.close()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

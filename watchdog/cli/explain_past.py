@@ -11,25 +11,34 @@ from watchdog.core.units import format_bytes
 from watchdog.journal.read import HistoryRow
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.actions import capital
-from watchdog.report.news import Event
+from watchdog.report.changes import ChangeKind
 from watchdog.report.status import AccountStatus, RecentStatus, Status
 from watchdog.report.text import clock_time, inert, said
 
 # What the owner of a pod should read of it: not each signal, and no number of a process.
 _TOLD: Final = frozenset(
     {
-        *(Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, Event.EXPLAINED, Event.RELEASED),
-        *(Event.KILL_ENDED, Event.EVICT_BLOCKED, Event.EVICT_DELAYED, Event.EVICT_ENDED),
+        *(
+            ChangeKind.WARNED,
+            ChangeKind.WOULD_ACT,
+            ChangeKind.WITHHELD,
+            ChangeKind.MISDECLARED,
+            ChangeKind.EXPLAINED,
+            ChangeKind.RELEASED,
+        ),
+        *(ChangeKind.KILL_ENDED, ChangeKind.EVICT_BLOCKED, ChangeKind.EVICT_DELAYED, ChangeKind.EVICT_ENDED),
     }
 )
 # An explanation says in full what these say in short.
-_EXPLAINED: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.RELEASED})
-_DECIDED: Final = frozenset({Event.WARNED, Event.WOULD_ACT, Event.WITHHELD, Event.MISDECLARED, "intended"})
+_EXPLAINED: Final = frozenset({ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED})
+_DECIDED: Final = frozenset(
+    {ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, "intended"}
+)
 
 
 def told(rows: Sequence[HistoryRow], most: int) -> tuple[HistoryRow, ...]:
     """The last occurrences that the owner of a pod should read, oldest first."""
-    explained = {row.deed for row in rows if row.event == Event.EXPLAINED and row.deed is not None}
+    explained = {row.deed for row in rows if row.event == ChangeKind.EXPLAINED and row.deed is not None}
     kept = [row for row in rows if row.event in _TOLD and not (row.event in _EXPLAINED and row.deed in explained)]
     return tuple(kept[-most:])
 
@@ -53,7 +62,7 @@ def last_accounts(rows: Iterable[HistoryRow]) -> tuple[dict[str, Any], ...]:
 
 def _container_of_account(row: HistoryRow) -> str | None:
     """The container whose account it is; a kill in the account of a whole pod names its victim in the same column."""
-    is_own = row.event == Event.MISDECLARED or row.sentence.startswith(("Container ", "An unknown container "))
+    is_own = row.event == ChangeKind.MISDECLARED or row.sentence.startswith(("Container ", "An unknown container "))
     return row.container if is_own else None
 
 
@@ -103,7 +112,7 @@ def _account(row: HistoryRow, container: str | None) -> dict[str, Any]:
     }
 
 
-_ENDS: Final = frozenset({Event.KILL_ENDED, Event.EVICT_ENDED, Event.EXPLAINED})
+_ENDS: Final = frozenset({ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EXPLAINED})
 _HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
 _NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})
 _LEADS_S: Final = 3600.0
@@ -233,9 +242,9 @@ def _last_action(rows: Sequence[HistoryRow]) -> _Deed | None:
     return _Deed(
         begun=mine[0],
         signals=tuple(row for row in mine if row.event == "signalled"),
-        blocked=next((row for row in mine if row.event == Event.EVICT_BLOCKED), None),
+        blocked=next((row for row in mine if row.event == ChangeKind.EVICT_BLOCKED), None),
         ended=next((row for row in mine if row.event in _ENDS), None),
-        released=next((row for row in mine if row.event == Event.RELEASED), None),
+        released=next((row for row in mine if row.event == ChangeKind.RELEASED), None),
     )
 
 

@@ -19,7 +19,7 @@ from watchdog.journal.read import history
 from watchdog.past.read import spans
 from watchdog.past.replay import Replay, Replayed
 from watchdog.past.story import UNCUT, Story, StoryRecord, story_document, story_text
-from watchdog.report.news import Event
+from watchdog.report.changes import ChangeKind
 
 _FORCE = ("kill", "evict")
 
@@ -61,6 +61,6 @@ def _record(journal: Path, since_s: float) -> StoryRecord:
     rows = [row for row in history(journal, None, since_s) if row.do in _FORCE]
     return StoryRecord(
         begun=sum(row.event == "intended" for row in rows),
-        observed=sum(row.event == Event.WOULD_ACT for row in rows),
-        withheld=sum(row.event == Event.WITHHELD for row in rows),
+        observed=sum(row.event == ChangeKind.WOULD_ACT for row in rows),
+        withheld=sum(row.event == ChangeKind.WITHHELD for row in rows),
     )

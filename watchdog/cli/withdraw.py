@@ -12,7 +12,7 @@ from watchdog.config.load import load_policy
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
-from watchdog.kube.capacity import Change, is_outrun, list_nodes, read_node, send
+from watchdog.kube.capacity import CapacityChange, is_outrun, list_nodes, read_node, send
 from watchdog.kube.client import Api
 from watchdog.kube.responses import ApiError
 
@@ -131,7 +131,7 @@ def _is_withdrawn(api: Api, node: Node, resource: str) -> bool:
 def _withdraw(api: Api, node: Node, resource: str) -> str:
     """Take it back from a node as it was seen; a sentence of what was done."""
     for _ in range(_ATTEMPTS):
-        change = Change.of(node, resource, None)
+        change = CapacityChange.of(node, resource, None)
         if change.written is None:
             return f"node {node.name} advertises no {resource}: there is nothing to take back"
         answer = send(api, change)

@@ -28,7 +28,7 @@ from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
 from watchdog.report.brakes import presumed_note
-from watchdog.report.news import Event
+from watchdog.report.changes import ChangeKind, Changes, outcome_changes
 from watchdog.report.recent import LastAction
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class JournalKeeper:
         self.record.use(opened.journal)
         if presumed := presumed_note(opened.inheritance.brakes, self.brakes, now):
             self._ears.loud(presumed)
-            self.record.note(Event.BRAKES_PRESUMED.value, presumed, now)
+            self.record.note(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
         self._ears.recall(opened.lately, now.wall_s)
         return opened.inheritance
 
@@ -230,7 +230,7 @@ class JournalKeeper:
             journal.close()
             raise
         self._kept = journal.kept
-        journal.note(Event.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
+        journal.note(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has begun", now)
         return _Opened(journal=journal, inheritance=inheritance, lately=lately)
 
     def _keep(self, now: Now) -> None:
@@ -291,7 +291,8 @@ class Sinks:
         looks_for = str(stop_file(options.journal).absolute())
         self._board = Board(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=looks_for)
         self._server = HttpServer(options.listen, self._board)
-        self._log = Log(self._remedies)
+        self._changes = Changes(self._remedies)
+        self._log = Log()
         ears = Listeners(loud=self._log.loud, recall=self._metrics.recall, ring=self.bell.ring)
         self._keeper = JournalKeeper(options.journal, options.node, policy.journal, self._remedies, ears)
         self._keeper.brakes = policy.brakes
@@ -320,7 +321,7 @@ class Sinks:
         """Begin to answer, and say that the daemon has begun."""
         self._server.start()
         message = f"gpu-watchdog {__version__} has begun on node {self._options.node}, policy {policy.source}"
-        self._log.say(Event.STARTED, message, mode=policy.mode, listen=self._server.address)
+        self._log.say(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
         if self._options.pods is None and not uses_api(self._options):
             self._log.warn(NO_PODS)
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
@@ -336,11 +337,12 @@ class Sinks:
 
     def publish(self, report: CycleReport, *, is_stale: bool) -> None:
         """A cycle has finished: tell everybody."""
+        changes = self._changes.since(report)
         self._board.publish(report)
-        self._log.log_report(report)
+        self._log.log_changes(changes)
         if self.has_journal:
             self._past.record(report, self.record)
-            self.record.record(report)
+            self.record.record(report, changes)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._refresh()
         if self._event_recorder is not None and self.has_lock:  # a second daemon would tell everything twice
@@ -383,8 +385,8 @@ class Sinks:
             self._board.set_policy_error("")
 
     def _say_refused(self, message: str, now: Now) -> None:
-        self._log.say(Event.POLICY_REFUSED, message)
-        self.record.note(Event.POLICY_REFUSED.value, message, now)
+        self._log.say(ChangeKind.POLICY_REFUSED, message)
+        self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
 
     def warn(self, warning: str) -> None:
         """Say that something is odd."""
@@ -404,13 +406,13 @@ class Sinks:
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted stand in the journal already."""
-        self._log.log_outcomes(outcomes)
+        self._log.log_changes(change for outcome in outcomes for change in outcome_changes(outcome))
         if self._event_recorder is not None:
             self._event_recorder.announce_end(outcomes, self._log.warn)
-        self._log.say(Event.STOPPED, "gpu-watchdog has stopped")
+        self._log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")
         if self.has_journal:
             self._past.end(self.record)
-            self.record.note(Event.STOPPED.value, "gpu-watchdog has stopped", now)
+            self.record.note(ChangeKind.STOPPED.value, "gpu-watchdog has stopped", now)
         if not self.record.close(_CLOSE_WITHIN_S):
             self._log.warn("the journal's disk hangs: the last records may be missing from it")
         self._keeper.lock.release()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
+from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.export.structured import structlog
 from watchdog.export.table import RED, YELLOW, has_colour, paint
-from watchdog.report.news import Event, News, NewsItem, outcome_news
+from watchdog.report.changes import Change, ChangeKind
 from watchdog.report.text import inert
 
 EVERY_S: Final = 60.0
@@ -45,14 +45,14 @@ class Repeats:
         return said.left_out if said is not None else 0
 
 
-_DETAILS: Final[Mapping[Event, str]] = {
-    Event.WITHHELD: "brake",
-    Event.POLICY_LOADED: "sha256",
-    Event.POLICY_REFUSED: "sha256",
+_DETAILS: Final[Mapping[ChangeKind, str]] = {
+    ChangeKind.WITHHELD: "brake",
+    ChangeKind.POLICY_LOADED: "sha256",
+    ChangeKind.POLICY_REFUSED: "sha256",
 }
 
 
-def fields_of(item: NewsItem) -> dict[str, Any]:
+def fields_of(item: Change) -> dict[str, Any]:
     """What a line has besides its name: the sentence, and what it is about."""
     fields: dict[str, Any] = {"message": item.sentence}
     if item.entry is not None:
@@ -61,7 +61,7 @@ def fields_of(item: NewsItem) -> dict[str, Any]:
         fields |= _account(item.assessment)
     if item.outcome is not None:
         fields |= _outcome(item.outcome)
-        if item.event in (Event.KILL_BEGUN, Event.EVICT_BEGUN):
+        if item.event in (ChangeKind.KILL_BEGUN, ChangeKind.EVICT_BEGUN):
             del fields["result"]  # it has only begun
     if item.gpu:
         fields["gpu"] = item.gpu
@@ -171,47 +171,39 @@ def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) ->
     return {k: inert(v, 4096) if isinstance(v, str) and k != "traceback" else v for k, v in line.items()}
 
 
-_LEVELS: Final[Mapping[Event, int]] = {
-    Event.WARNED: logging.WARNING,
-    Event.KILL_BEGUN: logging.WARNING,
-    Event.EVICT_BEGUN: logging.WARNING,
-    Event.EVICT_BLOCKED: logging.WARNING,
-    Event.EVICT_DELAYED: logging.WARNING,
-    Event.WITHHELD: logging.WARNING,
-    Event.BREAKER_OPENED: logging.WARNING,
-    Event.MISDECLARED: logging.WARNING,
-    Event.GAP_BEGAN: logging.WARNING,
-    Event.PODS_STALE: logging.WARNING,
-    Event.SUSPENDED: logging.WARNING,
-    Event.POLICY_REFUSED: logging.ERROR,
+_LEVELS: Final[Mapping[ChangeKind, int]] = {
+    ChangeKind.WARNED: logging.WARNING,
+    ChangeKind.KILL_BEGUN: logging.WARNING,
+    ChangeKind.EVICT_BEGUN: logging.WARNING,
+    ChangeKind.EVICT_BLOCKED: logging.WARNING,
+    ChangeKind.EVICT_DELAYED: logging.WARNING,
+    ChangeKind.WITHHELD: logging.WARNING,
+    ChangeKind.BREAKER_OPENED: logging.WARNING,
+    ChangeKind.MISDECLARED: logging.WARNING,
+    ChangeKind.GAP_BEGAN: logging.WARNING,
+    ChangeKind.PODS_STALE: logging.WARNING,
+    ChangeKind.SUSPENDED: logging.WARNING,
+    ChangeKind.POLICY_REFUSED: logging.ERROR,
 }
 
 
 class Log:
-    """Tells each decision once. `remedies` as `News` takes them."""
+    """A line for each change, and for what happens to the daemon itself."""
 
-    def __init__(self, remedies: Mapping[str, str] | None = None) -> None:
-        self._news = News(remedies)
+    def __init__(self) -> None:
         self._crashes = Repeats()
         self._logger = structlog.get_logger()
 
-    def log_report(self, report: CycleReport) -> None:
-        """A line for each thing that is new in a report; none at rest."""
-        self._tell(self._news.since(report))
-
-    def log_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """A line for each action that ended after the last cycle."""
-        self._tell(item for outcome in outcomes for item in outcome_news(outcome))
-
-    def _tell(self, items: Iterable[NewsItem]) -> None:
-        for item in items:
-            if item.event is Event.EXPLAINED:
+    def log_changes(self, changes: Iterable[Change]) -> None:
+        """A line for each of these."""
+        for item in changes:
+            if item.event is ChangeKind.EXPLAINED:
                 continue  # for the journal: it says in full what the lines beside it say in short
             failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
             level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
             self._logger.log(level, item.event.value, **fields_of(item))
 
-    def say(self, event: Event, message: str, **fields: Any) -> None:
+    def say(self, event: ChangeKind, message: str, **fields: Any) -> None:
         """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
         self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
 

@@ -31,7 +31,6 @@ from watchdog.export.catalogue import (
     single,
 )
 from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
-from watchdog.report.news import Event, News, NewsItem
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
 Key = TypeVar("Key")
@@ -55,14 +54,16 @@ class Tally:
     last_actions: tuple[LastAction, ...] = ()
     policy: str = ""
 
-    def after(self, report: CycleReport, news: Iterable[NewsItem]) -> "Tally":
-        """The tally after one more pass, of which this is new."""
+    def after(self, report: CycleReport) -> "Tally":
+        """The tally after one more cycle."""
         before = self.under(report.policy)
         outcomes = (*report.began, *report.outcomes)
         ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
         acted = [each for each in ended if each.result is not Result.WITHDRAWN]
         observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
-        withheld = (item.detail for item in news if item.event is Event.WITHHELD)
+        withheld = (
+            each.withheld_by.value for each in report.plan.entries if each.withheld_by is not None and each.news
+        )
         return replace(
             before,
             actions=_add(before.actions, ((*_action(each), each.result.value) for each in ended)),
@@ -327,7 +328,6 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self._events = events
         self._now = now
-        self._news = News()
         self._state = _State()
         self._revision = 0
         self.registry.register(self)
@@ -336,7 +336,7 @@ class Metrics(Collector):
     def update(self, report: CycleReport) -> None:
         """Take in a cycle."""
         state = self._state
-        tally = state.tally.after(report, self._news.since(report))
+        tally = state.tally.after(report)
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
         self._replace(_State(report=report, at_s=at_s, tally=tally, reload=reload))

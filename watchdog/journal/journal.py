@@ -41,11 +41,11 @@ from watchdog.journal.rows import (
 )
 from watchdog.journal.schema import COLUMNS, is_blank
 from watchdog.report.actions import fit
-from watchdog.report.news import Event, News, action_events
+from watchdog.report.changes import Change, ChangeKind, Changes, action_events
 from watchdog.report.next import begun_writer
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 
-_ENDS: Final = (Event.WARNED, Event.KILL_ENDED, Event.EVICT_ENDED, Event.EVICT_BLOCKED)
+_ENDS: Final = (ChangeKind.WARNED, ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
 # What stands there of a time that is still to come was written by a clock that was wrong.
 _SELECT: Final = (
@@ -90,7 +90,7 @@ _RESTORED: Final = (
 )
 # Actions write these themselves, at the very moment, and not with the report that tells of them later.
 _WRITTEN_BY_DEEDS: Final = frozenset(
-    {Event.KILL_BEGUN, Event.KILL_ENDED, Event.EVICT_BEGUN, Event.EVICT_ENDED, Event.RELEASED}
+    {ChangeKind.KILL_BEGUN, ChangeKind.KILL_ENDED, ChangeKind.EVICT_BEGUN, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED}
 )
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE})
 
@@ -104,12 +104,17 @@ class Journal:
     """
 
     def __init__(
-        self, file: JournalFile, limits: JournalLimits, node: str, news: News, kept: RestoredActions | None = None
+        self,
+        file: JournalFile,
+        limits: JournalLimits,
+        node: str,
+        remedies: Mapping[str, str] | None = None,
+        kept: RestoredActions | None = None,
     ) -> None:
         self.limits = limits
         self._file = file
         self._node = node
-        self._news = news
+        self._introduction: Changes | None = Changes(remedies)
         self._queue = Queue(file, node)
         self._contexts: dict[int, Row] = {}
         self._kept = RestoredActions() if kept is None else kept
@@ -128,13 +133,13 @@ class Journal:
         remedies: Mapping[str, str] | None = None,
         kept: RestoredActions | None = None,
     ) -> Self:
-        """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `News` takes them.
+        """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `Changes` takes them.
 
         `kept` is what this daemon remembers of the journal that it had before: what the new one lacks is written to it.
         """
         file = JournalFile(path)
         try:
-            return cls(file, limits, node, News(remedies), kept)
+            return cls(file, limits, node, remedies, kept)
         except JournalError:
             file.close()
             raise
@@ -216,7 +221,7 @@ class Journal:
         """Note when the memory of an action was seen free; None: it was not, in time."""
         self._kept.remove(action)
         context = self._contexts.pop(action, {})
-        row = base_row(Event.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
+        row = base_row(ChangeKind.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
         row |= {"deed": action, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
         values = {"at": now.wall_s, "release_s": release_s, "deed": action}
@@ -242,15 +247,19 @@ class Journal:
         """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
         self._queue.put([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
 
-    def record(self, report: CycleReport) -> None:
-        """Write down what is new in a report; at rest nothing is written."""
-        self.write(self.rows_of(report))
+    def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
+        """Write down a report's changes; at rest nothing is written."""
+        self.write(self.rows_of(report, changes))
 
-    def rows_of(self, report: CycleReport) -> list[Row]:
-        """The rows of what is new in a report, each of which is to be handed in once; no disk is needed for that."""
+    def rows_of(self, report: CycleReport, changes: Iterable[Change]) -> list[Row]:
+        """The rows of a report's changes; no disk is needed for that.
+
+        Of the first report everything is new to this journal, which may have been opened long after the daemon began.
+        """
+        introduction, self._introduction = self._introduction, None
         return [
             row_of(item, self._node, report)
-            for item in self._news.since(report)
+            for item in (changes if introduction is None else introduction.since(report))
             if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.number is None
         ]
 
@@ -315,7 +324,7 @@ class Journal:
         if lacked or changed == LOST:
             notice = _RESTORED.format(path=self._file.path, changed=changed, lacked=lacked)
             self._file.notices += (notice,)
-            self.note(Event.JOURNAL_RESTORED.value, notice, clock.now())
+            self.note(ChangeKind.JOURNAL_RESTORED.value, notice, clock.now())
 
     def _row(self, row: Row) -> Statement:
         values = bound(row)

@@ -9,7 +9,7 @@ from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.actions import mark
-from watchdog.report.news import NewsItem
+from watchdog.report.changes import Change
 from watchdog.report.text import count, inert, said, span
 
 Value = str | int | float | None
@@ -43,7 +43,7 @@ def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
     }
 
 
-def row_of(item: NewsItem, node: str, report: CycleReport) -> Row:
+def row_of(item: Change, node: str, report: CycleReport) -> Row:
     """The row of a piece of news."""
     row = base_row(item.event.value, node, item.at, item.sentence)
     row |= {"policy": report.policy.sha256, "detail": item.detail or None}

@@ -16,6 +16,7 @@ from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import Statement
 from watchdog.journal.journal import Journal
+from watchdog.report.changes import Change
 from watchdog.report.status import RecentStatus
 
 # A write that has not come back after this time holds enforcement back until it has.
@@ -138,9 +139,9 @@ class JournalWriter:
         """Note something of the daemon's own life."""
         self._put(lambda journal: journal.note(event, sentence, now))
 
-    def record(self, report: CycleReport) -> None:
-        """Write down what is new in a report; at rest nothing is written."""
-        rows = self._journal.rows_of(report) if self._journal is not None else []
+    def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
+        """Write down a report's changes; at rest nothing is written."""
+        rows = self._journal.rows_of(report, changes) if self._journal is not None else []
         if rows:
             self._put(lambda journal: journal.write(rows), may_be_lost=True)
 

@@ -25,7 +25,7 @@ _PORTION: Final = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class CapacityChange:
     """A change of one entry of a node's capacity, from what was seen there to an `amount`; None takes it away.
 
     `written` is the entry as the server writes it, None where it is missing; `bare` says that the node has no capacity
@@ -40,7 +40,7 @@ class Change:
     amount: int | None
 
     @classmethod
-    def of(cls, node: Node, resource: str, amount: int | None) -> "Change":
+    def of(cls, node: Node, resource: str, amount: int | None) -> "CapacityChange":
         """The change on a node as it is known."""
         written = node.capacity.get(resource)
         return cls(
@@ -109,7 +109,7 @@ def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iter
         query = {**chosen, "limit": portion, "continue": more}
 
 
-def send(api: Api, change: Change) -> ApiResponse:
+def send(api: Api, change: CapacityChange) -> ApiResponse:
     """Ask the API server for a change; ApiError where no answer comes."""
     path = f"/api/v1/nodes/{quote(change.node, safe='')}/status"
     return api.call("PATCH", path, body=change.patch(), content_type=CONTENT_TYPE)
@@ -145,7 +145,7 @@ class CapacityPace:
         self.not_before_s = 0.0
         self.failures = 0
         self._uid: str | None = None
-        self._made: Change | None = None
+        self._made: CapacityChange | None = None
         self._made_at_s = 0.0
         self._reverts = 0
         never = threading.Event()  # the keeper waits by itself
@@ -154,11 +154,11 @@ class CapacityPace:
         self._unavailable = RequestBackoff(never)
         self._refused = RequestBackoff(never, first_s=1.0, longest_s=60.0)
 
-    def awaits_echo(self, change: Change, now_s: float) -> bool:
+    def awaits_echo(self, change: CapacityChange, now_s: float) -> bool:
         """Whether this very change has just been made, and the node is known as it was before."""
         return change == self._made and now_s - self._made_at_s < _ECHO_S
 
-    def consider(self, change: Change, now_s: float) -> str | None:
+    def consider(self, change: CapacityChange, now_s: float) -> str | None:
         """Look at a change that has become necessary; a sentence if somebody else undoes it again and again."""
         made, self._made = self._made, None
         if change.uid != self._uid:
@@ -181,7 +181,7 @@ class CapacityPace:
             "out of the plugin. It is tried again, less and less often"
         )
 
-    def made(self, change: Change, now_s: float) -> None:
+    def made(self, change: CapacityChange, now_s: float) -> None:
         """The server has made a change."""
         self.failures = 0
         self._unavailable.reset()
@@ -208,7 +208,7 @@ class CapacityKeeper:
         # What follows is shared with the thread.
         self._condition = threading.Condition()
         self._stopped = False
-        self._wanted: Change | None = None
+        self._wanted: CapacityChange | None = None
         self._pace = CapacityPace()
         self._changes: list[str] = []
 
@@ -254,14 +254,14 @@ class CapacityKeeper:
             self._stopped = True
             self._condition.notify()
 
-    def _change(self, node: Node, snapshot: Snapshot, policy: Policy) -> Change | None:
+    def _change(self, node: Node, snapshot: Snapshot, policy: Policy) -> CapacityChange | None:
         capacity = policy.capacity
         if capacity is None or not node.known or not node.uid:
             return None
         present = advertised(node.capacity.get(capacity.resource))
         wanted = offered(capacity, snapshot)
         amount = self._settling.settle(wanted, present, snapshot.at, policy.reset_after_s)
-        return None if amount is None else Change.of(node, capacity.resource, amount)
+        return None if amount is None else CapacityChange.of(node, capacity.resource, amount)
 
     def _dropped(self, node: Node, policy: Policy) -> str | None:
         """After a reload, a sentence: what an earlier policy advertised stays until somebody takes it back."""
@@ -289,7 +289,7 @@ class CapacityKeeper:
             with self._condition:
                 self._take(change, answer, problem)
 
-    def _next(self) -> Change | None:
+    def _next(self) -> CapacityChange | None:
         """Wait for something to do and the time to do it; None: it is over."""
         with self._condition:
             while not self._stopped:
@@ -299,7 +299,7 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: Change, answer: ApiResponse | None, problem: Problem | None) -> None:
+    def _take(self, change: CapacityChange, answer: ApiResponse | None, problem: Problem | None) -> None:
         now_s = clock.now().boottime_s
         if answer is not None and answer.is_good:
             self._pace.made(change, now_s)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Do
-from watchdog.report.news import Event
+from watchdog.report.changes import ChangeKind
 from watchdog.report.status import Moment, RecentStatus, SignalStatus
 from watchdog.report.text import elapsed_s
 
@@ -104,10 +104,12 @@ KEPT_S: Final = 86400.0
 _LEAST_OF_A_KIND: Final = MOST_ACTIONS // 2
 _INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
-_ENDED: Final = frozenset({Event.KILL_ENDED.value, Event.EVICT_ENDED.value, Event.EVICT_BLOCKED.value})
-_RELEASED: Final = Event.RELEASED.value
+_ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, ChangeKind.EVICT_BLOCKED.value})
+_RELEASED: Final = ChangeKind.RELEASED.value
 # Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
-_ALONE: Final = frozenset({Event.WARNED.value, Event.WOULD_ACT.value, Event.KILL_ENDED.value, Event.EVICT_ENDED.value})
+_ALONE: Final = frozenset(
+    {ChangeKind.WARNED.value, ChangeKind.WOULD_ACT.value, ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value}
+)
 EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
 
 

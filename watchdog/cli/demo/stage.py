@@ -34,6 +34,7 @@ from watchdog.node.pidfd import pidfd_supported
 from watchdog.node.processes import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
+from watchdog.report.changes import Changes
 
 
 class StoryClock:
@@ -78,6 +79,7 @@ class Stage:
         self._lock = NodeLock(self._journal_path)
         self._lock.acquire()
         self._journal = _open_journal(self._journal_path, self.policy)
+        self._changes = Changes()
         self._pods = PodFile(folder / "pods.json", NODE)
         (folder / "pods.json").write_text(json.dumps(pod_list(TENANTS, NODE)), encoding="utf-8")
         self._begin = clock.now()
@@ -161,7 +163,8 @@ class Stage:
         for outcome in finish.outcomes:
             self.chronicle.note(outcome)
         if self._journal is not None:
-            self._journal.record(self._report(opened, finish))
+            report = self._report(opened, finish)
+            self._journal.record(report, self._changes.since(report))
         return opened, finish.plan.entries
 
     def _look_again(self, opened: OpenCycle) -> LastLook | None:

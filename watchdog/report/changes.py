@@ -18,7 +18,7 @@ from watchdog.report.next import begun_writer, misdeclared_note, note
 from watchdog.report.text import count, elapsed_s, inert, span
 
 
-class Event(StrEnum):
+class ChangeKind(StrEnum):
     """The name of an occurrence, in the log and in the journal."""
 
     WARNED = "warned"
@@ -52,32 +52,32 @@ class Event(StrEnum):
 class ActionEvents(NamedTuple):
     """The names of an action's occurrences."""
 
-    begun: Event
-    blocked: Event
-    ended: Event
+    begun: ChangeKind
+    blocked: ChangeKind
+    ended: ChangeKind
 
 
 def action_events(do: Do) -> ActionEvents:
     """How the occurrences of an action are named; a warning has only one."""
     match do:
         case Do.WARN:
-            return ActionEvents(Event.WARNED, Event.WARNED, Event.WARNED)
+            return ActionEvents(ChangeKind.WARNED, ChangeKind.WARNED, ChangeKind.WARNED)
         case Do.KILL:
-            return ActionEvents(Event.KILL_BEGUN, Event.KILL_ENDED, Event.KILL_ENDED)
+            return ActionEvents(ChangeKind.KILL_BEGUN, ChangeKind.KILL_ENDED, ChangeKind.KILL_ENDED)
         case Do.EVICT:
-            return ActionEvents(Event.EVICT_BEGUN, Event.EVICT_BLOCKED, Event.EVICT_ENDED)
+            return ActionEvents(ChangeKind.EVICT_BEGUN, ChangeKind.EVICT_BLOCKED, ChangeKind.EVICT_ENDED)
         case _:
             assert_never(do)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewsItem:
+class Change:
     """One occurrence, with the sentence that tells it and whatever of the report it is about.
 
     `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
     """
 
-    event: Event
+    event: ChangeKind
     at: Now
     sentence: str
     assessment: Assessment | None = None
@@ -112,7 +112,7 @@ class _Seen:
     last: Now
 
 
-class GapNews:
+class GapChanges:
     """Follows the gaps from report to report."""
 
     def __init__(self) -> None:
@@ -176,10 +176,10 @@ class Staleness:
         return f"The pod list is older than {age}: no time counts and nobody is acted on until {until}."
 
 
-def withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
+def withheld(entry: PlanEntry, report: CycleReport) -> Change:
     """A step that is held back."""
-    return NewsItem(
-        event=Event.WITHHELD,
+    return Change(
+        event=ChangeKind.WITHHELD,
         at=report.at,
         sentence=note(entry, report.at, policy=report.policy),
         assessment=entry.assessment,
@@ -188,14 +188,18 @@ def withheld(entry: PlanEntry, report: CycleReport) -> NewsItem:
     )
 
 
-def delayed(entry: PlanEntry, report: CycleReport) -> NewsItem:
+def delayed(entry: PlanEntry, report: CycleReport) -> Change:
     """An eviction that has not come about yet."""
-    return NewsItem(
-        event=Event.EVICT_DELAYED, at=report.at, sentence=delay_note(entry), assessment=entry.assessment, entry=entry
+    return Change(
+        event=ChangeKind.EVICT_DELAYED,
+        at=report.at,
+        sentence=delay_note(entry),
+        assessment=entry.assessment,
+        entry=entry,
     )
 
 
-def begun(outcome: Outcome) -> NewsItem:
+def begun(outcome: Outcome) -> Change:
     """An action that has begun."""
     return _of(
         outcome,
@@ -204,19 +208,21 @@ def begun(outcome: Outcome) -> NewsItem:
     )
 
 
-def outcome_news(outcome: Outcome, report: CycleReport | None = None) -> Iterator[NewsItem]:
+def outcome_changes(outcome: Outcome, report: CycleReport | None = None) -> Iterator[Change]:
     """What is new with the end of one action; the report, where there is one, says why nothing was done."""
     policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
     entry = outcome.entry
     if outcome.result is Result.OBSERVED:
-        yield _of(outcome, Event.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended))
+        yield _of(
+            outcome, ChangeKind.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended)
+        )
     elif entry.do is Do.WARN:
-        yield _of(outcome, Event.WARNED, note(entry, outcome.at))
+        yield _of(outcome, ChangeKind.WARNED, note(entry, outcome.at))
     else:
         names = action_events(entry.do)
         yield _of(outcome, names.blocked if outcome.result is Result.BLOCKED else names.ended, outcome_note(outcome))
         if outcome.release_s is not None:
-            yield _of(outcome, Event.RELEASED, release_note(outcome))
+            yield _of(outcome, ChangeKind.RELEASED, release_note(outcome))
 
 
 def is_told_whole(outcome: Outcome) -> bool:
@@ -226,19 +232,19 @@ def is_told_whole(outcome: Outcome) -> bool:
     return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
 
 
-def explained(outcome: Outcome, report: CycleReport) -> NewsItem:
+def explained(outcome: Outcome, report: CycleReport) -> Change:
     """What the owner of the victim should be told, whole."""
-    return _of(outcome, Event.EXPLAINED, explanation(outcome, report.policy))
+    return _of(outcome, ChangeKind.EXPLAINED, explanation(outcome, report.policy))
 
 
-def _of(outcome: Outcome, event: Event, sentence: str) -> NewsItem:
+def _of(outcome: Outcome, event: ChangeKind, sentence: str) -> Change:
     entry = outcome.entry
-    return NewsItem(
+    return Change(
         event=event, at=outcome.at, sentence=sentence, assessment=entry.assessment, entry=entry, outcome=outcome
     )
 
 
-class News:
+class Changes:
     """Tells what each report has that the ones before it had not; at rest it tells nothing.
 
     `remedies` gives the sentence for a reason of suspension.
@@ -249,12 +255,12 @@ class News:
         self._policy = ""
         self._suspended: frozenset[str] = frozenset()
         self._staleness = Staleness()
-        self._gaps = GapNews()
+        self._gaps = GapChanges()
         self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
         self._breaker_open = False
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
 
-    def since(self, report: CycleReport) -> tuple[NewsItem, ...]:
+    def since(self, report: CycleReport) -> tuple[Change, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
         return (
             *self._policy_news(report),
@@ -266,51 +272,51 @@ class News:
             *self._delay_news(report),
             *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
             *(begun(outcome) for outcome in report.began),
-            *(item for outcome in report.outcomes for item in outcome_news(outcome, report)),
+            *(item for outcome in report.outcomes for item in outcome_changes(outcome, report)),
             *(explained(each, report) for each in report.outcomes if is_told_whole(each)),
         )
 
-    def _policy_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _policy_news(self, report: CycleReport) -> Iterator[Change]:
         policy = report.policy
         if policy.sha256 == self._policy:
             return
         self._policy = policy.sha256
         rules = count(len(policy.rules), "rule")
         sentence = f"Policy {inert(policy.source)} is in force: mode {policy.mode}, {rules}."
-        yield NewsItem(event=Event.POLICY_LOADED, at=report.at, sentence=sentence, detail=policy.sha256)
+        yield Change(event=ChangeKind.POLICY_LOADED, at=report.at, sentence=sentence, detail=policy.sha256)
 
-    def _suspension_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _suspension_news(self, report: CycleReport) -> Iterator[Change]:
         before, self._suspended = self._suspended, frozenset(report.suspended)
         for reason in sorted(self._suspended - before):
             sentence = f"Told to enforce, but only observing: {self._remedies.get(reason, inert(reason))}."
-            yield NewsItem(event=Event.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
+            yield Change(event=ChangeKind.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
         for reason in sorted(before - self._suspended):
             rest = "Enforcing again" if report.enforcing else "Still not enforcing"
             sentence = f"No longer a reason against enforcing: {inert(reason)}. {rest}."
-            yield NewsItem(event=Event.RESUMED, at=report.at, sentence=sentence, detail=reason)
+            yield Change(event=ChangeKind.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
-    def _gap_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _gap_news(self, report: CycleReport) -> Iterator[Change]:
         for change in self._gaps.since(report):
-            event = Event.GAP_BEGAN if change.began else Event.GAP_ENDED
+            event = ChangeKind.GAP_BEGAN if change.began else ChangeKind.GAP_ENDED
             gap = change.gap
-            yield NewsItem(
+            yield Change(
                 event=event, at=report.at, sentence=change.sentence, detail=gap.reason.value, gpu=gap.gpu or ""
             )
 
-    def _staleness_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _staleness_news(self, report: CycleReport) -> Iterator[Change]:
         if sentence := self._staleness.news(report):
-            event = Event.PODS_STALE if self._staleness.lasts else Event.PODS_FRESH
-            yield NewsItem(event=event, at=report.at, sentence=sentence)
+            event = ChangeKind.PODS_STALE if self._staleness.lasts else ChangeKind.PODS_FRESH
+            yield Change(event=event, at=report.at, sentence=sentence)
 
-    def _breaker_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _breaker_news(self, report: CycleReport) -> Iterator[Change]:
         is_open = report.plan.ledger.brakes.opened is not None
         if is_open == self._breaker_open:
             return
         self._breaker_open = is_open
-        event = Event.BREAKER_OPENED if is_open else Event.BREAKER_CLOSED
-        yield NewsItem(event=event, at=report.at, sentence=breaker_note(report))
+        event = ChangeKind.BREAKER_OPENED if is_open else ChangeKind.BREAKER_CLOSED
+        yield Change(event=event, at=report.at, sentence=breaker_note(report))
 
-    def _delay_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _delay_news(self, report: CycleReport) -> Iterator[Change]:
         """Evictions that something else than a disruption budget keeps from coming about, each once."""
         before, self._delayed = self._delayed, frozenset()
         for entry in report.plan.entries:
@@ -323,7 +329,7 @@ class News:
             if is_delayed or key in before:
                 self._delayed |= {key}
 
-    def _misdeclaration_news(self, report: CycleReport) -> Iterator[NewsItem]:
+    def _misdeclaration_news(self, report: CycleReport) -> Iterator[Change]:
         if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
             return
         listed = {pod.uid for pod in report.pods.pods}
@@ -334,7 +340,7 @@ class News:
                 if skipped not in told and len(told) < MOST_MISDECLARED:
                     told |= {skipped}
                     sentence = misdeclared_note(assessment, skipped)
-                    item = NewsItem(event=Event.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
+                    item = Change(event=ChangeKind.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
                     yield item
             if told:
                 self._misdeclared[assessment.account.uid] = told
