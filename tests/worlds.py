@@ -31,7 +31,7 @@ Gi = 2**30
 Mi = 2**20
 BOOT = "11111111-2222-3333-4444-555555555555"
 MEMORY = "veriff.com/gpu-memory"
-VERIFF = Declaration(kind="resource", key=MEMORY, unit=1)
+VERIFF = Declaration(resource=MEMORY, unit=1)
 NODE = Node(name="n1")
 T0 = 1_800_000_000.0
 

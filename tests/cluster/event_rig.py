@@ -12,13 +12,13 @@ from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.kube.pod_events import pod_event
 from watchdog.core.pod_event import PodEvent
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Events, Policy
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 
 NODE: Final = "gpu-node-1"
 # Writes Events, and does nothing else but follow its node and the pods there.
-TELLS: Final = Policy(sha256="", source="", events_in_observe=True)
+TELLS: Final = Policy(events=Events(observe=True))
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from tests.config.toml_text import to_toml
 from tests.config.valid import Document, valid_document
-from watchdog.config.mistakes import Location, format_path
+from watchdog.config.mistakes import format_path
+from watchdog.config.tables import Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import tomllib
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -10,14 +11,15 @@ import pytest
 
 from watchdog.config.fields import hours
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
-from watchdog.config.mistakes import fields_of, walk
-from watchdog.config.schema import Table
+from watchdog.config.tables import is_table, keys_of, walk
+from watchdog.core import policy as core_policy
 from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
     Capacity,
     Declaration,
     Do,
+    Events,
     JournalLimits,
     Match,
     MpsControl,
@@ -109,8 +111,7 @@ def test_every_key_is_compiled() -> None:
     assert policy.allowance == Allowance(per_context=256 * MI, max_contexts=8, percent=Fraction(25, 1000))
     assert policy.declarations == (
         Declaration(
-            kind="resource",
-            key="example.com/gpu-memory",
+            resource="example.com/gpu-memory",
             unit=MI,
             per="gpu",
             node_labels={"example.com/pool": "gpu-*"},
@@ -118,10 +119,9 @@ def test_every_key_is_compiled() -> None:
             limit_annotation="example.com/limit",
             allowance=Allowance(per_context=MI, max_contexts=7, percent=Fraction(5, 100)),
         ),
-        Declaration(kind="annotation", key="example.com/{container}.gpu-memory", unit=1),
+        Declaration(annotation="example.com/{container}.gpu-memory", unit=1),
         Declaration(
-            kind="label",
-            key="gpu-*",
+            label="gpu-*",
             unit="share",
             shares="label:nvidia.com/gpu.replicas",
             allowance=NO_ALLOWANCE,
@@ -143,7 +143,7 @@ def test_every_key_is_compiled() -> None:
         for section in ("pulse", "mps")
     ]
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
-    assert (policy.events_in_observe, policy.contact) == (True, "GPU team")
+    assert policy.events == Events(observe=True, contact="GPU team")
 
 
 def test_every_key_of_a_rule_is_compiled() -> None:
@@ -183,7 +183,7 @@ def test_the_whole_policy_has_every_key_of_the_schema() -> None:
     """The tests of the compiled policy leave no key out: a new one must be put into whole.toml."""
     document = tomllib.loads(WHOLE.read_text(encoding="utf-8"))
     for location, table in walk():
-        missing = set(fields_of(table)) - keys_at([document], [part for part in location if isinstance(part, str)])
+        missing = set(keys_of(table)) - keys_at([document], [part for part in location if isinstance(part, str)])
         assert not missing, (location, missing)
 
 
@@ -196,9 +196,15 @@ def keys_at(tables: list[dict[str, Any]], names: list[str]) -> set[str]:
 
 
 def test_every_table_of_the_schema_is_reached() -> None:
-    """The walk over the schema, on which the reference and the hints stand, finds every table, each key described."""
-    assert {table for _, table in walk()} == set(Table.__subclasses__())
-    assert all(field.description for _, table in walk() for field in table.model_fields.values())
+    """The walk over the tables, on which the reference and the hints stand, finds every one, each key described."""
+    reached = {table for _, table in walk()}
+    assert reached == {each for each in vars(core_policy).values() if is_table(each)}
+    assert all(
+        key.meaning and (key.kind or is_table(key.table)) for table in reached for key in keys_of(table).values()
+    )
+    said = {(table, key.field) for table in reached for key in keys_of(table).values()}
+    of_no_file = {(Policy, "sha256"), (Policy, "source"), (Policy, "warnings"), (Capacity, "unit")}
+    assert {(table, each.name) for table in reached for each in fields(table)} == said | of_no_file
 
 
 def test_defaults() -> None:

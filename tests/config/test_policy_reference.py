@@ -10,7 +10,8 @@ import pytest
 
 from tests.tools.policy_reference import EXAMPLE, REFERENCE, ROOT, policy_reference
 from watchdog.config.load import parse_policy
-from watchdog.config.mistakes import PolicyError, fields_of, walk
+from watchdog.config.mistakes import PolicyError
+from watchdog.config.tables import keys_of, walk
 from watchdog.core.policy import Allowance
 from watchdog.core.units import format_bytes, parse_quantity
 
@@ -38,7 +39,7 @@ def test_every_key_stands_in_the_reference() -> None:
     """No key of any table is left out."""
     text = policy_reference()
     for location, table in walk():
-        keys = [key for key in fields_of(table) if location or f"[{key}]" not in text]
+        keys = [key for key in keys_of(table) if location or f"[{key}]" not in text]
         for key in keys:
             assert f"\n| `{key}` | " in text, (location, key)
 

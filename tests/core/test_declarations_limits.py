@@ -27,9 +27,9 @@ from watchdog.core.model import ContainerKind, Pod
 from watchdog.core.policy import Allowance, Declaration
 
 LIMITED = replace(VERIFF, limit_annotation="example.com/limit")
-METAGPU = Declaration(kind="resource", key="cnvrg.io/metagpu", unit="share", shares=100, limit_annotation="limit")
-HAMI = Declaration(kind="resource", key="gpumem", unit=Mi, per="gpu", limit_annotation="{container}.limit")
-KAI = Declaration(kind="annotation", key="gpu-memory", unit=Mi, per="gpu", limit_annotation="gpu-memory.limit")
+METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100, limit_annotation="limit")
+HAMI = Declaration(resource="gpumem", unit=Mi, per="gpu", limit_annotation="{container}.limit")
+KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu", limit_annotation="gpu-memory.limit")
 
 
 def limited(request: str, limit: str) -> Pod:
@@ -176,7 +176,7 @@ def test_a_container_without_a_limit_keeps_its_request_in_both() -> None:
 
 def test_whole_cards_have_no_limit_to_name() -> None:
     """A MIG instance is what it is, whatever a tenant writes beside it."""
-    mig = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig", limit_annotation="example.com/limit")
+    mig = Declaration(resource="nvidia.com/mig-*", unit="mig", limit_annotation="example.com/limit")
     owner = pod("a", container(resources={"nvidia.com/mig-1g.10gb": "1"}), annotations={"example.com/limit": "2"})
     rows = [gpu(0, 10 * Gi, parent="GPU-p", gi=0, ci=0, profile="1g.10gb")]
     (account,) = assessed(snapshot([use(1, 1)], gpus=rows), [owner], policy(declarations=(mig,)))

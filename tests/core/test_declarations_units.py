@@ -25,15 +25,15 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Gpu, Node
 from watchdog.core.policy import Allowance, Declaration, Unless
 
-PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
-RATIO = Declaration(kind="resource", key="koordinator.sh/gpu-memory-ratio", unit="percent")
-FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu")
-SHARES = Declaration(kind="resource", key="nvidia.com/gpu", unit="share", shares="label:nvidia.com/gpu.replicas")
-METAGPU = Declaration(kind="resource", key="cnvrg.io/metagpu", unit="share", shares=100)
-MIG = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig")
-NOTED_PERCENT = replace(PERCENT, kind="annotation")
-NOTED_RATIO = replace(RATIO, kind="annotation")
-NOTED_SHARES = replace(METAGPU, kind="annotation")
+PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+RATIO = Declaration(resource="koordinator.sh/gpu-memory-ratio", unit="percent")
+FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
+SHARES = Declaration(resource="nvidia.com/gpu", unit="share", shares="label:nvidia.com/gpu.replicas")
+METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100)
+MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
+NOTED_PERCENT = replace(PERCENT, resource=None, annotation=PERCENT.resource)
+NOTED_RATIO = replace(RATIO, resource=None, annotation=RATIO.resource)
+NOTED_SHARES = replace(METAGPU, resource=None, annotation=METAGPU.resource)
 CARDS = (gpu(0, 40 * Gi), gpu(1, 80 * Gi))
 
 
@@ -102,8 +102,8 @@ def test_a_fraction_is_exact() -> None:
         (FRACTION, "1.5", "150% of a card is more than a whole card"),
         (NOTED_SHARES, "201", "201% of a card is more than all 2 cards together"),
         (replace(NOTED_SHARES, per="gpu"), "101", "101% of a card is more than a whole card"),
-        (replace(MIG, key="nvidia.com/mig-1g.5gb"), "1.5", "it is not a whole number of MIG instances"),
-        (replace(MIG, key="nvidia.com/mig-1g.5gb"), "-1", "it is negative"),
+        (replace(MIG, resource="nvidia.com/mig-1g.5gb"), "1.5", "it is not a whole number of MIG instances"),
+        (replace(MIG, resource="nvidia.com/mig-1g.5gb"), "-1", "it is negative"),
     ],
 )
 def test_a_part_that_cannot_be_is_skipped_and_said(declaration: Declaration, written: str, why: str) -> None:
@@ -208,7 +208,7 @@ def test_replicas_of_a_node_cut_its_cards(labels: dict[str, str], expected: int)
 )
 def test_without_replicas_what_a_shared_resource_declares_is_unknown(labels: dict[str, str]) -> None:
     """Points 5 and 6: labels that disappear, or say that nothing is shared, never make a share the smaller default."""
-    renamed = replace(SHARES, key="nvidia.com/gpu.shared")
+    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
     for under in ((renamed,), (renamed, VERIFF), (SHARES, renamed)):
         for default in (None, Mi):
             sharing = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Mi"}))
@@ -228,7 +228,7 @@ def test_without_replicas_what_a_shared_resource_declares_is_unknown(labels: dic
 
 def test_what_comes_first_counts_whatever_comes_after_it() -> None:
     """Points 1 and 6: a share that can't be determined changes nothing for who declares by an earlier table."""
-    renamed = replace(SHARES, key="nvidia.com/gpu.shared")
+    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
     both = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Gi"}))
     (got,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(VERIFF, renamed)))
     assert (got.declared, got.declared_by) == (Gi, MEMORY)
@@ -253,9 +253,9 @@ def test_a_table_for_other_nodes_leaves_what_it_names_unknown() -> None:
 
 def test_labels_that_are_not_known_decide_nothing() -> None:
     """Without the node's object nobody knows what a share is: left alone, and no harsher number takes its place."""
-    renamed = replace(SHARES, key="nvidia.com/gpu.shared")
+    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
     zoned = replace(VERIFF, node_labels={"zone": "a"})
-    noted = Declaration(kind="annotation", key="vram", unit=1, node_labels={"zone": "a"})
+    noted = Declaration(annotation="vram", unit=1, node_labels={"zone": "a"})
     dark = Node(name="n1", known=False)
     asks = {"nvidia.com/gpu.shared": "1", MEMORY: "8Gi"}
     for declarations in ((renamed, VERIFF), (zoned,), (noted, VERIFF)):
@@ -290,7 +290,7 @@ def test_a_share_and_an_instance_have_no_allowance_of_themselves() -> None:
 
 def test_keys_that_match_a_wildcard_are_added() -> None:
     """`*` in a key stands for any characters, and the numbers of all that match count."""
-    blocks = Declaration(kind="resource", key="volcano.sh/gpu-mem.*", unit=128 * Mi)
+    blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
     (account,) = seen(blocks, {"volcano.sh/gpu-mem.128Mi": "8", "volcano.sh/gpu-mem.x": "8", "volcano.sh/gpu": "9"})
     assert (account.declared, account.declared_by) == (2 * Gi, "volcano.sh/gpu-mem.128Mi, volcano.sh/gpu-mem.x")
 
@@ -325,7 +325,7 @@ def test_profiles_of_several_keys_add_up() -> None:
     rows = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
     both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
     assert declared(MIG, both, cards=rows, on=(0, 1)) == 50 * Gi
-    assert declared(replace(MIG, key="example.com/none"), both, cards=rows) == 50 * Gi
+    assert declared(replace(MIG, resource="example.com/none"), both, cards=rows) == 50 * Gi
 
 
 def test_another_instance_than_asked_for_is_not_declared() -> None:
@@ -368,7 +368,7 @@ def test_an_instance_that_is_cut_is_not_whole(resource: str, labels: dict[str, s
     rows = (mig(0, "1g.10gb"),)
     (account,) = seen(MIG, {resource: "1"}, cards=rows, labels=labels)
     assert (account.verdict, account.declared_by) == (Verdict.UNKNOWN, resource)
-    half = Declaration(kind="resource", key=resource, unit="share", shares=2)
+    half = Declaration(resource=resource, unit="share", shares=2)
     assert declared(half, {resource: "1"}, cards=(*rows, mig(1, "1g.5gb", 4 * Gi)), on=(), labels=labels) == 5 * Gi
 
 
@@ -394,12 +394,12 @@ def test_a_device_is_counted_once() -> None:
     """Who has an instance and a whole card, and uses the instance alone, has the card still to come."""
     mixed = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
     both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/gpu": "1"}
-    assert declared(replace(MIG, key="example.com/none"), both, cards=mixed, on=(0,)) == 90 * Gi
+    assert declared(replace(MIG, resource="example.com/none"), both, cards=mixed, on=(0,)) == 90 * Gi
 
 
 def test_instances_go_with_amounts_for_each_gpu() -> None:
     """A container with MIG instances and one with an amount for each GPU contradict each other in nothing."""
-    hami = Declaration(kind="resource", key="gpumem", unit=Mi, per="gpu")
+    hami = Declaration(resource="gpumem", unit=Mi, per="gpu")
     both = pod(
         "a",
         container("m", resources={"nvidia.com/mig-1g.10gb": "1"}),
@@ -420,7 +420,7 @@ def test_a_resource_is_not_its_own_count() -> None:
 def test_from_a_number_on_another_resource_stands_for_whole_cards() -> None:
     """Who has 200 of `tencent.com/vcuda-core` has two cards, no limit by its memory, and no default."""
     core = Unless(resource="t/core", at_least=100)
-    tencent = Declaration(kind="resource", key="t/mem", unit=256 * Mi, unless=core)
+    tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=core)
     for cores, expected in (("99", Gi), ("100", 80 * Gi), ("250", 120 * Gi)):
         (account,) = seen(tencent, {"t/mem": "4", "t/core": cores}, on=(1,), rules=(rule(step(), default=Mi),))
         assert account.declared == expected, cores
@@ -453,7 +453,7 @@ def test_a_count_says_on_how_many_gpus_an_amount_for_each_holds(
 
 def test_what_kai_rounds_up_is_covered_by_slack() -> None:
     """KAI makes 0.27 of a T4 of 4096 of its 15360 MiB, which are 4147: who uses that is within the usual 2%."""
-    kai = Declaration(kind="annotation", key="gpu-memory", unit=Mi, per="gpu")
+    kai = Declaration(annotation="gpu-memory", unit=Mi, per="gpu")
     asked = pod("a", annotations={"gpu-memory": "4096"})
     card = (gpu(0, 15360 * Mi),)
     rounded = 27 * 15360 * Mi // 100

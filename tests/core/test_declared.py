@@ -28,10 +28,10 @@ from watchdog.core.model import Container, ContainerKind, Node, Pod, Process
 from watchdog.core.policy import Allowance, Declaration, Policy, Unless
 from watchdog.core.units import LARGEST
 
-HAMI = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-KAI = Declaration(kind="annotation", key="gpu-memory", unit=Mi, per="gpu")
-KUBESHARE = Declaration(kind="label", key="sharedgpu/gpu_mem", unit=1)
-TOTAL_NOTE = Declaration(kind="annotation", key="vram", unit=1)
+HAMI = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu")
+KUBESHARE = Declaration(label="sharedgpu/gpu_mem", unit=1)
+TOTAL_NOTE = Declaration(annotation="vram", unit=1)
 
 
 def only(pod_: Pod, under: Policy, *uses: int, node: Node = NODE) -> Assessment:
@@ -157,7 +157,7 @@ def test_whole_cards_take_no_default(
 
 def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
     """Points 4 and 6: an annotation that can't be true is reported, and the card stays the container's own."""
-    noted = Declaration(kind="annotation", key="{container}.vram", unit=1)
+    noted = Declaration(annotation="{container}.vram", unit=1)
     whole = pod("a", container(resources={"nvidia.com/gpu": "1"}), annotations={"main.vram": "8Pi"})
     seen = only(whole, policy(rule(step(), default=4 * Gi), declarations=(noted,)), 6 * Gi)
     assert (seen.verdict, seen.declared, len(seen.misdeclarations)) == (Verdict.WITHIN, 80 * Gi, 1)
@@ -168,8 +168,7 @@ def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
 def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
     """A tenant writes the number, and a rejected pod stays in the list: it must not become as many values."""
     unless = Declaration(
-        kind="resource",
-        key="tencent.com/vcuda-memory",
+        resource="tencent.com/vcuda-memory",
         unit=Gi,
         unless=Unless(resource="tencent.com/vcuda-core", at_least=100),
     )
@@ -259,7 +258,7 @@ def test_a_resource_that_the_node_does_not_list_is_like_an_annotation(capacity: 
 
 def test_a_resource_that_the_node_lists_holds_beside_one_that_it_does_not() -> None:
     """Point 6: what nobody has checked takes nothing away from what the scheduler has."""
-    blocks = Declaration(kind="resource", key="volcano.sh/gpu-mem.*", unit=128 * Mi)
+    blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
     both = pod("a", container(resources={"volcano.sh/gpu-mem.a": "8", "volcano.sh/gpu-mem.b": "8000"}))
     node = Node(name="n1", capacity={"volcano.sh/gpu-mem.a": "100"})
     got = only(both, policy(rule(step(), default=Mi), declarations=(blocks,)), 1, node=node)
@@ -350,7 +349,7 @@ def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
 
 def test_a_skipped_annotation_takes_nothing_away_from_what_is_left() -> None:
     """Point 6: a tenant is not left alone for an annotation that can't be true, as long as something else holds."""
-    noted = Declaration(kind="annotation", key="{container}.vram", unit=1)
+    noted = Declaration(annotation="{container}.vram", unit=1)
     half = pod("a", container("main", "1Gi"), container("n"), annotations={"n.vram": "900Gi"})
     got = only(half, policy(rule(step(), default=Mi), declarations=(noted, VERIFF)), 50 * Gi)
     assert (got.verdict, got.declared, len(got.misdeclarations)) == (Verdict.OVER, Gi, 1)
@@ -399,7 +398,7 @@ def test_without_a_default_whoever_declares_nothing_is_left_alone() -> None:
 
 def test_unless_and_node_labels_switch_a_source_off() -> None:
     """A declaration with `unless` or `node_labels` applies only where its condition holds."""
-    tencent = Declaration(kind="resource", key="t/mem", unit=256 * Mi, unless=Unless(resource="t/core", at_least=100))
+    tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=Unless(resource="t/core", at_least=100))
     limited = pod("a", container(resources={"t/mem": "4", "t/core": "50"}))
     assert only(limited, policy(declarations=(tencent,)), 1).declared == Gi
     only_there = policy(declarations=(replace(VERIFF, node_labels={"zone": "b*"}),))

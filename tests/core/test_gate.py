@@ -366,7 +366,7 @@ def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() ->
 
 def test_two_accounts_do_not_act_on_one_container_at_once() -> None:
     """Point 24: with an amount per GPU a container has an account a GPU; it is still ended once."""
-    per_gpu = Declaration(kind="resource", key="nvidia.com/gpumem", unit=1, per="gpu")
+    per_gpu = Declaration(resource="nvidia.com/gpumem", unit=1, per="gpu")
     hami = pod("a", container(resources={"nvidia.com/gpumem": "1Gi"}))
     seen = snapshot([use(5, 2 * Gi, 0), use(5, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
     plan = planned(seen, [hami], policy(rule(step()), declarations=(per_gpu,)))

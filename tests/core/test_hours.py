@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog.config.fields import hours
-from watchdog.core.policy import DAYS, Hours
+from watchdog.core.hours import DAYS, Hours
 
 # Each with days just before its clocks change.
 ZONES = {

@@ -34,10 +34,12 @@ from watchdog.core.policy import (
     Brakes,
     Capacity,
     Do,
+    Events,
     JournalLimits,
     Match,
     MpsControl,
     Policy,
+    Pressure,
     Protect,
     Pulse,
     Safety,
@@ -259,7 +261,7 @@ def test_the_wall_clock_has_no_part_in_it() -> None:
         ({"sha256": "1" * 64, "source": "other.toml", "warnings": ("a warning",)}, True),
         ({"brakes": Brakes(node=Window(count=1, per_s=60.0))}, True),
         ({"protect": Protect(namespaces=("elsewhere",))}, True),
-        ({"events_in_observe": True, "contact": "the platform team"}, True),
+        ({"events": Events(observe=True, contact="the platform team")}, True),
         ({"journal": JournalLimits(max_age_s=60.0)}, True),
         ({"safety": Safety(foreign_pid_namespace=True)}, True),
         ({"capacity": Capacity(resource=MEMORY)}, True),
@@ -270,8 +272,8 @@ def test_the_wall_clock_has_no_part_in_it() -> None:
         ({"mode": "observe"}, False),
         ({"interval_s": 2.0}, False),
         ({"allowance": Allowance()}, False),
-        ({"free_below": Fraction(1, 2)}, False),
-        ({"declarations": (VERIFF, replace(VERIFF, key="other"))}, False),
+        ({"pressure": Pressure(free_below=Fraction(1, 2))}, False),
+        ({"declarations": (VERIFF, replace(VERIFF, resource="other"))}, False),
     ],
     ids=lambda value: "-".join(value) or "nothing" if isinstance(value, dict) else "",
 )
@@ -287,9 +289,9 @@ def test_a_reload_keeps_the_stretches_only_if_they_mean_the_same(changed: dict[s
 def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
     """Point 20: a new section of the policy starts all accounts over until somebody has decided that it need not."""
     assert {each.name for each in fields(Policy)} == {
-        *("sha256", "source", "warnings", "brakes", "protect", "events_in_observe", "contact", "journal", "capacity"),
+        *("sha256", "source", "warnings", "brakes", "protect", "events", "journal", "capacity"),
         *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps"),
-        *("mode", "interval_s", "declarations", "allowance", "rules", "free_below"),
+        *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version"),
     }
 
 

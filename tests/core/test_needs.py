@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from watchdog.core.needs import Needs, needs
-from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
+from watchdog.core.policy import Capacity, Do, Events, Match, Policy, Rule, Step, Threshold
 
 POLICY = Policy(sha256="", source="test")
 NOTHING = Needs(namespaces=False, events=False, evict=False, capacity=False)
@@ -26,7 +26,7 @@ def rule(*steps: Step, **match: object) -> Rule:
         ({"rules": (rule(EVICT),)}, {}),  # whoever observes evicts nobody
         ({"rules": (rule(node_labels={"a": "b"}),)}, {}),
         ({"rules": (rule(namespace_labels={"a": "b"}),)}, {"namespaces"}),
-        ({"events_in_observe": True}, {"events"}),
+        ({"events": Events(observe=True)}, {"events"}),
         ({"capacity": Capacity(resource="a.b/c")}, {"capacity"}),
         ({"mode": "enforce", "rules": (rule(KILL),)}, {"events"}),
         ({"mode": "enforce", "rules": (rule(KILL), rule(EVICT))}, {"events", "evict"}),

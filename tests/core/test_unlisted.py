@@ -80,7 +80,7 @@ def test_while_the_list_lags_known_containers_alone_and_the_largest_budget_decid
 
 def test_a_limit_of_the_pod_is_that_of_the_phase_that_allows_most() -> None:
     """Point 2: what containers share by an annotation depends on the phase too."""
-    limited = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, limit_annotation="limit")
+    limited = Declaration(resource="veriff.com/gpu-memory", unit=1, limit_annotation="limit")
     owner = replace(LOADING, annotations={"limit": "16Gi"})
     under = policy(declarations=(limited,))
     (got,) = assessed(snapshot([use(5, 1), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
@@ -91,9 +91,7 @@ def test_where_a_phase_can_not_be_determined_neither_can_the_largest() -> None:
     """Points 2 and 6: the init container's share may be the larger one."""
     sharing = replace(init("load"), resources={"nvidia.com/gpu.shared": "1"})
     owner = pod("a", sharing, container("main", "1Gi"))
-    shares = Declaration(
-        kind="resource", key="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas"
-    )
+    shares = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
     under = policy(declarations=(*policy().declarations, shares))
     (got,) = assessed(snapshot([use(5, 9 * Gi), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
     assert (got.verdict, got.allowed) == (Verdict.UNKNOWN, None)

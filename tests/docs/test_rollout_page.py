@@ -65,7 +65,7 @@ def test_the_stages_leave_what_is_declared_and_protected() -> None:
     assert not re.findall(of_others, stages(), re.MULTILINE)
     shipped = SHIPPED.read_text(encoding="utf-8")
     before, after = parse_policy(shipped, "shipped"), parse_policy(staged_policy(), "rollout.md")
-    assert (after.declarations, after.protect, after.contact) == (before.declarations, before.protect, before.contact)
+    assert (after.declarations, after.protect, after.events) == (before.declarations, before.protect, before.events)
     assert (after.mode, [each.name for each in after.rules]) == ("enforce", ["not-yet", "staged", "rest"])
     found = "".join(re.findall(r"\*\*Replace only.*?\n\n", PAGE.read_text(encoding="utf-8"), re.DOTALL))
     assert all(f"`{each}`" in found for each in ("[[declaration]]", "[protect]", "contact", "[[rule]]", "[brakes]"))

@@ -36,8 +36,7 @@ STRANGER = gap(GapReason.PODS, "pod file pods.json", "none of its 3 pods is on n
 NODE_GAP = gap(GapReason.NODE, "node file n.json", "No such file; what was read is kept; write it", on=None)
 SPACES_GAP = gap(GapReason.NODE, "namespaces file ns.json", "No such file; kept; write it", on=None)
 SHARED = Declaration(
-    kind="resource",
-    key="nvidia.com/gpu.shared",
+    resource="nvidia.com/gpu.shared",
     unit="share",
     shares="label:nvidia.com/gpu.replicas",
     node_labels={"sharing": "time-*"},

@@ -15,7 +15,7 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result, Sent
-from watchdog.core.policy import Allowance, Policy
+from watchdog.core.policy import Allowance, Events, Policy
 from watchdog.export.log import Log
 from watchdog.journal.journal import Journal
 from watchdog.report.changes import Changes
@@ -28,7 +28,9 @@ AT_ONCE = step("150%", 0, "kill", grace_s=0.0)
 NOTEBOOKS = rule(WARN, KILL, AT_ONCE, name="notebooks")
 
 
-def policy(*rules: object, **more: object) -> Policy:
+def policy(
+    *rules: object, contact: str = "gpu-team@example.org", events_in_observe: bool = False, **more: object
+) -> Policy:
     """The policy of most tests here: rule `notebooks`, the allowance as it ships."""
     made = Policy(
         sha256="ab" * 32,
@@ -37,7 +39,7 @@ def policy(*rules: object, **more: object) -> Policy:
         declarations=(VERIFF,),
         allowance=Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 100)),
         rules=(NOTEBOOKS,),
-        contact="gpu-team@example.org",
+        events=Events(contact=contact, observe=events_in_observe),
     )
     made = replace(made, rules=rules) if rules else made  # type: ignore[arg-type]
     return replace(made, **more)  # type: ignore[arg-type]

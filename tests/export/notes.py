@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from tests.export.build import Story, killed, outcome, policy, quiet, trainer, withheld
 from tests.export.occurrences import BUDGET, holding, misdeclaring, told
@@ -12,16 +13,16 @@ from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
 
-VERIFF = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1)
-GPUMEM = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
-FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu")
-SHARE = Declaration(kind="resource", key="nvidia.com/gpu.shared", unit="share", shares=4)
-OF_CONTAINER = Declaration(kind="annotation", key="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
-OF_LABEL = Declaration(kind="label", key="sharedgpu/gpu_mem", unit=1)
-BURST = Declaration(kind="resource", key="a.b/memory", unit=1, limit_annotation="a.b/limit")
-MIG = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig")
-PATTERN = Declaration(kind="resource", key="example.com/*-memory", unit=1)
+VERIFF = Declaration(resource="veriff.com/gpu-memory", unit=1)
+GPUMEM = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
+SHARE = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares=4)
+OF_CONTAINER = Declaration(annotation="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
+OF_LABEL = Declaration(label="sharedgpu/gpu_mem", unit=1)
+BURST = Declaration(resource="a.b/memory", unit=1, limit_annotation="a.b/limit")
+MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
+PATTERN = Declaration(resource="example.com/*-memory", unit=1)
 
 KINDS = {
     "amount": (VERIFF, "8Gi"),
@@ -65,7 +66,7 @@ def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> PodEvent:
     return told(replace(report, began=(killed(entry=entry),)))[0]
 
 
-def by(declaration: Declaration, number: str, used: float = 30.0, **more: object) -> PodEvent:
+def by(declaration: Declaration, number: str, used: float = 30.0, **more: Any) -> PodEvent:
     """A kill in a pod that declares in this way; there is no allowance, so that the numbers can be followed."""
     under = policy(rule(step("110%"), name="r"), declarations=(declaration,), allowance=NO_ALLOWANCE, **more)
     return kill_of(under, declaring(declaration, number), on_cards(used))

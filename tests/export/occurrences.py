@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
 from tests.worlds import MEMORY, container, rule, step
@@ -44,7 +45,7 @@ def holding(*entries: PlanEntry, under: Policy | None = None, **more: object) ->
     return replace(base, plan=replace(base.plan, entries=entries))
 
 
-def misdeclaring(text: str = "900Gi", **more: object) -> CycleReport:
+def misdeclaring(text: str = "900Gi", **more: Any) -> CycleReport:
     """A report in which the trainer declares what no card has."""
     pod = trainer(containers=(container("main", None, of="u1", resources={MEMORY: text}),))
     return Story(under=policy(**more), pods=(pod,)).see(trainer_node(4.0, 31))

@@ -14,16 +14,16 @@ from watchdog.core.model import ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
 from watchdog.report.advice import advice
 
-PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
-FRACTION = Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu")
-SHARE = Declaration(kind="resource", key="nvidia.com/gpu.shared", unit="share", shares=4)
-GPUMEM = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-BLOCKS = Declaration(kind="resource", key="volcano.sh/gpu-mem.128Mi", unit=128 * Mi)
-MIG = Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig")
-OF_CONTAINER = Declaration(kind="annotation", key="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
-OF_LABEL = Declaration(kind="label", key="sharedgpu/gpu_mem", unit=1)
-BURST = Declaration(kind="resource", key="a.b/memory", unit=1, limit_annotation="a.b/limit")
-DECIMAL = Declaration(kind="resource", key="a.b/gigabytes", unit=10**9)
+PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
+SHARE = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares=4)
+GPUMEM = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+BLOCKS = Declaration(resource="volcano.sh/gpu-mem.128Mi", unit=128 * Mi)
+MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
+OF_CONTAINER = Declaration(annotation="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
+OF_LABEL = Declaration(label="sharedgpu/gpu_mem", unit=1)
+BURST = Declaration(resource="a.b/memory", unit=1, limit_annotation="a.b/limit")
+DECIMAL = Declaration(resource="a.b/gigabytes", unit=10**9)
 BURST_PERCENT = replace(PERCENT, limit_annotation="a.b/limit")
 ALLOWANCES = (NO_ALLOWANCE, Allowance(), Allowance(per_context=0, max_contexts=0, percent=Fraction(5, 100)))
 
@@ -276,7 +276,7 @@ def test_where_nothing_is_known_to_be_too_much_the_advice_has_no_number() -> Non
 
 def test_long_names_are_shortened_before_the_number_is_lost() -> None:
     """A key of 316 characters, as Kubernetes allows, leaves room in the note of an Event."""
-    long = replace(BLOCKS, key=f"{'d' * 253}/{'k' * 63}")
+    long = replace(BLOCKS, resource=f"{'d' * 253}/{'k' * 63}")
     told = advice(account(tenant(long, "8"), under(long), 30 * Gi), under(long), limit=24)
     assert len(told) < 150
     assert told.endswith("of container main to at least 240 (30Gi)")

@@ -252,7 +252,7 @@ def test_two_pods_of_one_name_are_one_series(uid: str) -> None:
 
 def test_accounts_of_containers_and_gpus_have_their_labels() -> None:
     """Where the account is a container on one GPU, its labels say so."""
-    per_gpu = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, per="gpu")
+    per_gpu = Declaration(resource="veriff.com/gpu-memory", unit=1, per="gpu")
     under = policy(replace(NOTEBOOKS, account="container"), declarations=(per_gpu,))
     found = after(Story(under=under).see(trainer_node()))
     labels = {(each["container"], each["gpu"]) for each in series(found, "account_memory_used_bytes")}

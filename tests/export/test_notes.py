@@ -119,7 +119,7 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     declaration = policy().declarations[0]
     under: Policy = policy(
         rule(step("110%"), name="r" * 63),
-        declarations=(type(declaration)(kind="resource", key=key, unit=1),),
+        declarations=(type(declaration)(resource=key, unit=1),),
         contact="https://" + "c" * 190,
     )
     main = trainer().containers[0]

@@ -231,7 +231,7 @@ def test_how_what_is_allowed_adds_up(own: Allowance | None, told: dict[str, obje
 
 def test_several_allowances_are_not_told_as_one() -> None:
     """Where two allowances have a part in what is allowed, no single one is claimed to explain it."""
-    other = Declaration(kind="resource", key="other", unit=1, allowance=OWN)
+    other = Declaration(resource="other", unit=1, allowance=OWN)
     pod = trainer(
         containers=(container("main", "8Gi", of="u1"), container("side", of="u1", resources={"other": "1Gi"}))
     )
@@ -335,8 +335,8 @@ def test_maintenance_is_told_with_its_reason() -> None:
 def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:
     """The plainest key that can be copied comes first; a pod that declares has no need of it."""
     nothing = trainer(containers=(container("main", None, of="u1"),))
-    shares = Declaration(kind="resource", key="a/share", unit="share", shares=4)
-    pattern = Declaration(kind="annotation", key="a/{container}", unit=1)
+    shares = Declaration(resource="a/share", unit="share", shares=4)
+    pattern = Declaration(annotation="a/{container}", unit=1)
     for declared, key in (((pattern, shares, VERIFF), VERIFF.key), ((pattern, shares), "a/share"), ((pattern,), None)):
         report = Story(pods=(nothing,), under=policy(declarations=declared)).see(trainer_node(4.0))
         assert status_document(report)["accounts"][0]["declare_by"] == key

@@ -285,7 +285,7 @@ def test_every_note_fits_and_is_inert(
         used=used,
         used_at_least=used,
     )
-    under: Policy = replace(policy(contact=contact[:200]), events_in_observe=True)
+    under: Policy = policy(contact=contact[:200], events_in_observe=True)
     hostile = replace(base, assessment=assessment, victim=other, rule=replace(base.rule, name=other))
     held = replace(_QUIET.plan, entries=(replace(hostile, withheld_by=brake, news=True),))
     ends = (replace(_KILLED, entry=hostile), *(outcome(hostile, result, reason=name) for result in Result))

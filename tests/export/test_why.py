@@ -24,7 +24,7 @@ RULES = (NOTEBOOKS,)
 NOTHING = trainer(containers=(container("main", None, of="u1"),))
 TOO_MUCH = trainer(containers=(container("main", "900Gi", of="u1"),))
 NOTED = replace(NOTHING, annotations={"vram": "900Gi"})
-BY_NOTE = (Declaration(kind="annotation", key="vram", unit=1),)
+BY_NOTE = (Declaration(annotation="vram", unit=1),)
 
 
 def why(report: CycleReport) -> list[str]:
@@ -161,7 +161,7 @@ def _by(*steps: object, used: float = 12.4, until: int = 3, **more: object) -> C
 
 
 PRESSED = step("100%", 5, "kill", "process", under_pressure=True)
-PER_GPU = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, per="gpu")
+PER_GPU = Declaration(resource="veriff.com/gpu-memory", unit=1, per="gpu")
 HOURS = hours().read("Mon-Thu 08:00-18:00 UTC")
 
 SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [

@@ -123,7 +123,7 @@ def test_each_form_of_rule_and_account_reads_well(made: PlanEntry, says: str) ->
 
 def test_a_gpu_account_names_its_gpu() -> None:
     """Where each GPU has its own account, the sentence says which one is meant."""
-    per_gpu = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=1, per="gpu")
+    per_gpu = Declaration(resource="veriff.com/gpu-memory", unit=1, per="gpu")
     report = Story(under=policy(NOTEBOOKS, declarations=(per_gpu,))).run(13.0, 12)
     assert "of GPU memory on GPU-0, " in note(entry(report), at(12))
 
@@ -206,7 +206,7 @@ def test_an_explanation_has_three_to_six_sentences(result: Result, contact: str)
     assert 3 <= len(re.findall(r"\.(?= [A-Z]|$)", text)) <= 6
 
 
-IN_MIB = Declaration(kind="resource", key="veriff.com/gpu-memory", unit=Mi)
+IN_MIB = Declaration(resource="veriff.com/gpu-memory", unit=Mi)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.worlds import (
 )
 from tests.worlds import pod as make_pod
 from tests.worlds import snapshot as make_snapshot
+from watchdog.core.hours import Hours
 from watchdog.core.model import (
     CONTRADICTORY,
     GONE,
@@ -41,10 +42,10 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.policy import Allowance, Declaration, Hours, Match, Policy, Protect, Rule, Safety, Step, Unless
+from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Safety, Step, Unless
 
-PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-NOTE = Declaration(kind="annotation", key="vram", unit=1)
+PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+NOTE = Declaration(annotation="vram", unit=1)
 REPLICAS = "nvidia.com/gpu.replicas"
 UNLISTED = "not-in-the-list-yet"
 DECLARATIONS = (
@@ -53,13 +54,13 @@ DECLARATIONS = (
     PER_GPU,
     replace(PER_GPU, limit_annotation="{container}.limit"),
     NOTE,
-    Declaration(kind="annotation", key="{container}.vram", unit=Gi),
-    Declaration(kind="resource", key="t/percent", unit="percent", per="gpu"),
-    Declaration(kind="resource", key="t/ratio", unit="percent", limit_annotation="limit"),
-    Declaration(kind="annotation", key="gpu-fraction", unit="fraction", per="gpu"),
-    Declaration(kind="resource", key="nvidia.com/gpu", unit="share", shares=f"label:{REPLICAS}"),
-    Declaration(kind="resource", key="t/share", unit="share", shares=8),
-    Declaration(kind="resource", key="nvidia.com/mig-*", unit="mig"),
+    Declaration(annotation="{container}.vram", unit=Gi),
+    Declaration(resource="t/percent", unit="percent", per="gpu"),
+    Declaration(resource="t/ratio", unit="percent", limit_annotation="limit"),
+    Declaration(annotation="gpu-fraction", unit="fraction", per="gpu"),
+    Declaration(resource="nvidia.com/gpu", unit="share", shares=f"label:{REPLICAS}"),
+    Declaration(resource="t/share", unit="share", shares=8),
+    Declaration(resource="nvidia.com/mig-*", unit="mig"),
 )
 # The clocks of its zone go from 08:00:02 to 09:00:03, so that it ends three seconds after the worlds begin.
 MORNING = Hours(

@@ -243,7 +243,7 @@ def test_nothing_that_a_tenant_writes_puts_a_kill_off_beyond_a_bound(
         rule(step("100%", for_s, "kill"), name=tier, match=Match(labels={"tier": tier}), account=account)
         for tier, (account, for_s) in zip("abcd", kinds, strict=False)
     ]
-    under = policy(*rules, declarations=(replace(VERIFF, kind="annotation"),))
+    under = policy(*rules, declarations=(replace(VERIFF, resource=None, annotation=MEMORY),))
     bound_s = sum(for_s + under.interval_s for _, for_s in kinds)
     ledger, guilty_s = Ledger(), 0.0
     for second, (tier, amount) in enumerate(data.draw(_tenants_moves())):

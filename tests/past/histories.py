@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.past.life import State
 from tests.worlds import NODE, VERIFF, Gi, Mi, container, gpu, owner, pod, policy, rule, step
 from watchdog.core.model import Gpu, Pod
-from watchdog.core.policy import Allowance, Backoff, Brakes, Breaker, Declaration, Match, Policy, Window
+from watchdog.core.policy import Allowance, Backoff, Brakes, Breaker, Declaration, Match, Policy, Pressure, Window
 
-PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-NOTE = Declaration(kind="annotation", key="vram", unit=1)
+PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+NOTE = Declaration(annotation="vram", unit=1)
 _CARDS = (gpu(0, 40 * Gi), gpu(1, 40 * Gi))
 _STEPS = (
     (step("90%", 5, "warn"), step("100%", 8, "kill"), step("150%", 0, "kill")),
@@ -84,7 +84,7 @@ def under(dice: random.Random) -> Policy:
         allowance=dice.choice([Allowance(), policy().allowance]),
         brakes=dice.choice(_BRAKES),
         stale_after_s=dice.choice([15.0, 180.0]),
-        free_below=Fraction(30, 100),
+        pressure=Pressure(free_below=Fraction(30, 100)),
     )
 
 

@@ -17,9 +17,9 @@ from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.past.recommendation import Advice, Stand, Usage, Workload
 from watchdog.report.advice import needed
 
-PER_GPU = Declaration(kind="resource", key="nvidia.com/gpumem", unit=Mi, per="gpu")
-PERCENT = Declaration(kind="resource", key="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
-NOTE = Declaration(kind="annotation", key="vram", unit=Gi)
+PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
+PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
+NOTE = Declaration(annotation="vram", unit=Gi)
 SHIPPED = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 100))
 PLAIN = policy(declarations=(VERIFF, PER_GPU, PERCENT, NOTE))
 

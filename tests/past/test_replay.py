@@ -12,8 +12,9 @@ from tests.past.life import Life, State, actions_of, holding, replayed, tenant
 from tests.past.runs import HIGH, KILL, LOW, P, passes
 from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
 from watchdog.core.brakes import Brake
+from watchdog.core.hours import Hours
 from watchdog.core.model import Now
-from watchdog.core.policy import Brakes, Hours, Policy, Window
+from watchdog.core.policy import Brakes, Policy, Window
 from watchdog.past.replay import Found
 
 

@@ -124,11 +124,11 @@ class PolicyPlan:
 
 
 _DECLARATIONS: Final = (
-    Declaration(kind="resource", key=KEYS["bytes"][0], unit=KEYS["bytes"][1]),
-    Declaration(kind="resource", key=KEYS["mib"][0], unit=KEYS["mib"][1]),
-    Declaration(kind="resource", key=KEYS["gpu_mib"][0], unit=KEYS["gpu_mib"][1], per="gpu"),
-    Declaration(kind="resource", key=KEYS["share"][0], unit="share", shares=f"label:{LABEL}"),
-    Declaration(kind="annotation", key=KEYS["note"][0], unit=KEYS["note"][1]),
+    Declaration(resource=KEYS["bytes"][0], unit=KEYS["bytes"][1]),
+    Declaration(resource=KEYS["mib"][0], unit=KEYS["mib"][1]),
+    Declaration(resource=KEYS["gpu_mib"][0], unit=KEYS["gpu_mib"][1], per="gpu"),
+    Declaration(resource=KEYS["share"][0], unit="share", shares=f"label:{LABEL}"),
+    Declaration(annotation=KEYS["note"][0], unit=KEYS["note"][1]),
 )
 
 

@@ -1,16 +1,15 @@
-"""Writes docs/policy.md: docs/templates/policy.md with the reference of every key, from the schema that is checked."""
+"""Writes docs/policy.md: docs/templates/policy.md with the reference of every key, from the fields of core.policy."""
 
+import inspect
 import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pydantic.fields import FieldInfo
-
-from watchdog.config.mistakes import Location, fields_of, is_list, kind_of, table_of, title, walk
-from watchdog.config.schema import Table
+from watchdog.config.tables import Key, Location, keys_of, title, walk
+from watchdog.core.policy import Allowance
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "policy.md"
@@ -61,15 +60,17 @@ def policy_reference() -> str:
 
 def _tables() -> Iterator[str]:
     for location, table in walk():
+        if table is Allowance and len(location) > 1:
+            continue  # a declaration's own: its keys are those of [allowance], and its defaults are what that has
         yield f"## {_heading(location)}"
         yield ""
         yield _meaning_of(table)
         yield ""
         yield "| key | value | default | meaning |"
         yield "|---|---|---|---|"
-        for key, field in fields_of(table).items():
-            if not (location == () and table_of(field)):
-                yield _row((*location, key), key, field)
+        for key in keys_of(table).values():
+            if location or not key.table:
+                yield _row((*location, key.name), key)
         yield ""
 
 
@@ -80,16 +81,13 @@ def _heading(location: Location) -> str:
     return f"`{name}`" if name.startswith("[") else f"{name} of {_heading(location[:-1])}"
 
 
-def _meaning_of(table: type[Table]) -> str:
-    text = " ".join((table.__doc__ or "").split())
-    _, colon, meaning = text.partition(": ")
-    text = meaning if colon and text.startswith("`[") else text
-    return text[0].upper() + text[1:]
+def _meaning_of(table: Any) -> str:
+    return " ".join(str(inspect.getdoc(table)).split("\n\n")[0].split())
 
 
-def _row(location: Location, key: str, field: FieldInfo) -> str:
-    texts = [_as_code(text) for text in (_value(location, field), field.description or "")]
-    return f"| `{key}` | {texts[0]} | {_default(field)} | {texts[1]} |"
+def _row(location: Location, key: Key) -> str:
+    texts = [_as_code(text) for text in (_value(location, key), key.meaning)]
+    return f"| `{key.name}` | {texts[0]} | {_default(key)} | {texts[1]} |"
 
 
 def _as_code(text: str) -> str:
@@ -98,26 +96,21 @@ def _as_code(text: str) -> str:
     return "`".join(part if index % 2 else re.sub(r'"[^"]*"', r"`\g<0>`", part) for index, part in enumerate(parts))
 
 
-def _value(location: Location, field: FieldInfo) -> str:
-    if table_of(field) is not None:
-        return f"tables, see `{title((*location, 0))}`" if is_list(field) else "a table, see below"
-    kind = kind_of(field)
-    words = kind.words if kind else ""
-    if is_list(field):
-        return f"a list; each is {words}"
-    return "a table of labels and their values" if "labels" in str(location[-1]) else words
+def _value(location: Location, key: Key) -> str:
+    if key.table is Allowance:
+        return "a table, see `[allowance]`"
+    if key.kind is None:
+        return f"tables, see `{title((*location, 0))}`" if key.is_list else "a table, see below"
+    return f"a list; each is {key.kind.words}" if key.is_list else key.kind.words
 
 
-def _default(field: FieldInfo) -> str:
-    kind = kind_of(field)
-    if field.is_required():
+def _default(key: Key) -> str:
+    if key.is_required:
         return "required"
-    if kind is None or field.default in (None, {}, []):
+    if key.kind is None or key.is_optional or key.default in ((), {}):
         return ""
-    written = (
-        [kind.write(each) for each in field.default] if isinstance(field.default, list) else kind.write(field.default)
-    )
-    return f"`{json.dumps(written)}`"
+    written = [key.kind.write(each) for each in key.default] if key.is_list else key.kind.write(key.default)
+    return f"`{written:g}`" if isinstance(written, float) else f"`{json.dumps(written)}`"
 
 
 def main() -> int:

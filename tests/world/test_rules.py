@@ -12,7 +12,7 @@ from tests.rig.command import daemon
 from tests.stub import GIB
 from tests.world.policies import HEAD, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
-from watchdog.core.policy import DAYS
+from watchdog.core.hours import DAYS
 
 pytestmark = pytest.mark.node
 

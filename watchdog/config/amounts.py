@@ -1,8 +1,8 @@
-"""Kinds of values that stand for amounts: quantities, durations, percentages, marks, windows, units and shares."""
+"""The kinds of values that are amounts: quantities, durations, percentages, thresholds, windows, units and shares."""
 
 import re
 from fractions import Fraction
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from watchdog.config.fields import FieldError, FieldKind, describe, expect_text, key, quote
 from watchdog.core.brakes import MOST_REMEMBERED
@@ -40,7 +40,7 @@ def parse_amount(text: str) -> int:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Read a mark: a percentage of allowed ("110%"), an amount above allowed ("+512Mi") or an amount ("20Gi")."""
+    """Read a threshold: a percentage of allowed ("110%"), an amount above allowed ("+512Mi") or an amount ("20Gi")."""
     try:
         if text.endswith("%"):
             return Threshold(share=parse_percent(text))
@@ -49,15 +49,6 @@ def parse_threshold(text: str) -> Threshold:
         return Threshold(amount=parse_amount(text))
     except ValueError as error:
         raise FieldError(f'{error}; a mark is "110%" of allowed, "+512Mi" above allowed, or "20Gi"') from None
-
-
-def format_threshold(mark: Threshold) -> str:
-    """Write a mark exactly, so that `parse_mark` reads the same back."""
-    if mark.share is not None:
-        return format_percent(mark.share)
-    if mark.plus is not None:
-        return f"+{format_quantity(mark.plus)}"
-    return format_quantity(mark.amount or 0)
 
 
 def format_window(window: Window) -> str:
@@ -80,15 +71,16 @@ def quantity(low: str = "0", high: str = "1Ei") -> FieldKind[int]:
     return FieldKind(words=words, read=read, write=format_quantity)
 
 
-def duration(low: str, high: str, *, zero: bool = False) -> FieldKind[float]:
-    """A duration in seconds; in whole milliseconds, so that it can be written back exactly. `zero`: none as well."""
+def duration(low: str, high: str, *others: str) -> FieldKind[float]:
+    """A duration in seconds: in a range, or one of some others; in whole milliseconds, so it can be written exactly."""
     lowest, highest = parse_duration(low), parse_duration(high)
-    words = f"{low} to {high}{', or 0s' * zero}"
+    words = " or ".join((f"{low} to {high}{',' * bool(others)}", *others))
+    allowed = [parse_duration(other) for other in others]
 
     def read(value: object) -> float:
         text = expect_text(value, "30s")
         seconds = parse_duration(text)
-        if not lowest <= seconds <= highest and not (zero and seconds == 0):
+        if not lowest <= seconds <= highest and seconds not in allowed:
             raise FieldError(f"must be {words}, not {quote(text)}")
         if seconds != parse_duration(format_duration(seconds)):
             raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
@@ -111,16 +103,14 @@ def percent(low: str = "0%", high: str = "100%") -> FieldKind[Fraction]:
     return FieldKind(words=f"a percentage, {low} to {high}", read=read, write=format_percent)
 
 
-def mark() -> FieldKind[Threshold]:
-    """The mark of a step."""
+def threshold() -> FieldKind[Threshold]:
+    """The threshold of a step."""
     words = 'a mark: "110%" of allowed, "+512Mi" above allowed, or "20Gi"'
-    return FieldKind(
-        words=words, read=lambda value: parse_threshold(expect_text(value, "110%")), write=format_threshold
-    )
+    return FieldKind(words=words, read=lambda value: parse_threshold(expect_text(value, "110%")), write=str)
 
 
 def window() -> FieldKind[Window]:
-    """At most so many in a time."""
+    """At most a number of actions in a time."""
     per = duration("1s", "7d")
 
     def read(value: object) -> Window:
@@ -174,16 +164,16 @@ def shares() -> FieldKind[str | int]:
     return FieldKind(words=words, read=read, write=lambda value: value)
 
 
-def cards_or_quantity() -> FieldKind[int | Literal["cards"]]:
-    """An amount of memory, or the word for what NVML reports."""
+def cards_or_quantity() -> FieldKind[int | None]:
+    """An amount of memory, or None for what NVML reports."""
     # The API server takes no number whose thousandfold exceeds 64 bits (ValidateResourceQuantityValue in
     # k8s.io/kubernetes/pkg/apis/core/validation).
     amount = quantity("1Mi", "1Pi")
 
-    def read(value: object) -> int | Literal["cards"]:
-        return "cards" if value == "cards" else amount.read(value)
+    def read(value: object) -> int | None:
+        return None if value == "cards" else amount.read(value)
 
-    def write(value: int | Literal["cards"]) -> str:
-        return "cards" if value == "cards" else format_quantity(value)
+    def write(value: int | None) -> str:
+        return "cards" if value is None else format_quantity(value)
 
     return FieldKind(words='"cards" for what NVML reports, or a quantity', read=read, write=write)

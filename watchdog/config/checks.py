@@ -1,205 +1,206 @@
-"""Mistakes that no single field shows, and warnings: what a policy may say but hardly means."""
+"""Mistakes that no single field shows, and warnings: what is valid but probably unintended."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from watchdog.config.amounts import format_threshold
 from watchdog.config.fields import CONTAINER, quote
-from watchdog.config.mistakes import Location, Mistake, format_path
-from watchdog.config.schema import (
-    BrakesTable,
-    CapacityTable,
-    DeclarationTable,
-    MatchTable,
-    PolicyTable,
-    ProtectTable,
-    RuleTable,
-    StepTable,
-)
+from watchdog.config.mistakes import Mistake, format_path
+from watchdog.config.tables import Location
 from watchdog.core.amount import GPU_RESOURCE, profile_of
-from watchdog.core.policy import Protect, Threshold
+from watchdog.core.policy import (
+    Brakes,
+    Capacity,
+    Declaration,
+    Match,
+    Policy,
+    Protect,
+    Rule,
+    Step,
+    Threshold,
+)
 from watchdog.core.units import format_duration, format_quantity
 
 _KINDS: Final = ("resource", "annotation", "label")
 _LISTS: Final = ("namespaces", "pods", "owner_kinds")
 
 
-class Ground(NamedTuple):
-    """A place of the document, and the places below which nothing can be concluded from."""
+class Place(NamedTuple):
+    """A table of the file: where it is, what is given there, and the places whose values were rejected."""
 
     at: Location
-    spoilt: frozenset[Location]
+    given: Any
+    rejected: frozenset[Location]
+
+    def below(self, *keys: str | int) -> "Place":
+        """A table within this one."""
+        given = self.given
+        for key in keys:
+            given = given[key] if isinstance(key, int) else given.get(key, {})
+        return Place((*self.at, *keys), given, self.rejected)
 
     def trusts(self, *keys: str) -> bool:
         """Whether what stands under these keys is what the file says."""
-        return not any((*self.at, key) in self.spoilt for key in keys) and self.at not in self.spoilt
+        return not any((*self.at, key) in self.rejected for key in keys) and self.at not in self.rejected
 
     def mistake(self, key: str, what: str) -> Mistake:
-        """A mistake under a key of this place, or of the place itself if the key is empty."""
+        """A mistake under a key of this table, or of the table itself if the key is empty."""
         return Mistake((*self.at, key) if key else self.at, what)
 
 
-def find_mistakes(table: PolicyTable, spoilt: frozenset[Location]) -> Iterator[Mistake]:
-    """Look at what the schema let through; nothing is said of places that it did not trust."""
-    seen: dict[str, int] = {}
-    for index, declaration in enumerate(table.declaration):
-        ground = Ground(("declaration", index), spoilt)
-        yield from _check_declaration(declaration, ground)
-        first = seen.setdefault(repr(declaration), index)
-        if first != index and not any(place[:2] == ground.at for place in spoilt):
-            yield ground.mistake("", f"is the same as declaration[{first}]; leave one of them")
+def find_mistakes(policy: Policy, document: dict[str, Any], rejected: frozenset[Location]) -> Iterator[Mistake]:
+    """Check what is left of a document once mistakes of single fields are cut out; the cut places are `rejected`."""
+    top = Place((), document, rejected)
+    # An own allowance takes what it leaves out from `[allowance]`, so its value alone does not tell two of them apart.
+    seen: dict[tuple[str, Collection[str]], int] = {}
+    for index, declaration in enumerate(policy.declarations):
+        place = top.below("declaration", index)
+        yield from _check_declaration(declaration, place)
+        first = seen.setdefault((repr(declaration), frozenset(place.given.get("allowance", ()))), index)
+        if first != index and not any(at[:2] == place.at for at in rejected):
+            yield place.mistake("", f"is the same as declaration[{first}]; leave one of them")
     names: dict[str, Location] = {}
-    for index, rule in enumerate(table.rule):
-        ground = Ground(("rule", index), spoilt)
-        if ground.trusts("name"):
+    for index, rule in enumerate(policy.rules):
+        place = top.below("rule", index)
+        if place.trusts("name"):
             if rule.name in names:
-                yield ground.mistake("name", f"{quote(rule.name)} is the name of {format_path(names[rule.name])} too")
-            names.setdefault(rule.name, ground.at)
-        yield from _check_rule(rule, ground)
-    if table.brakes is not None:
-        yield from _check_brakes(table.brakes, Ground(("brakes",), spoilt))
-    if table.capacity is not None:
-        yield from _check_capacity(table.capacity, Ground(("capacity",), spoilt))
+                yield place.mistake("name", f"{quote(rule.name)} is the name of {format_path(names[rule.name])} too")
+            names.setdefault(rule.name, place.at)
+        yield from _check_rule(rule, place)
+    yield from _check_brakes(policy.brakes, top.below("brakes"))
+    if policy.capacity is not None:
+        yield from _check_capacity(policy.capacity, top.below("capacity"))
 
 
-def _check_declaration(declaration: DeclarationTable, ground: Ground) -> Iterator[Mistake]:
-    # A key that is there and wrong is there all the same.
-    kinds = [kind for kind in _KINDS if getattr(declaration, kind) is not None or not ground.trusts(kind)]
-    if ground.trusts() and len(kinds) != 1:
+def _check_declaration(declaration: Declaration, place: Place) -> Iterator[Mistake]:
+    # A key with a rejected value is given all the same.
+    kinds = [kind for kind in _KINDS if getattr(declaration, kind) is not None or not place.trusts(kind)]
+    if place.trusts() and len(kinds) != 1:
         named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
-        yield ground.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
+        yield place.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
     elif kinds[0] != "resource" and declaration.unless is not None:
-        yield ground.mistake("unless", f"goes only with a resource, not with {kinds[0]}")
-    if ground.trusts(*_KINDS, "limit_annotation") and len(kinds) == 1:
-        yield from _check_limit(declaration, ground)
-    if ground.trusts("unit", "shares"):
+        yield place.mistake("unless", f"goes only with a resource, not with {kinds[0]}")
+    if place.trusts(*_KINDS, "limit_annotation") and len(kinds) == 1:
+        yield from _check_limit(declaration, place)
+    if place.trusts("unit", "shares"):
         if declaration.unit == "share" and declaration.shares is None:
-            yield ground.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
+            yield place.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
         if declaration.unit != "share" and declaration.shares is not None:
-            yield ground.mistake("shares", 'goes only with unit = "share"')
+            yield place.mistake("shares", 'goes only with unit = "share"')
 
 
-def _check_limit(declaration: DeclarationTable, ground: Ground) -> Iterator[Mistake]:
+def _check_limit(declaration: Declaration, place: Place) -> Iterator[Mistake]:
     annotation = declaration.limit_annotation
     if not annotation:
         return
     key = declaration.annotation or declaration.label
     if CONTAINER in annotation and key is not None and CONTAINER not in key:
         what = f"has {CONTAINER}, but {quote(key)} is of the whole pod; leave {CONTAINER} out"
-        yield ground.mistake("limit_annotation", what)
+        yield place.mistake("limit_annotation", what)
     if annotation == declaration.annotation:
-        yield ground.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
+        yield place.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
 
 
-def _check_rule(rule: RuleTable, ground: Ground) -> Iterator[Mistake]:
-    match = Ground((*ground.at, "match"), ground.spoilt)
+def _check_rule(rule: Rule, place: Place) -> Iterator[Mistake]:
+    match = place.below("match")
     for key in _LISTS:
-        if key in rule.match.model_fields_set and not getattr(rule.match, key):
+        if key in match.given and not getattr(rule.match, key):
             yield match.mistake(key, "is an empty list; leave the key out to match whatever it is")
-    for index, step in enumerate(rule.step):
-        yield from _check_step(step, Ground((*ground.at, "step", index), ground.spoilt))
-    yield from _check_ladder(rule.step, ground)
+    for index, step in enumerate(rule.steps):
+        yield from _check_step(step, place.below("step", index))
+    yield from _check_ladder(rule.steps, place)
 
 
-def _check_step(step: StepTable, ground: Ground) -> Iterator[Mistake]:
-    if not ground.trusts("do"):
+def _check_step(step: Step, place: Place) -> Iterator[Mistake]:
+    if not place.trusts("do"):
         return
-    given = step.model_fields_set
+    given = place.given
     if "scope" in given and step.do != "kill":
-        yield ground.mistake("scope", f'goes only with do = "kill", not with "{step.do}"')
+        yield place.mistake("scope", f'goes only with do = "kill", not with "{step.do}"')
     if "grace" in given and step.do == "warn":
-        yield ground.mistake("grace", 'goes only with do = "kill" or "evict"')
-    if "grace" in given and step.do == "evict" and step.grace < 1:
-        yield ground.mistake("grace", "must be at least 1s for evict; the API server gives no less")
+        yield place.mistake("grace", 'goes only with do = "kill" or "evict"')
+    if "grace" in given and step.do == "evict" and step.grace_s < 1:
+        yield place.mistake("grace", "must be at least 1s for evict; the API server gives no less")
     if "unwarned" in given and step.do == "warn":
-        yield ground.mistake("unwarned", 'goes only with do = "kill" or "evict"')
+        yield place.mistake("unwarned", 'goes only with do = "kill" or "evict"')
     if "repeat" in given and step.do != "warn":
-        yield ground.mistake("repeat", 'goes only with do = "warn"')
-    if _is_below_allowed(step) and ground.trusts("above"):
-        yield ground.mistake(
-            "above", f"{format_threshold(step.above)} is below what is allowed; {step.do} needs 100% or more"
-        )
+        yield place.mistake("repeat", 'goes only with do = "warn"')
+    if _is_below_allowed(step) and place.trusts("above"):
+        yield place.mistake("above", f"{step.above} is below what is allowed; {step.do} needs 100% or more")
 
 
-def _is_below_allowed(step: StepTable) -> bool:
+def _is_below_allowed(step: Step) -> bool:
     return step.do != "warn" and step.above.share is not None and step.above.share < 1
 
 
-def _check_ladder(steps: list[StepTable], rule: Ground) -> Iterator[Mistake]:
-    """Find steps that stand twice, and marks that fall; steps under pressure make a ladder of their own."""
-    seen: dict[tuple[Threshold, float, str, bool], int] = {}
+def _check_ladder(steps: Sequence[Step], rule: Place) -> Iterator[Mistake]:
+    """Find duplicate steps and falling thresholds; steps under pressure are a ladder of their own."""
+    seen: dict[object, int] = {}
     tops: dict[bool, list[Threshold]] = {True: [], False: []}
     for index, step in enumerate(steps):
-        ground = Ground((*rule.at, "step", index), rule.spoilt)
-        if not ground.trusts("above") or _is_below_allowed(step):
+        place = rule.below("step", index)
+        if not place.trusts("above") or _is_below_allowed(step):
             continue
-        if ground.trusts("for", "do"):
-            first = seen.setdefault((step.above, step.for_s, step.do, step.under_pressure), index)
+        if place.trusts("for", "do"):
+            first = seen.setdefault(step.signature, index)
             if first != index:
-                yield ground.mistake("", f"has the same above, for and do as step[{first}]; leave one of them")
+                yield place.mistake("", f"has the same above, for and do as step[{first}]; leave one of them")
                 continue
         top = tops[step.under_pressure]
         lower = next((earlier for earlier in top if is_surely_below(step.above, earlier)), None)
         if lower is not None:
-            yield ground.mistake(
-                "above", f"{format_threshold(step.above)} falls below {format_threshold(lower)} of an earlier step"
-            )
+            yield place.mistake("above", f"{step.above} falls below {lower} of an earlier step")
         else:
-            top[:] = [mark for mark in top if _kind(mark) != _kind(step.above)] + [step.above]
+            top[:] = [threshold for threshold in top if _kind(threshold) != _kind(step.above)] + [step.above]
 
 
-def warns_before(warning: StepTable, step: StepTable, *, interval_s: float, has_limits: bool) -> bool:
+def warns_before(warning: Step, step: Step, *, interval_s: float, has_limits: bool) -> bool:
     """Whether a step's warning is given before another step is due, whatever is allowed.
 
-    It has to be due a whole interval earlier: across a reading that says nothing, so much time can count at once.
+    It has to be due a whole interval earlier: across an inconclusive reading, one interval can count at once.
 
     A kill or an eviction never counts below what is allowed. One under pressure compares with the request, which may be
     less than what a plain warning compares with where a tenant may name a limit (`has_limits`).
     """
-    mark, other = warning.above, step.above
-    is_lower = mark == other or is_surely_below(mark, other) or mark.plus == 0
-    is_lower = is_lower or (mark.share is not None and mark.share <= 1)
+    threshold, other = warning.above, step.above
+    is_lower = threshold == other or is_surely_below(threshold, other) or threshold.plus == 0
+    is_lower = is_lower or (threshold.share is not None and threshold.share <= 1)
     is_alike = warning.under_pressure == step.under_pressure or not (warning.under_pressure or has_limits)
     return warning.do == "warn" and is_lower and is_alike and warning.for_s + interval_s <= step.for_s
 
 
-def is_surely_below(mark: Threshold, earlier: Threshold) -> bool:
-    """Whether a mark is below another whatever is allowed.
+def is_surely_below(threshold: Threshold, earlier: Threshold) -> bool:
+    """Whether a threshold is below an earlier one whatever is allowed.
 
-    Marks of one kind are compared as numbers. Of different kinds only what lies on different sides of allowed can be
-    told apart: 90% is below every `+` amount, and +0 below 110%. Everything else depends on the pod and is let through.
+    Thresholds of one kind are compared as numbers. Of different kinds only those on different sides of what is allowed
+    can be compared: 90% is below every `+` amount, and +0 below 110%. The rest depends on the pod and is accepted.
     """
-    if mark.share is not None and earlier.share is not None:
-        return mark.share < earlier.share
-    if mark.plus is not None and earlier.plus is not None:
-        return mark.plus < earlier.plus
-    if mark.amount is not None and earlier.amount is not None:
-        return mark.amount < earlier.amount
-    if mark.share is not None and earlier.plus is not None:
-        return mark.share < 1
-    return mark.plus == 0 and earlier.share is not None and earlier.share > 1
+    if threshold.share is not None and earlier.share is not None:
+        return threshold.share < earlier.share
+    if threshold.plus is not None and earlier.plus is not None:
+        return threshold.plus < earlier.plus
+    if threshold.amount is not None and earlier.amount is not None:
+        return threshold.amount < earlier.amount
+    if threshold.share is not None and earlier.plus is not None:
+        return threshold.share < 1
+    return threshold.plus == 0 and earlier.share is not None and earlier.share > 1
 
 
-def _kind(mark: Threshold) -> tuple[bool, bool]:
-    return mark.share is None, mark.plus is None
+def _kind(threshold: Threshold) -> tuple[bool, bool]:
+    return threshold.share is None, threshold.plus is None
 
 
-def _check_brakes(brakes: BrakesTable, ground: Ground) -> Iterator[Mistake]:
-    backoff = Ground((*ground.at, "owner_backoff"), ground.spoilt)
-    if (
-        brakes.owner_backoff
-        and backoff.trusts("first", "max")
-        and brakes.owner_backoff.max < brakes.owner_backoff.first
-    ):
-        yield backoff.mistake("max", "must be at least as long as first")
+def _check_brakes(brakes: Brakes, place: Place) -> Iterator[Mistake]:
+    backoff, inner = brakes.owner_backoff, place.below("owner_backoff")
+    if backoff and inner.trusts("first", "max") and backoff.max_s < backoff.first_s:
+        yield inner.mistake("max", "must be at least as long as first")
 
 
-def _check_capacity(capacity: CapacityTable, ground: Ground) -> Iterator[Mistake]:
+def _check_capacity(capacity: Capacity, place: Place) -> Iterator[Mistake]:
     # IsExtendedResourceName in k8s.io/kubernetes/pkg/apis/core/v1/helper: others can't be requested from a node.
     domain = capacity.resource.partition("/")[0]
-    if ground.trusts("resource") and (domain == "kubernetes.io" or domain.endswith(".kubernetes.io")):
-        yield ground.mistake("resource", f"{quote(capacity.resource)} is of Kubernetes' own domain; name one of yours")
+    if place.trusts("resource") and (domain == "kubernetes.io" or domain.endswith(".kubernetes.io")):
+        yield place.mistake("resource", f"{quote(capacity.resource)} is of Kubernetes' own domain; name one of yours")
 
 
 _PLUGIN_DOMAIN: Final = "nvidia.com/"
@@ -208,32 +209,33 @@ _LIFE_SIGNS_S: Final = 160.0
 _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
 
 
-def find_warnings(table: PolicyTable) -> Iterator[Mistake]:
-    """Look through a valid policy."""
-    yield from _look_at_whole(table)
-    yield from _look_for_unused(table.rule)
-    has_limits = any(each.limit_annotation for each in table.declaration)
-    for index, rule in enumerate(table.rule):
-        yield from _look_at_rule(rule, ("rule", index), table.interval)
-        yield from _look_for_unwarned(rule, ("rule", index), table.interval, has_limits=has_limits)
+def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
+    """Look through a valid policy, and the document that it is from."""
+    top = Place((), document, frozenset())
+    yield from _look_at_whole(policy, document)
+    yield from _look_for_unused(policy.rules)
+    has_limits = any(each.limit_annotation for each in policy.declarations)
+    for index, rule in enumerate(policy.rules):
+        yield from _look_at_rule(rule, top.below("rule", index), policy.interval_s)
+        yield from _look_for_unwarned(rule, ("rule", index), policy.interval_s, has_limits=has_limits)
         yield from _look_for_jobs(rule, ("rule", index))
-        if rule.mode == "enforce" and table.mode == "observe":
+        if rule.mode == "enforce" and policy.mode == "observe":
             yield Mistake(
                 ("rule", index, "mode"),
                 "is enforce, but the policy observes, and so does the rule: it can't do more than the policy",
             )
-    if table.allowance.per_context and table.allowance.per_context < _SMALL:
-        yield Mistake(("allowance", "per_context"), _say_small(table.allowance.per_context))
-    for index, declaration in enumerate(table.declaration):
+    if policy.allowance.per_context and policy.allowance.per_context < _SMALL:
+        yield Mistake(("allowance", "per_context"), _say_small(policy.allowance.per_context))
+    for index, declaration in enumerate(policy.declarations):
         yield from _look_at_declaration(declaration, ("declaration", index))
-    if table.capacity is not None:
-        yield from _look_at_capacity(table.capacity, table.declaration)
-    for section, value in (("pulse", table.pulse), ("mps", table.mps)):
+    if policy.capacity is not None:
+        yield from _look_at_capacity(policy.capacity, policy.declarations)
+    for section, value in (("pulse", policy.pulse), ("mps", policy.mps)):
         if value is not None:
             yield Mistake((section,), "has no effect in this version; as long as it is set, the daemon only observes")
 
 
-def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterator[Mistake]:
+def _look_at_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:
     if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
         yield Mistake((*at, "allowance", "per_context"), _say_small(declaration.allowance.per_context or 0))
     if declaration.unit != "mig":
@@ -245,10 +247,10 @@ def _look_at_declaration(declaration: DeclarationTable, at: Location) -> Iterato
         yield Mistake((*at, "limit_annotation"), 'says nothing with unit = "mig": an instance is its own limit')
 
 
-def _look_at_capacity(capacity: CapacityTable, declarations: list[DeclarationTable]) -> Iterator[Mistake]:
+def _look_at_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -> Iterator[Mistake]:
     name = capacity.resource
     readers = [each for each in declarations if fnmatchcase(name, each.resource or "")]
-    if capacity.amount != "cards" and capacity.reserve:
+    if capacity.amount is not None and capacity.reserve:
         yield Mistake(("capacity", "reserve"), 'says nothing where amount is a quantity, only with amount = "cards"')
     if not readers:
         yield Mistake(("capacity", "resource"), "is read by no [[declaration]]: what pods ask of it binds nobody")
@@ -261,29 +263,29 @@ def _look_at_capacity(capacity: CapacityTable, declarations: list[DeclarationTab
         )
 
 
-def _look_at_whole(table: PolicyTable) -> Iterator[Mistake]:
-    if not table.rule:
+def _look_at_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
+    if not policy.rules:
         yield Mistake((), "there is no [[rule]]: every pod is measured and left alone")
-    elif not table.declaration and all(rule.default is None for rule in table.rule):
+    elif not policy.declarations and all(rule.default is None for rule in policy.rules):
         yield Mistake((), "there is no [[declaration]] and no default: every pod is undeclared and left alone")
-    if table.stale_after < table.interval:
+    if policy.stale_after_s < policy.interval_s:
         yield Mistake(("stale_after",), "is shorter than interval: force may be withheld always")
-    elif table.stale_after < _LIFE_SIGNS_S:
+    elif policy.stale_after_s < _LIFE_SIGNS_S:
         what = (
             "is shorter than 2m40s: on a quiet cluster the API server may give no sign of life for so long, and then "
             "force is withheld now and then; with --pods that does not matter"
         )
         yield Mistake(("stale_after",), what)
-    waits = any(step.under_pressure for rule in table.rule for step in rule.step)
-    if table.pressure is not None and not waits:
+    waits = any(step.under_pressure for rule in policy.rules for step in rule.steps)
+    if "pressure" in document and not waits:
         yield Mistake(("pressure",), "is for steps with under_pressure = true, and there is none")
-    uses_force = any(step.do != "warn" for rule in table.rule for step in rule.step)
-    if table.mode == "enforce" and uses_force and table.brakes in (None, BrakesTable()):
+    uses_force = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
+    if policy.mode == "enforce" and uses_force and policy.brakes == Brakes():
         yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")
-    yield from _look_at_protection(table.protect)
+    yield from _look_at_protection(policy.protect)
 
 
-def _look_at_protection(protect: ProtectTable) -> Iterator[Mistake]:
+def _look_at_protection(protect: Protect) -> Iterator[Mistake]:
     for index, pattern in enumerate(protect.pods):
         namespace, slash, _ = pattern.rpartition("/")
         if not slash or "*" in namespace or "?" in namespace:
@@ -301,7 +303,7 @@ def _look_at_protection(protect: ProtectTable) -> Iterator[Mistake]:
         yield Mistake(("protect", "priority_at_least"), "protects every pod that has no priority class")
 
 
-def _look_for_unused(rules: list[RuleTable]) -> Iterator[Mistake]:
+def _look_for_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
     seen: dict[str, int] = {}
     for index, rule in enumerate(rules):
         match = "all" if _is_for_all(rule.match) else repr(rule.match)
@@ -311,50 +313,50 @@ def _look_for_unused(rules: list[RuleTable]) -> Iterator[Mistake]:
             yield Mistake(("rule", index), why)
 
 
-def _look_at_rule(rule: RuleTable, at: Location, interval: float) -> Iterator[Mistake]:
-    if "match" not in rule.model_fields_set:
-        yield Mistake(at, "has no match, so it is for every pod; write match = {} to say so")
+def _look_at_rule(rule: Rule, place: Place, interval_s: float) -> Iterator[Mistake]:
+    if "match" not in place.given:
+        yield place.mistake("", "has no match, so it is for every pod; write match = {} to say so")
     if rule.default and rule.default < _SMALL:
-        yield Mistake((*at, "default"), _say_small(rule.default))
-    for number, step in enumerate(rule.step):
-        yield from _look_at_step(step, (*at, "step", number), interval)
+        yield place.mistake("default", _say_small(rule.default))
+    for number, step in enumerate(rule.steps):
+        yield from _look_at_step(step, (*place.at, "step", number), interval_s)
 
 
-def _look_for_unwarned(rule: RuleTable, at: Location, interval: float, *, has_limits: bool) -> Iterator[Mistake]:
-    for number, step in enumerate(rule.step):
+def _look_for_unwarned(rule: Rule, at: Location, interval_s: float, *, has_limits: bool) -> Iterator[Mistake]:
+    for number, step in enumerate(rule.steps):
         if step.do == "warn" or step.unwarned:
             continue
-        if not any(warns_before(each, step, interval_s=interval, has_limits=has_limits) for each in rule.step):
+        if not any(warns_before(each, step, interval_s=interval_s, has_limits=has_limits) for each in rule.steps):
             what = f"can {step.do} before any warning has been given; warn earlier, or set unwarned = true"
             yield Mistake((*at, "step", number), what)
 
 
-def _look_at_step(step: StepTable, at: Location, interval: float) -> Iterator[Mistake]:
-    if 0 < step.for_s < interval:
+def _look_at_step(step: Step, at: Location, interval_s: float) -> Iterator[Mistake]:
+    if 0 < step.for_s < interval_s:
         yield Mistake(
-            (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval)}"
+            (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval_s)}"
         )
     amount = step.above.plus or step.above.amount
     if amount and amount < _SMALL:
-        yield Mistake((*at, "above"), f"{format_threshold(step.above)} {_say_small(amount)}")
+        yield Mistake((*at, "above"), f"{step.above} {_say_small(amount)}")
 
 
 def _say_small(amount: int) -> str:
     return f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"'
 
 
-def _look_for_jobs(rule: RuleTable, at: Location) -> Iterator[Mistake]:
+def _look_for_jobs(rule: Rule, at: Location) -> Iterator[Mistake]:
     if not any(fnmatchcase("Job", kind) for kind in rule.match.owner_kinds):
         return
-    for number, step in enumerate(rule.step):
-        if step.do == "kill" and step.grace:
+    for number, step in enumerate(rule.steps):
+        if step.do == "kill" and step.grace_s:
             yield Mistake(
                 (*at, "step", number, "grace"),
-                f"is {format_duration(step.grace)}, and the rule matches Jobs: a Job counts a pod whose program exits "
-                'with 0 on SIGTERM as succeeded; "0s" avoids that',
+                f"is {format_duration(step.grace_s)}, and the rule matches Jobs: a Job counts a pod whose program "
+                'exits with 0 on SIGTERM as succeeded; "0s" avoids that',
             )
 
 
-def _is_for_all(match: MatchTable) -> bool:
+def _is_for_all(match: Match) -> bool:
     names_all = all(any(not name.strip("*/") for name in names) for names in (match.namespaces, match.pods) if names)
     return names_all and not (match.labels or match.owner_kinds or match.namespace_labels or match.node_labels)

@@ -1,46 +1,58 @@
-"""How one value of the policy file is read: a kind for each sort of value, strict, with errors that name the remedy."""
+"""The kinds of values in a policy file: how each is read, strictly, and written; errors name the remedy."""
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic_core import CoreSchema, core_schema
-
-from watchdog.core.policy import DAY_MINUTES, DAYS, Hours
+from watchdog.core.hours import DAY_MINUTES, DAYS, Hours
 
 T = TypeVar("T")
-Plain = str | int | float | bool
+Plain = str | int | float | bool | dict[str, str]
 
-# Longer than any name, key or quantity can be: bounds what the parsers and the error lines have to do with.
+# Longer than any name, key or quantity can be: bounds the work of the parsers and the length of error lines.
 MAX_TEXT: Final = 400
+CONTAINER: Final = "{container}"
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_KEY_DOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*")
+_WILD: Final = re.compile(r"[*?]")
 
 
 class FieldError(ValueError):
-    """A value that a field cannot have, in plain words with the remedy."""
+    """A value that a field cannot have, and the remedy."""
+
+
+class EntriesError(ValueError):
+    """What is wrong with the entries of a table whose keys are free: key and reason of each."""
+
+    def __init__(self, entries: list[tuple[str, str]]) -> None:
+        self.entries = entries
+        super().__init__(entries)
+
+
+class ShapeError(TypeError):
+    """A value that is not the table or list that must be there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldKind(Generic[T]):
-    """One sort of value.
+    """One kind of value.
 
-    `words` says it in a few words. `read` takes what the TOML parser gives and raises ValueError in plain words.
-    `write` gives what a file would say, so that `read` gives the same back.
+    `words` describes it. `read` takes what the TOML parser returns and raises ValueError with a sentence for people;
+    `write` returns what a file would say, so that `read` gives the same value back.
     """
 
     words: str
     read: Callable[[object], T]
     write: Callable[[T], Plain]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
-
 
 def quote(text: str) -> str:
-    """Put a text in quotes, in ASCII and on one line, shortened where it is long."""
+    """Put a text in quotes, in ASCII and on one line, shortened if it is long."""
     return json.dumps(text if len(text) <= 60 else f"{text[:57]}...")
 
 
@@ -49,7 +61,7 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and abs(value) >= 10**20:
-        return "a huge number"  # writing it out may be refused by Python itself
+        return "a huge number"  # Python itself may refuse to write it out
     if isinstance(value, int | float):
         return f"the number {value}"
     if isinstance(value, str):
@@ -59,7 +71,7 @@ def describe(value: object) -> str:
 
 
 def expect_text(value: object, like: str) -> str:
-    """Give the value if it is a text of bearable length; FieldError with the example `like` otherwise."""
+    """Return the value if it is a text of at most `MAX_TEXT` characters; FieldError with the example `like` if not."""
     if not isinstance(value, str):
         raise FieldError(f"must be a text in quotes, like {quote(like)}, not {describe(value)}")
     if len(value) > MAX_TEXT:
@@ -67,13 +79,13 @@ def expect_text(value: object, like: str) -> str:
     return value
 
 
-def choice(*options: str) -> FieldKind[str]:
+def choice(options: tuple[str, ...], make: Callable[[str], Any] = str) -> FieldKind[Any]:
     """One of a few words."""
     words = " or ".join(quote(option) for option in options)
 
-    def read(value: object) -> str:
+    def read(value: object) -> Any:
         if isinstance(value, str) and value in options:
-            return value
+            return make(value)
         close = get_close_matches(value.lower(), options, n=1) if isinstance(value, str) and len(value) < 60 else []
         meant = f"; did you mean {quote(close[0])}?" if close else ""
         raise FieldError(f"must be {words}, not {describe(value)}{meant}")
@@ -93,7 +105,7 @@ def flag() -> FieldKind[bool]:
 
 
 def whole(low: int, high: int) -> FieldKind[int]:
-    """A whole number in a range; a text, a float and a bool are none."""
+    """A whole number in a range; a text, a float and a bool are not."""
     words = f"a whole number, {low} to {high}" if low < high else f"the number {low}"
 
     def read(value: object) -> int:
@@ -117,15 +129,15 @@ def number(low: float, high: float) -> FieldKind[float]:
             raise FieldError(f"must be {words}, not {describe(value)}")
         return float(value)
 
-    return FieldKind(words=words, read=read, write=lambda value: int(value) if value.is_integer() else value)
+    return FieldKind(words=words, read=read, write=float)
 
 
-def line(longest: int, *, may_be_empty: bool = True) -> FieldKind[str]:
+def line(shortest: int, longest: int) -> FieldKind[str]:
     """A line of text for people."""
 
     def read(value: object) -> str:
         text = expect_text(value, "text")
-        if not text and not may_be_empty:
+        if len(text) < shortest:
             raise FieldError("must not be empty")
         if len(text) > longest:
             raise FieldError(f"is {len(text)} characters long; at most {longest} are allowed")
@@ -134,20 +146,6 @@ def line(longest: int, *, may_be_empty: bool = True) -> FieldKind[str]:
         return text
 
     return FieldKind(words=f"a text, at most {longest} characters", read=read, write=str)
-
-
-CONTAINER: Final = "{container}"
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
-_KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_KEY_DOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*")
-_WILD: Final = re.compile(r"[*?]")
-
-
-def _is_key(text: str) -> bool:
-    domain, slash, name = text.rpartition("/")
-    return bool(_KEY_NAME.fullmatch(name)) and (
-        not slash or (len(domain) < 254 and bool(_KEY_DOMAIN.fullmatch(domain)))
-    )
 
 
 def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> FieldKind[str]:
@@ -165,20 +163,33 @@ def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool =
     return FieldKind(words=f"{what}, like {quote(like)}", read=read, write=str)
 
 
-def key(what: str, *, wild: bool = False, container: bool = False, optional: bool = False) -> FieldKind[str]:
-    """The key of a label or an annotation; where told so, with `*` and `?` or `{container}` in it, or empty."""
+def pod_pattern(what: str, like: str) -> FieldKind[str]:
+    """A pattern with or without a namespace before a slash."""
+    return pattern(what, like, slash=True)
+
+
+def kind_pattern(what: str, like: str) -> FieldKind[str]:
+    """A pattern for the kind of an object, in its upper and lower case."""
+    return pattern(what, like, characters="A-Za-z0-9")
+
+
+def key(what: str, *options: str) -> FieldKind[str]:
+    """The key of a label or an annotation.
+
+    By its options it can have `*` and `?` ("wild") or `{container}` ("container") in it, or be empty ("optional").
+    """
     words = [what]
-    words += ["`*` and `?` may stand in it"] * wild
-    words += [f"`{CONTAINER}` stands for the container's name"] * container
-    words += ["empty for none"] * optional
+    words += ["`*` and `?` may stand in it"] * ("wild" in options)
+    words += [f"`{CONTAINER}` stands for the container's name"] * ("container" in options)
+    words += ["empty for none"] * ("optional" in options)
 
     def read(value: object) -> str:
         text = expect_text(value, "example.com/gpu-memory")
-        if not text and optional:
+        if not text and "optional" in options:
             return text
-        if CONTAINER in text and not container:
+        if CONTAINER in text and "container" not in options:
             raise FieldError(f"{CONTAINER} may stand only in the key of an annotation or a label")
-        plain = _WILD.sub("x", text) if wild else text
+        plain = _WILD.sub("x", text) if "wild" in options else text
         if not _is_key(plain.replace(CONTAINER, "x")):
             raise FieldError(f'{quote(text)} is not {what}: NAME or DOMAIN/NAME, like "example.com/gpu-memory"')
         return text
@@ -186,9 +197,16 @@ def key(what: str, *, wild: bool = False, container: bool = False, optional: boo
     return FieldKind(words="; ".join(words), read=read, write=str)
 
 
-def resource(*, wild: bool = False) -> FieldKind[str]:
+def _is_key(text: str) -> bool:
+    domain, slash, name = text.rpartition("/")
+    return bool(_KEY_NAME.fullmatch(name)) and (
+        not slash or (len(domain) < 254 and bool(_KEY_DOMAIN.fullmatch(domain)))
+    )
+
+
+def resource(*options: str) -> FieldKind[str]:
     """The name of an extended resource; those without a domain are Kubernetes' own, and none of them is GPU memory."""
-    plain = key("the name of a resource", wild=wild)
+    plain = key("the name of a resource", *options)
 
     def read(value: object) -> str:
         text = plain.read(value)
@@ -199,16 +217,32 @@ def resource(*, wild: bool = False) -> FieldKind[str]:
     return FieldKind(words=plain.words, read=read, write=str)
 
 
-def label_value() -> FieldKind[str]:
-    """The value that a label must have."""
+def labels() -> FieldKind[Mapping[str, str]]:
+    """Labels and the values they must have; raises EntriesError, ShapeError."""
+    of_key = key("the key of a label")
 
-    def read(value: object) -> str:
-        text = expect_text(value, "dev")
-        if text and not _KEY_NAME.fullmatch(_WILD.sub("x", text)):
-            raise FieldError(f"{quote(text)} can't be a label's value: at most 63 letters, digits, -, _ and .")
-        return text
+    def read(value: object) -> dict[str, str]:
+        if not isinstance(value, dict):
+            raise ShapeError
+        found: list[tuple[str, str]] = []
+        for name, wanted in value.items():
+            for check, part in ((of_key.read, name), (_label_value, wanted)):
+                try:
+                    check(part)
+                except FieldError as error:
+                    found.append((name, str(error)))
+        if found:
+            raise EntriesError(found)
+        return dict(value)
 
-    return FieldKind(words="a label's value; `*` and `?` may stand in it", read=read, write=str)
+    return FieldKind(words="a table of labels and their values", read=read, write=dict)
+
+
+def _label_value(value: object) -> str:
+    text = expect_text(value, "dev")
+    if text and not _KEY_NAME.fullmatch(_WILD.sub("x", text)):
+        raise FieldError(f"{quote(text)} can't be a label's value: at most 63 letters, digits, -, _ and .")
+    return text
 
 
 _EXAMPLE: Final = "Mon-Fri 08:00-18:00 Europe/Berlin"

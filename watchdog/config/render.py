@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watchdog.config.amounts import format_threshold, format_window
+from watchdog.config.amounts import format_window
 from watchdog.config.document import policy_document
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.rules import matches
@@ -76,7 +76,7 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"
     rows = [
         _COLUMNS,
-        *((format_threshold(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps),
+        *((str(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps),
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows if rule.steps else []:
@@ -143,13 +143,13 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Protected beyond what is built in: {', '.join([*spared, f'priority from {protect.priority_at_least}'])}"
     yield from _brakes(policy.brakes)
     if any(step.under_pressure for rule in policy.rules for step in rule.steps):
-        yield f"A card is short of memory while less than {format_percent(policy.free_below)} of it is free"
+        yield f"A card is short of memory while less than {format_percent(policy.pressure.free_below)} of it is free"
     yield _capacity(policy.capacity)
     journal = policy.journal
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
-    if policy.events_in_observe:
+    if policy.events.observe:
         yield "Events on pods in observe mode too"
-    yield f"Contact named in Events: {policy.contact or _NOBODY}"
+    yield f"Contact named in Events: {policy.events.contact or _NOBODY}"
     safety = policy.safety
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd

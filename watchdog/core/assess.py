@@ -27,7 +27,7 @@ def short_cards(gpus: Iterable[Gpu], free_below: Fraction) -> frozenset[str]:
 
 def short_for(policy: Policy, gpus: Iterable[Gpu]) -> frozenset[str]:
     """The GPUs that are short of memory, where a rule of the policy has a step under pressure."""
-    return short_cards(gpus, policy.free_below) if any(rule.minds_pressure for rule in policy.rules) else _NONE
+    return short_cards(gpus, policy.pressure.free_below) if any(rule.minds_pressure for rule in policy.rules) else _NONE
 
 
 def _is_short(gpu: Gpu, free_below: Fraction) -> bool:

@@ -24,7 +24,7 @@ def needs(policy: Policy) -> Needs:
     enforces = policy.mode == "enforce"
     return Needs(
         namespaces=any(rule.match.namespace_labels for rule in policy.rules),
-        events=enforces or policy.events_in_observe,
+        events=enforces or policy.events.observe,
         evict=enforces and _evicts(policy),
         capacity=policy.capacity is not None,
     )

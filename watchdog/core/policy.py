@@ -1,93 +1,37 @@
 """The policy as values: rules with their hours and steps, protection and brakes.
 
-Amounts are bytes, durations seconds, shares exact fractions.
+Amounts are bytes, durations seconds, shares exact fractions. Each field that stands in the policy file says here what
+the file says about it: its default, its key and its meaning (`_key`), and, where the type alone does not tell, the kind
+of value and its range (the arguments of `Annotated`, by which `watchdog.config` reads and writes it).
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final, Literal, NamedTuple, assert_never
+from typing import Annotated, Literal, NamedTuple, assert_never
 
+from watchdog.core.hours import Hours
 from watchdog.core.units import LARGEST, format_percent, format_quantity
-
-DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-DAY_MINUTES: Final = 24 * 60
-_EPOCH_DAY: Final = DAYS.index("Thu")  # 1 January 1970
-# No two changes of a zone's clocks that undo each other lie closer together (tz database: the shortest are weeks).
-_STRIDE_S: Final = 3600
-# A week, and once more for a zone that leaves a day out (Samoa had no 30 December 2011).
-_HORIZON_S: Final = 15 * 86400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hours:
-    """Days (0 is Monday) and a span of the day in minutes since midnight; over midnight where it ends before it begins.
-
-    A span over midnight belongs to the day on which it begins. Only what the clock shows counts: an hour that is left
-    out in spring is in no span, and one that comes twice in autumn is in its span twice. `offset_s` gives the seconds
-    that the zone's clocks are ahead of UTC at a Unix time; `text` is as the policy has it, and ends with the zone.
-    """
-
-    text: str
-    days: frozenset[int]
-    begin: int
-    end: int
-    offset_s: Callable[[float], int] = field(compare=False, repr=False)
-
-    def holds(self, wall_s: float) -> bool:
-        """Whether a Unix time lies in them."""
-        day, minute = divmod(self._local_s(wall_s) // 60, DAY_MINUTES)
-        if self.begin < self.end:
-            return self._has(day) and self.begin <= minute < self.end
-        return (self._has(day) and minute >= self.begin) or (self._has(day - 1) and minute < self.end)
-
-    def next_change_s(self, wall_s: float) -> float:
-        """The first Unix time after this one at which `holds` gives something else; infinity if it never does."""
-        now = self.holds(wall_s)
-        at = math.floor(wall_s)
-        horizon = at + _HORIZON_S
-        while at < horizon:
-            at = self._next_step_s(at)
-            if self.holds(at) is not now:
-                return float(at)
-        return math.inf
-
-    def say(self, wall_s: float) -> str:
-        """A Unix time as people in the zone write it: `Mon 08:00 Europe/Berlin`."""
-        day, minute = divmod(self._local_s(wall_s) // 60, DAY_MINUTES)
-        zone = self.text.rpartition(" ")[2]
-        return f"{DAYS[(day + _EPOCH_DAY) % 7]} {minute // 60:02}:{minute % 60:02} {zone}"
-
-    def _has(self, day: int) -> bool:
-        return (day + _EPOCH_DAY) % 7 in self.days
-
-    def _local_s(self, wall_s: float) -> int:
-        """What the clock shows, as seconds since it showed the beginning of 1970."""
-        whole_s = math.floor(wall_s)
-        return whole_s + self.offset_s(whole_s)
-
-    def _next_step_s(self, at: int) -> int:
-        """The next second at which something may change: a boundary of the span, or the clock itself."""
-        offset_s = self.offset_s(at)
-        second = (at + offset_s) % 86400
-        bounds = (self.begin * 60, self.end * 60, 86400)
-        until = at + min([_STRIDE_S, *(bound - second for bound in bounds if bound > second)])
-        if self.offset_s(until) == offset_s:
-            return until
-        return self._clock_change_s(at, until, offset_s)
-
-    def _clock_change_s(self, at: int, until: int, offset_s: int) -> int:
-        """The second in which the clock is put forward or back, known to lie after `at` and not after `until`."""
-        while until - at > 1:
-            middle = (at + until) // 2
-            at, until = (middle, until) if self.offset_s(middle) == offset_s else (at, middle)
-        return until
-
 
 Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
+Special = Literal["percent", "fraction", "share", "mig"]
+
+Amount = Annotated[int, "quantity"]
+Contexts = Annotated[int, "whole", 0, 100_000]
+Percent = Annotated[Fraction, "percent", "0%", "100%"]
+Resource = Annotated[str, "resource"]
+NamespacePattern = Annotated[str, "pattern", "the name of a namespace", "jupyter-*"]
+PodPattern = Annotated[str, "pod_pattern", "NAME or NAMESPACE/NAME of a pod", "monitoring/dcgm-exporter-*"]
+KindPattern = Annotated[str, "kind_pattern", "the kind of an owner", "StatefulSet"]
+Labels = Annotated[Mapping[str, str], "labels"]
+PathText = Annotated[str, "line", 1, 400]
+
+
+def _key(meaning: str, name: str = "") -> dict[str, str]:
+    """What the file and its reference have for a field: its meaning, and its key where that is not the field's name."""
+    return {"meaning": meaning, "key": name}
 
 
 class Verb(NamedTuple):
@@ -172,16 +116,40 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a rule's ladder."""
+    """One step of a ladder, from the lowest threshold to the highest."""
 
-    above: Threshold
-    for_s: float
-    do: Do
-    scope: Scope = "container"
-    grace_s: float = 10.0
-    repeat_s: float = 3600.0
-    under_pressure: bool = False
-    unwarned: bool = False
+    above: Threshold = field(
+        metadata=_key("The threshold above which the step counts. For kill and evict never below allowed.")
+    )
+    for_s: Annotated[float, "duration", "0s", "30d"] = field(
+        metadata=_key("How long use must stay above the threshold without interruption.", "for")
+    )
+    do: Do = field(
+        metadata=_key(
+            "warn: an Event and a record. kill: signals, as for too much RAM. evict: through the Eviction API."
+        )
+    )
+    scope: Scope = field(default="container", metadata=_key("What a kill ends; only for kill."))
+    grace_s: Annotated[float, "duration", "0s", "1d"] = field(
+        default=10.0,
+        metadata=_key(
+            "From SIGTERM to SIGKILL; `0s` sends SIGKILL immediately. Only for kill and evict; at least 1s for evict.",
+            "grace",
+        ),
+    )
+    repeat_s: Annotated[float, "duration", "1s", "30d"] = field(
+        default=3600.0,
+        metadata=_key("How often the warning is repeated while the incident lasts; only for warn.", "repeat"),
+    )
+    under_pressure: bool = field(
+        default=False, metadata=_key("The step counts only while the card is short of memory.")
+    )
+    unwarned: bool = field(
+        default=False,
+        metadata=_key(
+            "The step may come before any warning, and `check` does not warn about it. Only for kill and evict."
+        ),
+    )
 
     @property
     def signature(self) -> tuple[Threshold, float, Do, bool]:
@@ -191,27 +159,52 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which pods a rule is for; every field that is set must match, names take `*` and `?`."""
+    """The pods that a rule applies to: every key that is set must match; `{}` matches every pod."""
 
-    namespaces: tuple[str, ...] = ()
-    pods: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    owner_kinds: tuple[str, ...] = ()
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    node_labels: Mapping[str, str] = field(default_factory=dict)
+    namespaces: tuple[NamespacePattern, ...] = field(default=(), metadata=_key("The pod's namespace is one of these."))
+    pods: tuple[PodPattern, ...] = field(
+        default=(), metadata=_key("The pod's name is one of these; without a slash, in any namespace.")
+    )
+    labels: Labels = field(default_factory=dict, metadata=_key("The pod has all of these labels."))
+    owner_kinds: tuple[KindPattern, ...] = field(
+        default=(),
+        metadata=_key(
+            "The kind of the pod's controller is one of these: `Job`, or `Deployment` behind a ReplicaSet; `Pod` if it "
+            "has no controller."
+        ),
+    )
+    namespace_labels: Labels = field(
+        default_factory=dict, metadata=_key("The pod's namespace has all of these labels.")
+    )
+    node_labels: Labels = field(default_factory=dict, metadata=_key("The node has all of these labels."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What holds for the pods that it matches: the first rule that matches a pod is its rule."""
+    """What applies to the pods that it matches. The first rule that matches a pod is its rule."""
 
-    name: str
-    match: Match = field(default_factory=Match)
-    account: Literal["pod", "container"] = "pod"
-    default: int | None = None
-    mode: Mode | None = None
-    active: Hours | None = None
-    steps: tuple[Step, ...] = ()
+    name: Annotated[str, "line", 1, 63] = field(metadata=_key("A unique name, used in metrics, Events and records."))
+    match: Match = field(default_factory=Match, metadata=_key("The pods that the rule applies to."))
+    account: Literal["pod", "container"] = field(
+        default="pod",
+        metadata=_key("What is compared: a pod's containers together, or each container with its own declaration."),
+    )
+    default: Amount | None = field(
+        default=None,
+        metadata=_key(
+            'The amount for an account that declares nothing. `"0"` forbids any use; if omitted, the account is left '
+            "alone."
+        ),
+    )
+    mode: Mode | None = field(
+        default=None,
+        metadata=_key("`observe`: this rule only observes. A rule cannot enforce while the policy observes."),
+    )
+    active: Hours | None = field(
+        default=None,
+        metadata=_key("Outside these hours the rule only observes, by the clock of that time zone."),
+    )
+    steps: tuple[Step, ...] = field(default=(), metadata=_key("The ladder.", "step"))
 
     @property
     def minds_pressure(self) -> bool:
@@ -221,11 +214,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What the driver takes, on top of what was declared: bytes a context, at most so many, and a share of declared."""
+    """Driver overhead, added to what was declared."""
 
-    per_context: int = 512 * 2**20
-    max_contexts: int = 4
-    percent: Fraction = Fraction(2, 100)
+    per_context: Amount = field(
+        default=512 * 2**20,
+        metadata=_key("For each CUDA context: each process on each GPU that it uses."),
+    )
+    max_contexts: Contexts = field(default=4, metadata=_key("The most contexts of one account that count."))
+    percent: Percent = field(default=Fraction(2, 100), metadata=_key("This share of the declared amount."))
 
     def allowed(self, declared: int, contexts: int) -> int:
         """Bytes that an account may use: floor(declared x (1 + percent)) + per_context x contexts."""
@@ -235,43 +231,89 @@ class Allowance:
 
 NO_ALLOWANCE = Allowance(per_context=0, max_contexts=0, percent=Fraction(0))
 
-Special = Literal["percent", "fraction", "share", "mig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unless:
-    """A resource that, from a number on, makes a declaration not apply (`tencent.com/vcuda-core` of 100)."""
+    """A resource that, from a number on, makes the declaration not apply (`tencent.com/vcuda-core` of 100)."""
 
-    resource: str
-    at_least: int
+    resource: Resource = field(metadata=_key("The resource that the same container requests."))
+    at_least: Annotated[int, "whole", 1, 10**15] = field(
+        metadata=_key("From this number on the declaration does not apply.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """One place where GPU memory is declared.
 
-    `unit` is the number of bytes that 1 stands for, or the name of a unit that depends on the cards.
+    Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
+    name of a unit that depends on the cards. `allowance` is None where `[allowance]` applies.
     """
 
-    kind: Literal["resource", "annotation", "label"]
-    key: str
-    unit: int | Special
-    per: Literal["total", "gpu"] = "total"
-    shares: str | int | None = None
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    unless: Unless | None = None
-    limit_annotation: str = ""
-    allowance: Allowance | None = None
+    resource: Annotated[str, "resource", "wild"] | None = field(
+        default=None,
+        metadata=_key("A resource of the container. Exactly one of `resource`, `annotation`, `label`."),
+    )
+    annotation: Annotated[str, "key", "the key of an annotation", "wild", "container"] | None = field(
+        default=None,
+        metadata=_key("An annotation of the pod. Tenants write it, and no scheduler accounts for it."),
+    )
+    label: Annotated[str, "key", "the key of a label", "wild", "container"] | None = field(
+        default=None,
+        metadata=_key("A label of the pod. Tenants write it, and no scheduler accounts for it."),
+    )
+    unit: Annotated[int | Special, "unit"] = field(
+        metadata=_key(
+            'What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards.'
+        )
+    )
+    per: Literal["total", "gpu"] = field(
+        default="total",
+        metadata=_key('Whether the amount is for all GPUs of the container together, or for each ("gpu").'),
+    )
+    shares: Annotated[str | int, "shares"] | None = field(
+        default=None,
+        metadata=_key('The number of shares a card is divided into; required with `unit = "share"`, and only there.'),
+    )
+    node_labels: Labels = field(
+        default_factory=dict, metadata=_key("The declaration applies only on nodes with these labels.")
+    )
+    unless: Unless | None = field(default=None, metadata=_key("A resource that makes the declaration not apply."))
+    limit_annotation: Annotated[str, "key", "the key of an annotation", "container", "optional"] = field(
+        default="",
+        metadata=_key("An annotation in which a tenant may set a limit above the request, in the same unit."),
+    )
+    allowance: Allowance | None = field(
+        default=None,
+        metadata=_key("Replaces `[allowance]`; a key that is left out is taken from there."),
+    )
+
+    @property
+    def kind(self) -> Literal["resource", "annotation", "label"]:
+        """What is read."""
+        if self.resource is not None:
+            return "resource"
+        return "annotation" if self.annotation is not None else "label"
+
+    @property
+    def key(self) -> str:
+        """The name of the resource, annotation or label."""
+        return self.resource or self.annotation or self.label or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protect:
-    """Whom the operator spares beyond what is built in."""
+    """Pods that are measured but never signalled or evicted, in addition to those that are built in."""
 
-    namespaces: tuple[str, ...] = ()
-    pods: tuple[str, ...] = ()
-    priority_at_least: int = 2_000_000_000
-    annotation: str = ""
+    namespaces: tuple[NamespacePattern, ...] = field(default=(), metadata=_key("All pods of these namespaces."))
+    pods: tuple[PodPattern, ...] = field(default=(), metadata=_key("These pods; without a slash, in any namespace."))
+    priority_at_least: Annotated[int, "whole", -(2**31), 2**31 - 1] = field(
+        default=2_000_000_000, metadata=_key("Pods of this priority and above.")
+    )
+    annotation: Annotated[str, "key", "the key of an annotation", "optional"] = field(
+        default="",
+        metadata=_key("Pods with this annotation. If empty, tenants cannot exempt themselves."),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,102 +326,194 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """The wait between two actions on pods of one owner: `first_s`, then `factor` times the last, at most `max_s`."""
+    """The wait between two actions on pods of one owner: `first`, then `factor` times the last, at most `max`."""
 
-    first_s: float = 60.0
-    factor: float = 2.0
-    max_s: float = 3600.0
+    first_s: Annotated[float, "duration", "1s", "1d"] = field(default=60.0, metadata=_key("The first wait.", "first"))
+    factor: Annotated[float, "number", 1, 100] = field(
+        default=2.0, metadata=_key("Each wait is this many times the previous one.")
+    )
+    max_s: Annotated[float, "duration", "1s", "7d"] = field(default=3600.0, metadata=_key("The longest wait.", "max"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Holds all force when the share `offenders` of at least `of_at_least` owners is due at once."""
+    """Withholds all enforcement when too many owners are due at once."""
 
-    offenders: Fraction = Fraction(1, 2)
-    of_at_least: int = 3
-    hold_s: float = 600.0
+    offenders: Annotated[Fraction, "percent", "0.1%", "100%"] = field(
+        default=Fraction(1, 2), metadata=_key("It opens when at least this share of the owners is due.")
+    )
+    of_at_least: Annotated[int, "whole", 1, 100_000] = field(
+        default=3, metadata=_key("It opens only if there are at least this many owners.")
+    )
+    hold_s: Annotated[float, "duration", "1s", "7d"] = field(
+        default=600.0, metadata=_key("How long it stays open.", "hold")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brakes:
-    """How much force one node uses at most; None: not bounded in this way."""
+    """The most kills and evictions on one node; a key that is left out sets no bound."""
 
-    node: Window | None = None
-    namespace: Window | None = None
-    owner: Window | None = None
-    owner_backoff: Backoff | None = None
-    breaker: Breaker | None = None
+    node: Window | None = field(default=None, metadata=_key("Kills and evictions on this node."))
+    namespace: Window | None = field(default=None, metadata=_key("Kills and evictions in one namespace."))
+    owner: Window | None = field(default=None, metadata=_key("Kills and evictions of pods of one owner."))
+    owner_backoff: Backoff | None = field(
+        default=None, metadata=_key("The wait between two actions on pods of one owner.")
+    )
+    breaker: Breaker | None = field(
+        default=None, metadata=_key("Withholds all enforcement when too many owners are due at once.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """When a card is short of memory, for steps with `under_pressure = true`."""
+
+    free_below: Annotated[Fraction, "percent", "0.1%", "99%"] = field(
+        default=Fraction(5, 100), metadata=_key("Less than this share of the card is free.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Advertises GPU memory as a resource of the node; off if the table is absent.
+
+    `amount` is None for the memory of the cards. `unit` is the number of bytes in which the declaration of the resource
+    counts.
+    """
+
+    resource: Resource = field(metadata=_key("The resource to advertise."))
+    amount: Annotated[int | None, "cards_or_quantity"] = field(
+        default=None,
+        metadata=_key(
+            "The memory of all cards and MIG instances that are up, or a quantity; advertised in the unit in which the "
+            "declaration of the resource counts."
+        ),
+    )
+    reserve: Amount = field(default=0, metadata=_key("Bytes reserved on each card or MIG instance."))
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Kubernetes Events on the pods."""
+
+    observe: bool = field(default=False, metadata=_key("Write Events on pods in observe mode too."))
+    contact: Annotated[str, "line", 0, 200] = field(
+        default="",
+        metadata=_key(
+            "Whom tenants should contact: a name, an address, a page. If empty: the operator of this cluster."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLimits:
     """How much of the past the journal keeps."""
 
-    max_age_s: float = 30 * 86400.0
-    max_size: int = 256 * 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """What to advertise on the node, in `unit` bytes; `amount` None: what the cards have, less `reserve` on each."""
-
-    resource: str
-    amount: int | None = None
-    reserve: int = 0
-    unit: int = 1
+    max_age_s: Annotated[float, "duration", "1s", "3650d"] = field(
+        default=30 * 86400.0, metadata=_key("Older records are dropped.", "max_age")
+    )
+    max_size: Annotated[int, "quantity", "256Ki", "1Ti"] = field(
+        default=256 * 2**20, metadata=_key("Beyond this size the oldest records are dropped.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """What the operator allows although it is less safe."""
+    """Safety checks that the operator overrides."""
 
-    foreign_pid_namespace: bool = False
-    signal_without_pidfd: bool = False
-    signal_mps_clients: bool = False
+    foreign_pid_namespace: bool = field(default=False, metadata=_key("Enforce outside the host's PID namespace."))
+    signal_without_pidfd: bool = field(
+        default=False,
+        metadata=_key("Enforce where the pidfd calls are missing; identity is read again before each signal."),
+    )
+    signal_mps_clients: bool = field(
+        default=False,
+        metadata=_key(
+            "Signal and evict clients of an MPS server outside their own pod, which can break the work of its other "
+            "clients."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """Cheap readings between full ones: how often (0: off), the rise that counts, and how many full ones it brings."""
+    """Cheap readings between full readings. No effect yet: while it is set, `run` only observes."""
 
-    every_s: float = 0.05
-    rise: int = 16 * 2**20
-    looks: Window = field(default_factory=lambda: Window(count=60, per_s=60.0))
+    every_s: Annotated[float, "duration", "20ms", "1s", "0s"] = field(
+        default=0.05, metadata=_key('How often each card\'s memory counter is read; "0s" is off.', "every")
+    )
+    rise: Annotated[int, "quantity", "1", "1Ti"] = field(
+        default=16 * 2**20,
+        metadata=_key("A rise of this much since the last full reading brings the next one forward."),
+    )
+    looks: Window = field(
+        default_factory=lambda: Window(count=60, per_s=60.0),
+        metadata=_key("At most this many full readings are brought forward."),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsControl:
-    """How MPS clients are drained: the program, the pipe directories of the control daemons, and how long to wait."""
+    """How MPS clients are drained before they are signalled. No effect yet, like `[pulse]`."""
 
-    control: str = "nvidia-cuda-mps-control"
-    pipe: tuple[str, ...] = ("/run/nvidia/mps/*/pipe",)
-    timeout_s: float = 5.0
+    control: PathText = field(
+        default="nvidia-cuda-mps-control",
+        metadata=_key("The control program: a name on the search path of the node's driver, or a path."),
+    )
+    pipe: tuple[PathText, ...] = field(
+        default=("/run/nvidia/mps/*/pipe",),
+        metadata=_key("`CUDA_MPS_PIPE_DIRECTORY` of each control daemon."),
+    )
+    timeout_s: Annotated[float, "duration", "1s", "5m"] = field(
+        default=5.0, metadata=_key("How long to wait for a reply from a control daemon.", "timeout")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The whole policy."""
+    """The keys at the top of the file, before the first table.
 
-    sha256: str
-    source: str
-    mode: Mode = "observe"
-    interval_s: float = 1.0
-    stale_after_s: float = 180.0
-    release_timeout_s: float = 30.0
-    declarations: tuple[Declaration, ...] = ()
-    allowance: Allowance = field(default_factory=Allowance)
-    rules: tuple[Rule, ...] = ()
-    protect: Protect = field(default_factory=Protect)
-    brakes: Brakes = field(default_factory=Brakes)
-    free_below: Fraction = Fraction(5, 100)
-    journal: JournalLimits = field(default_factory=JournalLimits)
-    safety: Safety = field(default_factory=Safety)
-    capacity: Capacity | None = None
-    events_in_observe: bool = False
-    contact: str = ""
-    pulse: Pulse | None = None
-    mps: MpsControl | None = None
+    `sha256` and `source` are of the file that it was read from, `warnings` what `check` warns about.
+    """
+
+    sha256: str = ""
+    source: str = ""
     warnings: tuple[str, ...] = ()
+    version: Annotated[int, "whole", 1, 1] = field(default=1, metadata=_key("The version of this format."))
+    mode: Mode = field(
+        default="observe",
+        metadata=_key("`observe` makes every decision but takes no action; `enforce` acts."),
+    )
+    interval_s: Annotated[float, "duration", "1s", "5m"] = field(
+        default=1.0, metadata=_key("Processes are listed at least this often.", "interval")
+    )
+    stale_after_s: Annotated[float, "duration", "1s", "1d"] = field(
+        default=180.0, metadata=_key("No enforcement on a pod list older than this.", "stale_after")
+    )
+    release_timeout_s: Annotated[float, "duration", "1s", "1h"] = field(
+        default=30.0,
+        metadata=_key(
+            "How long an action waits for its memory to be seen free before the account's next one.", "release_timeout"
+        ),
+    )
+    declarations: tuple[Declaration, ...] = field(
+        default=(), metadata=_key("Where GPU memory is declared, tried in order.", "declaration")
+    )
+    allowance: Allowance = field(default_factory=Allowance, metadata=_key("Driver overhead."))
+    rules: tuple[Rule, ...] = field(default=(), metadata=_key("The rules, tried in order.", "rule"))
+    protect: Protect = field(
+        default_factory=Protect, metadata=_key("Pods that are measured but never signalled or evicted.")
+    )
+    brakes: Brakes = field(default_factory=Brakes, metadata=_key("The most kills and evictions."))
+    pressure: Pressure = field(default_factory=Pressure, metadata=_key("When a card is short of memory."))
+    capacity: Capacity | None = field(default=None, metadata=_key("Advertises GPU memory on the node."))
+    events: Events = field(default_factory=Events, metadata=_key("Events on pods."))
+    journal: JournalLimits = field(default_factory=JournalLimits, metadata=_key("How much of the past is kept."))
+    safety: Safety = field(default_factory=Safety, metadata=_key("Safety checks that the operator overrides."))
+    pulse: Pulse | None = field(default=None, metadata=_key("Cheap readings between full ones."))
+    mps: MpsControl | None = field(default=None, metadata=_key("How MPS clients are drained."))
 
     @property
     def without_effect(self) -> tuple[str, ...]:
@@ -408,8 +542,7 @@ class Policy:
             journal=other.journal,
             safety=other.safety,
             capacity=other.capacity,
-            events_in_observe=other.events_in_observe,
-            contact=other.contact,
+            events=other.events,
             pulse=other.pulse,
             mps=other.mps,
         )

@@ -265,7 +265,7 @@ class Differ:
 
     def _look_at_gpus(self, report: CycleReport) -> None:
         gpus = report.snapshot.gpus
-        short = short_cards(gpus, report.policy.free_below)
+        short = short_cards(gpus, report.policy.pressure.free_below)
         if [replace(gpu, used=None) for gpu in gpus] != [replace(gpu, used=None) for gpu in self._gpus]:
             self._gpus = list(gpus)
             self._fields["gpus"] = gpus

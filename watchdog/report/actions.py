@@ -120,7 +120,7 @@ def _plain_mark(step: Step, allowed: int | None = None) -> str:
 def _while_short(step: Step, card: str, policy: Policy | None) -> str:
     if not step.under_pressure:
         return ""
-    free = f" (less than {format_percent(policy.free_below)} free)" if policy is not None else ""
+    free = f" (less than {format_percent(policy.pressure.free_below)} free)" if policy is not None else ""
     return f" while {card} is short of memory{free}"
 
 

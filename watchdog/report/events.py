@@ -291,7 +291,7 @@ def _read_as(skipped: Misdeclaration, policy: Policy) -> str:
 
 
 def _contact(policy: Policy) -> str:
-    return f"Questions: ask {clip(inert(policy.contact or _NOBODY_NAMED), _LONGEST_CONTACT)}."
+    return f"Questions: ask {clip(inert(policy.events.contact or _NOBODY_NAMED), _LONGEST_CONTACT)}."
 
 
 class Tidings:
@@ -339,7 +339,7 @@ class Tidings:
         """What came of a step: of an action that has begun its end, of one that has not what is left to be said."""
         entry, action = outcome.entry, outcome.number
         if outcome.result is Result.OBSERVED:
-            yield from (_observed(outcome, report),) if report.policy.events_in_observe else ()
+            yield from (_observed(outcome, report),) if report.policy.events.observe else ()
         elif not entry.do.is_force:
             yield told(entry, OVER_LIMIT, outcome, due_note(entry, outcome.at, report))
         elif action is not None and action in self._begun:
@@ -352,7 +352,7 @@ class Tidings:
 
 
 def _is_for(assessment: Assessment, report: CycleReport) -> bool:
-    return report.policy.events_in_observe or not is_idle_for(assessment, report)
+    return report.policy.events.observe or not is_idle_for(assessment, report)
 
 
 def _is_told(entry: PlanEntry, report: CycleReport) -> bool:

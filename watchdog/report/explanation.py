@@ -39,7 +39,7 @@ def explanation(outcome: Outcome, policy: Policy) -> str:
         _rule(entry, outcome, policy),
         _how(outcome),
         f"To prevent it, {advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)}.",
-        f"Questions: ask {inert(policy.contact)}." if policy.contact else "",
+        f"Questions: ask {inert(policy.events.contact)}." if policy.events.contact else "",
     )
     return " ".join(sentence for sentence in sentences if sentence)
 

@@ -7,11 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from watchdog.core.assessment import Assessment, AttributedUse, Misdeclaration, Unattributed, Verdict
+from watchdog.core.hours import Hours
 from watchdog.core.ladder import Comparison, StepReading, step_readings
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.core.policy import Allowance, Do, Hours, Policy, Step
+from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.brakes import breaker_times, withheld_because
@@ -234,8 +235,8 @@ def status_of(
         unattributed=tuple(_unattributed(use) for use in report.attribution.unattributed),
         gaps=tuple(_gap(gap, gaps_since.get(gap.what)) for gap in all_gaps(report)),
         plan=tuple(_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries),
-        contact=inert(report.policy.contact, 600),
-        free_below=format_percent(report.policy.free_below),
+        contact=inert(report.policy.events.contact, 600),
+        free_below=format_percent(report.policy.pressure.free_below),
         release_timeout_s=json_seconds(report.policy.release_timeout_s),
         pods_synced_at=Moment(synced.wall_s) if synced is not None else None,
         pods_stale=stale,

@@ -188,7 +188,7 @@ MISDECLARED = told(
 def misdeclared(world: World) -> None:
     """As much as the card has can be true, a MiB more in an annotation can't."""
     labels = {**TRAINER, "severity": "warning"}
-    noted = Declaration(kind="annotation", key="vram", unit=1)
+    noted = Declaration(annotation="vram", unit=1)
     daemon = world.daemon(under=policy(declarations=(VERIFF, noted)))
     card, silent = 80 * Gi, trainer(containers=(container("main", of="u1"),))
     _run(world, daemon, 11, replace(silent, annotations={"vram": str(card)}), 3 * Gi)
@@ -220,9 +220,7 @@ UNKNOWN = told(
 def unknown(world: World) -> None:
     """A share of which nobody knows the size for a quarter of an hour; the labels end it, and the pod's end does."""
     labels = {**TRAINER, "severity": "warning"}
-    shares = Declaration(
-        kind="resource", key="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas"
-    )
+    shares = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
     sharing = trainer(containers=(container("main", of="u1", resources={shares.key: "1"}),))
     known = Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"})
     daemon = world.daemon(under=policy(declarations=(shares,)))
