@@ -30,7 +30,8 @@ def board() -> Iterator[tuple[Board, str]]:
 
 def done(name: str) -> tuple[RecentStatus, ...]:
     """An action in which everything has this name."""
-    return (action(at=Moment(4e9), namespace=name, pod=name, container=name, why=name, outcome=name, reason=name),)
+    made = action(at=Moment(4e9), namespace=name, pod=name, container=name, why=name, outcome=name, reason=name)
+    return (made,)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))

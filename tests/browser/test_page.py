@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 SIZES = pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
 THEMES = pytest.mark.parametrize("theme", ["light", "dark"])
 FIRST = {
-    "quiet": r"Enforcing\. Nobody is over\.",
-    "over": r"Enforcing\. 1 pod over its limit: jupyter/alice-notebook-0; kill in \d+m( \d+s)?\.",
-    "killed": r"Enforcing\. jupyter/alice-notebook-0 was killed [\dms. ]+ ago\. Nobody is over\.",
-    "blind": r"Blind: NVML does not answer since \d\d:\d\d:\d\d UTC; nobody new is acted on\.",
+    "quiet": r"Enforcing\. All pods are within limits\.",
+    "over": r"Enforcing\. 1 pod over its limit: jupyter/alice-notebook-0, kill in \d+m( \d+s)?\.",
+    "killed": r"Enforcing\. jupyter/alice-notebook-0 was killed [\dms. ]+ ago\. All pods are within limits\.",
+    "blind": r"Blind: NVML has not responded since \d\d:\d\d:\d\d UTC\. No new action is taken\.",
 }
 
 
@@ -138,7 +138,7 @@ def test_it_loads_itself_anew_and_keeps_the_place(browser: Browser, full: Daemon
         assert seen.page.evaluate("window.scrollY") == 3000
         assert seen.page.inner_text(".where") != before
         assert seen.said == []
-        seen.page.click("text=stop that")
+        seen.page.click("text=pause refresh")
         seen.page.wait_for_url("**/?still")
         loaded = len(seen.requests)
         seen.page.wait_for_timeout(7000)

@@ -3,16 +3,18 @@
 import re
 from collections import defaultdict
 from html.parser import HTMLParser
-from typing import Final
+from typing import Any, Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from tests.export.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
-from watchdog.export.page import Sight, page
+from watchdog.export.page import page
+from watchdog.export.page_headline import PageInput
 from watchdog.report.status import HealthStatus, Moment, RecentStatus
+from watchdog.report.status_build import status_of
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle"})
 _BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})
@@ -69,24 +71,29 @@ WELL: Final = HealthStatus(
 )
 
 
-def sight(report: CycleReport | None, **more: object) -> Sight:
-    """A sight of a daemon that is well, at the moment of the cycle."""
-    values: dict[str, object] = {"health": WELL, "now_s": report.at.wall_s if report is not None else 0.0, **more}
-    return Sight(report=report, **values)  # type: ignore[arg-type]
+def seen(report: CycleReport | None, **more: Any) -> PageInput:
+    """What the page shows of a daemon that is well, at the moment of the cycle."""
+    health, recent = more.pop("health", WELL), more.pop("recent", ())
+    if report is None:
+        return PageInput(status=None, health=health, now_s=0.0, **more)
+    if report.snapshot.blind and health.blind_since is None and report.maintenance is None:
+        health = replace(health, blind_since=Moment(report.at.wall_s))
+    status = status_of(report, recent, health)
+    return PageInput(**{"status": status, "health": health, "now_s": report.at.wall_s, **more})
 
 
-def read(report: CycleReport | None, **more: object) -> Read:
+def read(report: CycleReport | None, **more: Any) -> Read:
     """The page of a report, read back."""
-    return Read(page(sight(report, **more)).html)
+    return Read(page(seen(report, **more)).html)
 
 
-def action(**more: object) -> RecentStatus:
+def action(**more: Any) -> RecentStatus:
     """A kill of a/trainer at the beginning of the test."""
     made = RecentStatus(
-        at=Moment(at(0).wall_s), namespace="a", pod="trainer", uid="u1", container="main", gpu=None, do=Do.KILL,
+        at=Moment(at(0).wall_s), namespace="a", pod="trainer", uid="u1", container="main", do=Do.KILL,
         scope="container", rule="notebooks", step=1, used=1, used_at_least=1, allowed=1, declared=1, why="It was over.",
         result="done", outcome="It is gone.",
     )  # fmt: skip
     if "do" in more:
-        more["do"] = Do(str(more["do"]))
-    return structs.replace(made, **more)
+        more["do"] = Do(more["do"])
+    return replace(made, **more)

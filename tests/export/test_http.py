@@ -367,7 +367,7 @@ def test_the_page_loads_itself_anew_until_it_is_told_to_stand_still(site: Site) 
     for path in ("/?still", "http://elsewhere/?still"):
         response, body = site.get(path)
         assert (response.status, response.headers["Refresh"]) == (200, None)
-        assert b'<a href="/">Refresh again</a>' in body
+        assert b'<a href="/">Resume refresh</a>' in body
     for path in ("/?", "/?x", "/?still=1"):
         assert site.get(path)[0].headers["Refresh"] == "5"
 

@@ -1,5 +1,7 @@
 """The status page: who is over and what follows for them, in words that a reader takes in at once."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -27,8 +29,8 @@ def test_the_account_that_is_over_is_told_with_its_next_step() -> None:
     """Who, what comes when, how much against what, why, what comes besides, and what its owner can change."""
     told = read(climbing(9)).text("told")
     assert told == (
-        "Over a mark, and what follows a/trainer Kill in 1s "
-        "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi too much, over for 9s. "
+        "Over limit: what happens next a/trainer Kill in 1s "
+        "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
         "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). "
         "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. "
         + told[told.index("Its owner can use less GPU memory or declare more") :]
@@ -40,7 +42,7 @@ def test_what_comes_first_stands_first() -> None:
     slow = replace(KILL, for_s=600.0)
     report = climbing(2, under=policy(rule(WARN, slow, name="notebooks")))
     page = read(report)
-    assert "a/trainer Warn in 3s; then kill in 9m 58s 12.4Gi used" in page.text("told")
+    assert "a/trainer Warning in 3s; then kill in 9m 58s 12.4Gi used" in page.text("told")
     assert "kill in 9m 58s" in page.text()
     assert "over, kill in 9m 58s" in page.text("accounts")
 
@@ -48,7 +50,7 @@ def test_what_comes_first_stands_first() -> None:
 def test_the_time_left_counts_from_now_on() -> None:
     """Between two cycles the clock of the reader goes on; it never goes below zero."""
     report = climbing(3)
-    assert "Warn in 2s; then kill in 7s" in read(report).text("told")
+    assert "Warning in 2s; then kill in 7s" in read(report).text("told")
     assert "kill in 2.5s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("told")
     assert "kill now" in read(report, passed_s=60.0, now_s=at(63).wall_s).text("told")
 
@@ -85,7 +87,7 @@ def test_a_kill_under_way_is_told(second: float, until_s: float, short: str) -> 
 @pytest.mark.parametrize(
     ("sent", "short", "said"),
     [
-        (("SIGTERM",), "Killed", "got SIGTERM and have ended"),
+        (("SIGTERM",), "Killed", "got SIGTERM at 08:00:25 UTC and have ended"),
         ((), "Ended", "had ended before a signal was sent"),
     ],
 )
@@ -93,25 +95,25 @@ def test_processes_that_have_ended_are_told_with_what_they_got(sent: tuple[str, 
     """They may have ended by themselves, before anything was sent."""
     told = read(busy(31, 65, sent=sent, ended=True)).text("told")
     assert f"{short}, waiting for its memory" in told
-    assert f"The processes of container main {said}; their memory is waited for, at most 30s." in told
+    assert f"its processes {said}, and then their memory is waited for, at most 30s." in told
 
 
 def test_on_an_old_pod_list_no_time_is_promised() -> None:
     """A timer that stands still is not counted down."""
     old = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))
     told = read(old, passed_s=5.0).text("told")
-    assert "Warn put off; then kill put off" in told
+    assert "Warning postponed; then kill postponed" in told
     assert "until it is read anew no time counts" in told
     later = replace(old.plan.entries[1], withheld_by=Brake.OWNER)
     told = read(replace(old, plan=replace(old.plan, entries=(later,))), passed_s=5.0).text("told")
-    assert "Kill put off" in told
+    assert "Kill postponed" in told
 
 
 def test_a_protected_pod_is_told_so() -> None:
     """Whoever is over and never acted on reads why, and gets no advice."""
     under = policy(protect=replace(policy().protect, namespaces=("a",)))
     told = read(climbing(9, under=under)).text("told")
-    assert "Never acted on:" in told
+    assert "Protected, no action is taken: " in told
     assert "Its owner can" not in told
 
 
@@ -124,7 +126,7 @@ def test_many_that_are_over_take_little_room_each() -> None:
     told = page.text("told")
     assert told.count(" used, ") == 12
     assert told.count("Its owner can") == 3
-    assert told.endswith("8 more accounts like these: all accounts.")
+    assert told.endswith("8 more: see all accounts.")
     assert page.text("accounts").count("over, kill") == 20
 
 
@@ -134,6 +136,12 @@ def test_the_icon_of_the_tab_is_in_the_page(report: CycleReport, colour: str) ->
     (icon,) = [values["href"] for element, values in read(report).elements if element == "link"]
     assert icon.startswith("data:image/svg+xml,")
     assert f"fill='%23{colour}'" in icon
+
+
+def test_the_template_is_loaded_when_somebody_looks() -> None:
+    """A node whose page nobody opens does not spend memory on the library and the compiled template."""
+    code = "import sys, watchdog.daemon.main; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_links_within_the_page_lead_somewhere() -> None:

@@ -7,7 +7,8 @@ from msgspec import structs
 
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.page_reader import WELL, action, read
-from tests.worlds import at, process, snapshot, use
+from tests.worlds import Gi, at, process, snapshot, use
+from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 
@@ -15,10 +16,11 @@ from watchdog.core.model import Gap, GapReason, PodList
 @pytest.mark.parametrize(
     ("do", "result", "told"),
     [
-        ("kill", None, "kill is under way"), ("kill", "done", "was killed"), ("kill", "failed", "kill failed"),
-        ("kill", "interrupted", "kill was interrupted"), ("kill", "gone", "kill was not needed any more"),
+        ("kill", None, "kill is in progress"), ("kill", "done", "was killed"), ("kill", "failed", "kill failed"),
+        ("kill", "interrupted", "kill was interrupted"), ("kill", "gone", "kill was no longer needed"),
         ("kill", "observed", "would have been killed"), ("evict", "done", "was evicted"),
         ("evict", "blocked", "eviction is blocked"), ("warn", "done", "was warned"),
+        ("warn", "observed", "would have been warned"), ("kill", "withdrawn", "kill was withdrawn"),
     ],
 )  # fmt: skip
 def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: str) -> None:
@@ -27,9 +29,9 @@ def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: s
     assert f"a/trainer container main {told} 08:00:00 UTC, 40s ago It was over. It is gone." in text
 
 
-def test_the_older_deeds_have_a_line_each() -> None:
+def test_older_actions_have_a_line_each() -> None:
     """Five with their sentences, the others without."""
-    text = read(quiet(40), recent=tuple(action(step=number) for number in range(20))).text("lately")
+    text = read(quiet(40), recent=(action(),) * 20).text("lately")
     assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
 
 
@@ -37,13 +39,23 @@ def test_unattributed_memory_is_told_by_its_reason() -> None:
     """How much, by how many, what they are, and what to look at."""
     told = read(quiet()).text("unattributed")
     assert told == (
-        "Unattributed memory 1Gi by 1 process of the host: Xorg (PID 9) 1Gi on GPU 0. "
-        "Nobody acts on them; look what runs on the node beside Kubernetes."
+        "Unattributed memory 1Gi in 1 process outside any pod: Xorg (PID 9) 1Gi on GPU 0. "
+        "No action is taken. Check what runs on the node besides Kubernetes."
     )
     unknown = Story(pods=()).see(snapshot([use(5, None)], [process(5, None, name="")]))
-    assert "An unknown amount by 1 process of the host: unnamed (PID 5) unknown on GPU 0." in read(unknown).text(
+    assert "An unknown amount in 1 process outside any pod: unnamed (PID 5) unknown on GPU 0." in read(unknown).text(
         "unattributed"
     )
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_described(reason: Reason) -> None:
+    """No process is listed without what it is and what to check."""
+    stray = Unattributed(pid=7, gpu="GPU-0", used=Gi, reason=reason, name="odd")
+    told = read(replace(quiet(), attribution=replace(quiet().attribution, unattributed=(stray,)))).text("unattributed")
+    assert f"({reason.value})" not in told
+    assert told.endswith(".")
+    assert "No action is taken. " in told
 
 
 def test_gaps_with_one_remedy_stand_together() -> None:
@@ -60,19 +72,19 @@ def test_gaps_with_one_remedy_stand_together() -> None:
     other = Gap(reason=GapReason.PODS, what="pod list", problem=Problem("no way there", "see the network"))
     report = quiet(snapshot=trainer_node(4.0, gaps=gaps), pods=PodList(synced=at(0), gaps=(other,)))
     assert read(report).text("gaps") == (
-        "Not known GPU 0 memory: call 0 failed GPU 1 memory: call 1 failed Do: look for NVRM. "
-        "pod list: no way there Do: see the network."
+        "Data gaps GPU 0 memory: call 0 failed GPU 1 memory: call 1 failed What to do: look for NVRM. "
+        "pod list: no way there What to do: see the network."
     )
     crowd = tuple(replace(gaps[0], what=f"process {n}", problem=Problem(f"x{n}", "same")) for n in range(50))
     assert "And 46 more like these." in read(quiet(snapshot=trainer_node(4.0, gaps=crowd))).text("gaps")
-    assert read(quiet()).text("gaps") == "Not known Nothing is missing."
+    assert read(quiet()).text("gaps") == "Data gaps None."
 
 
 def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
     """It may be valid: its own sentence is what is told."""
     unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
     told = read(quiet(), health=structs.replace(WELL, policy_error=unsettled)).text("health")
-    assert f"Policy the file on disk is not in force: {unsettled}" in told
+    assert f"Policy the file on disk is not in effect: {unsettled}" in told
     assert "mistake" not in told
 
 
@@ -85,5 +97,5 @@ def test_the_health_says_what_is_wrong() -> None:
     told = read(quiet(), health=health).text("health")
     for expected in ("Ready the pod list is old", "Journal no space left", "API server node n1: no right"):
         assert expected in told
-    assert "Policy the file on disk is not in force: line 3" in told
-    assert "Version 0.1.0 Runs since 07:00:00 UTC, 1h ago" in told
+    assert "Policy the file on disk is not in effect: line 3" in told
+    assert "Version 0.1.0 Up since 07:00:00 UTC (1h)" in told

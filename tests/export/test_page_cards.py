@@ -32,10 +32,10 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
         (gpu(0, **DUMB), [use(1, None)], f"unknown of unknown unknown ns/pod-a {DARK}"),
         (
             gpu(used=5 * Gi), [use(1, None), use(2, 2 * Gi)],
-            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, by whom is not known unknown residual 75Gi free",
+            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, owner unknown unknown residual 75Gi free",
         ),
         (gpu(used=Gi), [use(1, 2 * Gi)], "1Gi of 80Gi (1%) 2Gi ns/pod-a -1Gi residual 79Gi free"),
-        (gpu(up=False), [], "Does not answer."),
+        (gpu(up=False), [], "Not responding."),
     ],
 )  # fmt: skip
 def test_what_is_not_known_of_a_card_is_told_so(card: object, uses: list[object], told: str) -> None:
@@ -65,7 +65,7 @@ def test_mig_instances_and_maintenance() -> None:
     slice_ = gpu(0, uuid="MIG-1", parent="GPU-0", gi=3, ci=0, profile="1g.10gb")
     assert "GPU 0, instance 3 Stub 1g.10gb" in read(Story().see(snapshot(gpus=[slice_]))).text("gpus")
     report = quiet(snapshot=trainer_node(4.0, gpus=(gpu(up=False),)), maintenance="the node is being upgraded")
-    assert "Let go for maintenance." in read(report).text("gpus")
+    assert "Released for maintenance." in read(report).text("gpus")
 
 
 def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
@@ -86,5 +86,5 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     told = read(Story(pods=pods).see(seen)).text("accounts")
     order = [told.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
     assert order == sorted(order)
-    assert "ns/pod-odd rule notebooks unknown, at most 7Gi of 8.7Gi (declared 8Gi) not known" in told
-    assert "1Gi declares nothing" in told
+    assert "ns/pod-odd rule notebooks unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown" in told
+    assert "1Gi nothing declared" in told

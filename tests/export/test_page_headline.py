@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
-from tests.export.page_reader import WELL, action, sight
+from tests.export.page_reader import WELL, action, seen
 from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.brakes import Begun
@@ -14,9 +14,8 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.page.headline import Headline, headline
-from watchdog.export.page.standing import standings
-from watchdog.export.page.steps import Level
+from watchdog.export.page_headline import Headline, headline
+from watchdog.report.progress import Level
 from watchdog.report.status import HealthStatus, Moment
 
 HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=45.0)
@@ -28,8 +27,7 @@ BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 
 def said(report: CycleReport | None, **more: object) -> Headline:
     """The headline of a report."""
-    seen = sight(report, **more)
-    return headline(seen, standings(seen))
+    return headline(seen(report, **more))
 
 
 def crowd(*gibibytes: int) -> CycleReport:
@@ -55,51 +53,55 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
     ("report", "more", "level", "state"),
     [
         (None, {"health": early(1, turns=True)}, "watch",
-         "Starting: no pass has finished yet, 1s after the start; nothing is enforced."),
+         "Starting: no cycle has finished yet, 1s after startup. Nothing is enforced."),
         (None, {"health": early(60, turns=False)}, "bad",
-         "Hanging: no pass has finished yet, 1m after the start; nothing is enforced."),
-        (climbing(9), {"health": HANGS}, "bad", "Hanging: the last pass ended 45s ago; nobody new is acted on."),
+         "Hanging: no cycle has finished yet, 1m after startup. Nothing is enforced."),
+        (climbing(9), {"health": HANGS}, "bad", "Hanging: the last cycle finished 45s ago. No new action is taken."),
         (BLIND, {"health": structs.replace(WELL, blind_since=Moment(at(3).wall_s))}, "bad",
-         "Blind: NVML does not answer since 08:00:03 UTC; nobody new is acted on."),
+         "Blind: NVML has not responded since 08:00:03 UTC. No new action is taken."),
         (quiet(maintenance="the node is upgraded"), {}, "watch",
-         "Under maintenance: NVML is let go, and nothing is enforced."),
-        (quiet(), {}, "good", "Enforcing. Nobody is over."),
+         "Under maintenance: NVML is released and nothing is enforced."),
+        (quiet(), {}, "good", "Enforcing. All pods are within limits."),
         (quiet(enforcing=False, policy=policy(mode="observe")), {}, "good",
-         "Observing: nothing is done to anybody. Nobody is over."),
-        (quiet(assessments=()), {}, "good", "Enforcing. No pod uses GPU memory or declares it."),
-        (climbing(9), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer; kill in 1s."),
+         "Observing: no action is taken. All pods are within limits."),
+        (quiet(assessments=()), {}, "good", "Enforcing. No pod uses or declares GPU memory."),
+        (climbing(9), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer, kill in 1s."),
         (climbing(9, under=policy(mode="observe")), {}, "watch",
-         "Observing: nothing is done to anybody. 1 pod over its limit: a/trainer; would kill in 1s."),
-        (busy(31, 65), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer; being killed, SIGKILL in 4s."),
-        (crowd(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits, first ns/pod-u1: kill now."),
+         "Observing: no action is taken. 1 pod over its limit: a/trainer, would kill in 1s."),
+        (busy(31, 65), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer, being killed, SIGKILL in 4s."),
+        (crowd(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits. Most urgent: ns/pod-u1, kill now."),
         (quiet(40), {"recent": (action(),), "now_s": at(40).wall_s}, "watch",
-         "Enforcing. a/trainer was killed 40s ago. Nobody is over."),
+         "Enforcing. a/trainer was killed 40s ago. All pods are within limits."),
         (quiet(40), {"recent": (action(result="failed", do="evict"), action()), "now_s": at(40).wall_s}, "watch",
-         "Enforcing. a/trainer: eviction failed, begun 40s ago (2 in the last 15 minutes). Nobody is over."),
+         ("Enforcing. a/trainer: eviction failed, started 40s ago (2 in the last 15 minutes). "
+          "All pods are within limits.")),
         *((quiet(40), {"recent": (action(result=result, do="evict"),), "now_s": at(40).wall_s}, "watch",
-           f"Enforcing. a/trainer: eviction {ended}, begun 40s ago. Nobody is over.")
-          for result, ended in (("blocked", "is blocked"), ("gone", "was not needed any more"),
-                                ("interrupted", "was interrupted"), (None, "is under way"))),
-        (quiet(40), {"recent": (action(),), "now_s": at(1000).wall_s}, "good", "Enforcing. Nobody is over."),
+           f"Enforcing. a/trainer: eviction {ended}, started 40s ago. All pods are within limits.")
+          for result, ended in (("blocked", "is blocked"), ("gone", "was no longer needed"),
+                                ("interrupted", "was interrupted"), (None, "is in progress"))),
+        (quiet(40), {"recent": (action(),), "now_s": at(1000).wall_s}, "good",
+         "Enforcing. All pods are within limits."),
         (quiet(40), {"recent": (action(do="warn"), action(result="observed")), "now_s": at(40).wall_s}, "good",
-         "Enforcing. Nobody is over."),
+         "Enforcing. All pods are within limits."),
         (quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False), gpu(1)))), {}, "bad",
-         "Enforcing. GPU 0 does not answer. Nobody is over."),
+         "Enforcing. GPU 0 is not responding. All pods are within limits."),
         (quiet(snapshot=trainer_node(4.0, gpus=tuple(gpu(n, up=False) for n in range(5)))), {}, "bad",
-         "Enforcing. GPU 0, GPU 1, GPU 2 and 2 more do not answer. Nobody is over."),
+         "Enforcing. GPU 0, GPU 1, GPU 2 and 2 more are not responding. All pods are within limits."),
         (quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, listed=False), gpu(1)))), {}, "watch",
-         "Enforcing. What runs on GPU 0 is not known. Nobody is known to be over."),
+         "Enforcing. What runs on GPU 0 is not known. No pod is known to be over its limit."),
         (Story().see(snapshot(gpus=(gpu(0, listed=False), gpu(1)))), {}, "watch",
-         "Enforcing. What runs on GPU 0 is not known. Nobody is known to be over; of 1 account it can't be said."),
+         ("Enforcing. What runs on GPU 0 is not known. No pod is known to be over its limit; "
+          "1 account could not be checked.")),
         (quiet(assessments=(), snapshot=trainer_node(4.0, gpus=(gpu(0), gpu(1)), unseen=frozenset({"GPU-1"}))), {},
-         "watch", "Enforcing. What runs on GPU 1 is not known. No pod declares GPU memory or is known to use it."),
+         "watch", "Enforcing. What runs on GPU 1 is not known. No pod declares GPU memory or is known to use any."),
         (Story().see(trainer_node(None)), {}, "watch",
-         "Enforcing. Nobody is known to be over; of 1 account it can't be said."),
+         "Enforcing. No pod is known to be over its limit; 1 account could not be checked."),
         (quiet(pods=PodList(pods=(trainer(),), synced=at(-300))), {}, "bad",
-         "The pod list is 5m old: no time counts, and nobody is acted on."),
-        (quiet(pods=PodList()), {}, "bad", "The pod list has not come yet: no time counts, and nobody is acted on."),
+         "The pod list is 5m old: timers are stopped and no action is taken."),
+        (quiet(pods=PodList()), {}, "bad",
+         "The pod list has not been read yet: timers are stopped and no action is taken."),
         (quiet(suspended=("stop_file",), enforcing=False), {"remedies": {"stop_file": "remove it"}}, "bad",
-         "Told to enforce, and only observing: the stop file."),
+         "Enforcement is suspended: the stop file."),
     ],
 )  # fmt: skip
 def test_one_sentence_says_how_things_are(
@@ -112,9 +114,9 @@ def test_one_sentence_says_how_things_are(
 
 def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
     """Who was paged for a watchdog that does not enforce reads what to do, in the next line."""
-    assert said(climbing(9), health=HANGS).remedy.startswith("look at the driver on the node: `nvidia-smi`")
+    assert said(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
     blind = said(BLIND)
-    assert (blind.rest, blind.remedy) == ("What it says: Unknown Error (code 999).", "create the pod anew")
+    assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
     suspended = quiet(suspended=("stop_file", "new_one"), enforcing=False)
     assert said(suspended, remedies={"stop_file": "remove the file"}).remedy == "remove the file; new_one"
     gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("refused", "give it the right to list pods"))
@@ -126,21 +128,21 @@ def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
 def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
     """An enforcement that is suspended is the first thing to read; who is over stands in the second line."""
     found = said(replace(climbing(9), enforcing=False, suspended=("lock",)))
-    assert found.state == "Told to enforce, and only observing: another watchdog holds the lock."
-    assert found.rest == "1 pod over its limit: a/trainer; would kill in 1s."
+    assert found.state == "Enforcement is suspended: another watchdog holds the lock."
+    assert found.rest == "1 pod over its limit: a/trainer, would kill in 1s."
 
 
 def test_the_breaker_is_told_beside_it() -> None:
     """An open breaker is no state of its own: it is why nobody is hit although many are over."""
-    assert said(open_breaker(70)).rest == "The breaker is open: nobody is killed or evicted until 08:10:10 UTC."
-    assert said(open_breaker(700)).rest == "The breaker is open: one owner at a time is let through."
+    assert said(open_breaker(70)).rest == "The breaker is open: no kills or evictions until 08:10:10 UTC."
+    assert said(open_breaker(700)).rest == "The breaker is open: one owner at a time is acted on."
     assert said(open_breaker(70)).level is Level.WATCH
 
 
 def test_a_pod_that_is_told_of_already_is_not_told_twice() -> None:
     """A kill lately of a pod that is over again adds nothing to the first sentence."""
     found = said(climbing(9), recent=(action(),))
-    assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer; kill in 1s.", "")
+    assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer, kill in 1s.", "")
 
 
 def test_who_is_near_a_mark_is_not_called_over() -> None:
@@ -149,7 +151,7 @@ def test_who_is_near_a_mark_is_not_called_over() -> None:
 
     early_warning = policy(rule(step("50%", 30, "warn"), step("110%", 10), name="notebooks"))
     found = said(Story(under=early_warning).run(8.0, 9))
-    assert found.state == "Enforcing. 1 pod above a mark: a/trainer; warn in 21s."
+    assert found.state == "Enforcing. 1 pod above a threshold: a/trainer, warning in 21s."
 
 
 def test_long_names_do_not_fill_a_phone() -> None:

@@ -61,7 +61,8 @@ def test_hostile_names_are_text(name: str) -> None:
         assert not [key for key in attributes if key.startswith("on")]
         href = attributes.get("href", "#")
         assert href.startswith(("#", "/", "data:image/svg+xml,"))
-    text = "".join("".join(parts) for parts in page.sections.values())
-    assert text.isprintable()
+    text, tame = ("".join("".join(parts) for parts in each.sections.values()) for each in (page, plain))
+    assert text.replace("\n", "").isprintable()
+    assert text.count("\n") == tame.count("\n"), "a line ends where the template ends one"
     assert len(max(text.split(" "), key=len)) <= 2010
     text.encode("utf-8")

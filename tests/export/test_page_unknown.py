@@ -1,7 +1,7 @@
 """The status page where something is not known: a cycle that never ends, and cards without a list of processes."""
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from tests.export.build import Story, climbing, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, Read, read
@@ -13,7 +13,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.report.status import Moment
 
 SINCE = "as of 08:00:09 UTC"
-HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=60.0)
+HANGS = replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=60.0)
 GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", problem=Problem("Not Supported (code 3)"), gpu="GPU-0")
 DARK = "What runs on GPU 0 is not known."
 
@@ -27,25 +27,25 @@ def later(report: CycleReport) -> Read:
 def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
     """What was due in 1s a minute ago, or is due now, is not done: it is put off, until a cycle ends."""
     told = later(climbing(second)).text("told")
-    assert "Kill put off" in told
-    assert "No pass has ended since then: until one does nothing is done." in told
-    assert not any(word in told for word in ("Kill now", "Kill in", "Warn in", "Warn now"))
+    assert "Kill postponed" in told
+    assert "No cycle has finished since then: nothing is done until one does." in told
+    assert not any(word in told for word in ("Kill now", "Kill in", "Warning in", "Warning now"))
 
 
 def test_while_the_loop_hangs_numbers_are_marked_as_old() -> None:
     """How long somebody is over does not grow by itself, and each card, each span and the table name their moment."""
     page = later(climbing(9))
-    assert f"over for 9s {SINCE}" in page.text("told")
+    assert f"over the limit for 9s {SINCE}" in page.text("told")
     assert page.text("gpus").count(SINCE) == 2
-    assert f"This is {SINCE}." in page.text("accounts")
-    assert "over, kill put off" in page.text("accounts")
+    assert f"These figures are {SINCE}." in page.text("accounts")
+    assert "over, kill postponed" in page.text("accounts")
     assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("told", "gpus", "accounts"))
 
 
 def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
     """SIGTERM was sent before the loop hung; nothing says that SIGKILL came, or comes."""
     told = later(busy(31, 65)).text("told")
-    assert "Being killed, SIGKILL put off" in told
+    assert "Being killed, SIGKILL postponed" in told
     assert "have got their signals" not in told
     assert "waiting for its memory" in later(busy(31, 50)).text("told")
 
@@ -65,7 +65,7 @@ def test_a_card_without_a_list_is_not_an_idle_card(declares: bool) -> None:
     assert "None." not in page.text("unattributed")
     assert "No pod uses" not in page.text()
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
-    assert "unknown unattributed 60Gi in use, by whom is not known" in page.text("gpus")
+    assert "unknown unattributed 60Gi in use, owner unknown" in page.text("gpus")
 
 
 def test_a_bar_shows_unknown_use_as_used() -> None:
@@ -83,7 +83,7 @@ def test_what_is_known_of_a_card_in_part_is_shown_as_such() -> None:
         (gpu(0, used=20 * Gi, reserved=Gi),),
     )
     told = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
-    assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, by whom is not known" in told
+    assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, owner unknown" in told
     assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("accounts")
 
 
@@ -92,4 +92,4 @@ def test_a_lost_card_is_no_idle_card_either() -> None:
     lost = quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False, listed=False), gpu(1))))
     page = read(lost)
     assert DARK in page.text("unattributed")
-    assert "GPU 0 does not answer. Nobody is known to be over." in page.text()
+    assert "GPU 0 is not responding. No pod is known to be over its limit." in page.text()

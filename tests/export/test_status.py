@@ -61,16 +61,17 @@ EXPECTED = """
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
 to at least 11Gi (the allowance comes on top)", "declare_by": null}],
- "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host"}],
+ "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host", "name": "Xorg"}],
  "gaps": [],
  "plan": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": "main", "do": "kill", "scope": "container",
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
    "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
-   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."}],
+   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s.",
+   "detail": "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
- "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false,
+ "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false, "stale_after_s": 180,
  "breaker": {"open": false, "since": null, "until": null},
  "maintenance": null, "recent": [], "health": null}
 """  # noqa: E501 - sentences of JSON have no line breaks
@@ -135,7 +136,7 @@ def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
     document = status_document(climbing(9), health)
     assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
     assert document["plan"]
-    assert all("until one does nothing is done" in each["sentence"] for each in document["plan"])
+    assert all("nothing is done until one does" in each["sentence"] for each in document["plan"])
 
 
 def test_mig_instances_are_rows_with_their_parent() -> None:
@@ -180,8 +181,15 @@ def test_gaps_of_the_node_and_of_the_pods() -> None:
     second = Gap(reason=GapReason.PODS, what="pod file", problem=Problem("gone"))
     report = quiet(snapshot=trainer_node(1, gaps=(first,)), pods=PodList(gaps=(second,)))
     assert status_document(report)["gaps"] == [
-        {"what": "GPU-0", "why": "lost", "remedy": "drain the node", "since": None},
-        {"what": "pod file", "why": "gone", "remedy": None, "since": None},
+        {
+            "what": "GPU-0",
+            "why": "lost",
+            "remedy": "drain the node",
+            "since": None,
+            "reason": "gpu_lost",
+            "gpu": None,
+        },
+        {"what": "pod file", "why": "gone", "remedy": None, "since": None, "reason": "pods", "gpu": None},
     ]
 
 

@@ -216,8 +216,8 @@ def test_the_page_and_top_say_what_is_not_known(play: Play) -> None:
     assert (card["unattributed"] is None) is not is_listed
     dark = "What runs on GPU 0 is not known"
     told = page.text()
-    assert "Nobody is known to be over; of" in told
-    assert "in use, by whom is not known" in page.text("gpus")
+    assert "No pod is known to be over its limit; " in told
+    assert "in use, owner unknown" in page.text("gpus")
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
     for text in (told, page.text("unattributed"), page.text("accounts"), top):
         assert (dark in text) is not is_listed

@@ -2,27 +2,74 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Final, Generic, TypeVar
 
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.export.exposition import render
 from watchdog.export.metrics import Metrics, late_after_s
-from watchdog.export.page.kept import LastMade, PackedPage, Pages
-from watchdog.export.page.sight import Sight
+from watchdog.export.page import page
+from watchdog.export.page_headline import PageInput
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_PASS, OK, Durations, api_state
 from watchdog.report.recent import KEPT_S
-from watchdog.report.status import HealthStatus, Moment, RecentStatus, encode, json_seconds
+from watchdog.report.status import HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
 from watchdog.report.status_build import status_of
 from watchdog.report.text import elapsed_s, inert, span
 
 _LONGEST: Final = 1000
 # Of gzip: for a page of 1,900 series 0.8 ms and 11 kB; level 1 takes 0.3 ms and leaves 14 kB, level 9 1.8 ms and 10 kB.
 _LEVEL: Final = 6
+_KEPT_S: Final = 1.0
+Key = TypeVar("Key", bound=Hashable)
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept(Generic[Made]):
+    made_s: float
+    state: object
+    made: Made
+
+
+class LastMade(Generic[Key, Made]):
+    """Keeps what was last made under each of a few keys, so that it is made once a second; for any thread."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._kept: dict[Key, _Kept[Made]] = {}
+
+    def get(self, key: Key, state: object, make: Callable[[], Made]) -> Made:
+        """What was made under a key less than a second ago in the same state, or else what is made now.
+
+        `state` is compared by `==` and kept: it has to be small. Other threads wait while one makes it.
+        """
+        with self._lock:
+            now_s, kept = self._now_s(), self._kept.get(key)
+            if kept is not None and kept.state == state and 0 <= now_s - kept.made_s < _KEPT_S:
+                return kept.made
+            made = make()
+            self._kept[key] = _Kept(made_s=now_s, state=state, made=made)
+            return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedPage:
+    """The page packed with gzip, and after how many seconds it is worth loading again."""
+
+    packed: bytes
+    refresh_s: int
+
+    @property
+    def html(self) -> bytes:
+        """The page for a client that takes no gzip."""
+        return gzip.decompress(self.packed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +83,18 @@ class Check:
     def text(self) -> str:
         """The answer's body."""
         return "".join(f"{inert(line, 1000)}\n" for line in self.lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """The status of a cycle that looked `at` a moment, and its JSON once somebody has asked for that."""
+
+    status: Status
+    at: Now
+
+    @cached_property
+    def packed(self) -> bytes:
+        return gzip.compress(f"{json.dumps(encode(self.status))}\n".encode(), compresslevel=1, mtime=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +132,8 @@ class Board:
         self._policy_error = ""
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
-        self._pages = Pages(self._sight, lambda: now().boottime_s)
-        self._statuses: LastMade[str, bytes] = LastMade(lambda: now().boottime_s)
+        self._known: LastMade[None, _Known | None] = LastMade(lambda: now().boottime_s)
+        self._pages: LastMade[bool, PackedPage] = LastMade(lambda: now().boottime_s)
         self._expositions: LastMade[bool, bytes] = LastMade(lambda: now().boottime_s)
 
     def publish(self, report: CycleReport) -> None:
@@ -123,7 +182,7 @@ class Board:
 
     def page(self, *, is_still: bool) -> PackedPage:
         """The status page of this moment; one that is still does not load itself again."""
-        return self._pages.get(self._state(), is_still=is_still)
+        return self._pages.get(is_still, self._state(), lambda: self._make_page(is_still=is_still))
 
     def exposition(self, *, openmetrics: bool) -> bytes:
         """The page of /metrics in one of its formats, packed with gzip: made once a cycle, and once a second at most.
@@ -138,12 +197,18 @@ class Board:
 
     def status(self) -> bytes | None:
         """The JSON of `/api/status`, packed with gzip and made at most once a second; None: no cycle has finished."""
-        state, report = self._state(), self.report  # in this order: what is made is never older than the state says
-        return self._statuses.get("status", state, lambda: self._pack(report)) if report is not None else None
+        known = self._know()
+        return known.packed if known is not None else None
 
-    def _pack(self, report: CycleReport) -> bytes:
-        document = json.dumps(encode(status_of(report, self.recent, self.standing(), self._gaps_since)))
-        return gzip.compress(f"{document}\n".encode(), compresslevel=1, mtime=0)
+    def _know(self) -> _Known | None:
+        state = self._state()  # before the report is read: what is made is never older than the state says
+        return self._known.get(None, state, self._make_known)
+
+    def _make_known(self) -> _Known | None:
+        report = self.report
+        if report is None:
+            return None
+        return _Known(status=status_of(report, self.recent, self.standing(), self._gaps_since), at=report.at)
 
     def _state(self) -> tuple[object, ...]:
         """What readers are told, apart from what the time alone changes."""
@@ -151,17 +216,19 @@ class Board:
         number = finished.number if finished is not None else 0
         return number, self._unready, self._journal, self._policy_error, self._recent
 
-    def _sight(self, is_still: bool) -> Sight:  # noqa: FBT001 - as Pages asks for it
-        now, report = self._now(), self.report
-        return Sight(
-            report=report,
-            health=self.standing(),
+    def _make_page(self, *, is_still: bool) -> PackedPage:
+        now, known = self._now(), self._know()
+        seen = PageInput(
+            status=known.status if known is not None else None,
+            health=(known.status.health if known is not None else None) or self.standing(),
             now_s=now.wall_s,
-            passed_s=elapsed_s(report.at, now) if report is not None else 0.0,
-            recent=self.recent,
+            passed_s=elapsed_s(known.at, now) if known is not None else 0.0,
             remedies=self._remedies,
             is_still=is_still,
         )
+        made = page(seen)
+        packed = gzip.compress(made.html.encode(), compresslevel=1, mtime=0)
+        return PackedPage(packed=packed, refresh_s=made.refresh_s)
 
     def standing(self) -> HealthStatus:
         """How the watchdog itself is."""

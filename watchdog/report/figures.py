@@ -46,11 +46,6 @@ def is_listed(gpu: Gpu, seen: Snapshot) -> bool:
     return gpu.listed and gpu.uuid not in seen.unseen
 
 
-def unlisted(report: CycleReport) -> tuple[Gpu, ...]:
-    """The GPUs whose processes are not known: who uses them can't be said."""
-    return tuple(gpu for gpu in report.snapshot.gpus if not is_listed(gpu, report.snapshot))
-
-
 def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """What the listed processes of no known pod use on each GPU; None where its processes are not all known."""
     sums = _by_gpu((use.gpu, use.used) for use in report.attribution.unattributed)

@@ -107,21 +107,34 @@ def forecast(
     """
 
     def write(limit: int) -> str:
-        idle = is_idle(entry.assessment, policy, suspended)
-        action = acted(entry.do.verb.base, entry, None, limit)
-        how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
-        nothing = ""
-        if entry.withheld_by is not None:
-            then = " then" if entry.due_in_s > 0 else ""
-            nothing = f" Held back{then}{letting_go(entry, now)}, because {withheld_because(entry, policy, limit)}."
-        elif idle:
-            nothing = f" Nothing will be done: {observing_because(entry.assessment, limit, policy, suspended)}."
         who = capital(holder(entry.assessment, limit))
-        why = because(entry, limit, policy, in_bytes=True)
-        still = f" {OUT_OF_DATE}: {NO_TIME_COUNTS}." if stale and entry.due_in_s > 0 else ""
-        return f"{who}, {_when(entry)}: {'would ' if idle else ''}{action}{how}. {why}{nothing}{still}"
+        return f"{who}, {_when(entry)}: {_detail(entry, now, policy, suspended, limit, stale=stale)}"
 
     return fit(write)
+
+
+def detail(
+    entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
+) -> str:
+    """The same for a place that names the account and counts the time itself: what is done, why, what holds it back."""
+    return fit(lambda limit: capital(_detail(entry, now, policy, suspended, limit, stale=stale)))
+
+
+def _detail(
+    entry: PlanEntry, now: Now, policy: Policy | None, suspended: tuple[str, ...], limit: int, *, stale: bool
+) -> str:
+    idle = is_idle(entry.assessment, policy, suspended)
+    action = acted(entry.do.verb.base, entry, None, limit)
+    how = f" ({signals(entry.definition)})" if entry.do is Do.KILL else ""
+    nothing = ""
+    if entry.withheld_by is not None:
+        then = " then" if entry.due_in_s > 0 else ""
+        nothing = f" Held back{then}{letting_go(entry, now)}, because {withheld_because(entry, policy, limit)}."
+    elif idle:
+        nothing = f" Nothing will be done: {observing_because(entry.assessment, limit, policy, suspended)}."
+    why = because(entry, limit, policy, in_bytes=True)
+    still = f" {OUT_OF_DATE}: {NO_TIME_COUNTS}." if stale and entry.due_in_s > 0 else ""
+    return f"{'would ' if idle else ''}{action}{how}. {why}{nothing}{still}"
 
 
 def _when(entry: PlanEntry) -> str:

@@ -90,6 +90,7 @@ class UnattributedStatus(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     used: Bytes | None = None
     reason: str = ""
+    name: str = ""
 
 
 class OwnerStatus(Struct, frozen=True, kw_only=True):
@@ -199,12 +200,14 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
 
 
 class GapStatus(Struct, frozen=True, kw_only=True):
-    """Something that could not be learned."""
+    """Something that could not be learned; `reason` is its kind, `gpu` the UUID of the GPU that it is about."""
 
     what: str = ""
     why: str = ""
     remedy: str | None = None
     since: Moment | None = None
+    reason: str = ""
+    gpu: str | None = None
 
     @property
     def text(self) -> str:
@@ -230,7 +233,7 @@ class AccountPart(Struct, frozen=True, kw_only=True):
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):
-    """A step that is due or will be, and what holds it back."""
+    """A step that is due or will be, and what holds it back; `detail` is `sentence` without whom and when."""
 
     namespace: str = ""
     pod: str = ""
@@ -253,6 +256,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     held_because: str | None = None
     trying: TryingStatus | None = None
     sentence: str = ""
+    detail: str = ""
 
     @property
     def title(self) -> str:
@@ -360,6 +364,7 @@ class Status(Struct, frozen=True, kw_only=True):
     release_timeout_s: Seconds | None = None
     pods_synced_at: Moment | None = None
     pods_stale: bool = False
+    stale_after_s: Seconds | None = None
     breaker: BreakerStatus = BreakerStatus()
     maintenance: str | None = None
     recent: tuple[RecentStatus, ...] = ()

@@ -17,7 +17,7 @@ from watchdog.core.units import format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.brakes import breaker_times, withheld_because
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
-from watchdog.report.next import forecast
+from watchdog.report.next import detail, forecast
 from watchdog.report.status import (
     AccountPart,
     AccountStatus,
@@ -207,7 +207,7 @@ def _step(number: int, step: Step, step_reading: StepReading | None, stretch: St
     )
 
 
-_PUT_OFF: Final = "No pass has ended since this one: until one does nothing is done."
+_PUT_OFF: Final = "No cycle has finished since then: nothing is done until one does."
 
 
 def status_of(
@@ -240,6 +240,7 @@ def status_of(
         release_timeout_s=json_seconds(report.policy.release_timeout_s),
         pods_synced_at=Moment(synced.wall_s) if synced is not None else None,
         pods_stale=stale,
+        stale_after_s=json_seconds(report.policy.stale_after_s),
         breaker=_breaker(report),
         maintenance=inert(report.maintenance, 600) if report.maintenance is not None else None,
         recent=tuple(recent),
@@ -250,7 +251,8 @@ def status_of(
 def _gap(gap: Gap, since_s: float | None) -> GapStatus:
     since = Moment(since_s) if since_s is not None else None
     why, remedy = inert(gap.problem.cause, 1000), inert(gap.problem.remedy, 1000) or None
-    return GapStatus(what=inert(gap.what), why=why, remedy=remedy, since=since)
+    reason = gap.reason.value
+    return GapStatus(what=inert(gap.what), why=why, remedy=remedy, since=since, reason=reason, gpu=gap.gpu)
 
 
 def _breaker(report: CycleReport) -> BreakerStatus:
@@ -278,7 +280,7 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapsho
 
 
 def _unattributed(use: Unattributed) -> UnattributedStatus:
-    return UnattributedStatus(pid=use.pid, gpu=use.gpu, used=use.used, reason=use.reason.value)
+    return UnattributedStatus(pid=use.pid, gpu=use.gpu, used=use.used, reason=use.reason.value, name=inert(use.name))
 
 
 def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
@@ -299,6 +301,7 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     held = entry.withheld_by is not None
     sentence = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
+    told = detail(entry, report.at, report.policy, report.suspended, stale=stale)
     return PlanStatus(
         namespace=pod.namespace,
         pod=pod.name,
@@ -321,4 +324,5 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         held_because=withheld_because(entry, report.policy) if held else None,
         trying=_trying(entry, report),
         sentence=f"{sentence} {_PUT_OFF}" if hangs else sentence,
+        detail=f"{told} {_PUT_OFF}" if hangs else told,
     )

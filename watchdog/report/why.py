@@ -191,7 +191,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
     """Sentences about what the account's rule is up to."""
     under_way = account.under_way
     if under_way is not None:
-        yield _under_way(under_way, status)
+        yield under_way_sentence(under_way, status)
     entries = [entry for entry in status.plan if entry.is_of(account)]
     for entry in entries:
         if not entry.do.is_force:
@@ -232,7 +232,8 @@ def _acts(account: AccountStatus, status: Status) -> bool:
     return status.enforcing and not account.observes and not is_held
 
 
-def _under_way(under_way: UnderWayStatus, status: Status) -> str:
+def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
+    """What an action that has begun has come to: the signals, and that its memory is waited for."""
     container, grace_s = under_way.container, under_way.grace_s or 0
     if under_way.do is Do.EVICT:
         return _eviction(grace_s, status)

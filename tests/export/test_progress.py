@@ -1,0 +1,110 @@
+"""What comes next for an account in a few words, and which account comes first."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.export.build import AT_ONCE, KILL, WARN, Story, climbing, policy, quiet, trainer_node
+from tests.export.page_reader import WELL, action
+from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Do
+from watchdog.report.progress import Level, planned_short, result_short, standings, under_way_short
+from watchdog.report.status import Moment, PlanStatus, Status, TryingStatus, UnderWayStatus
+from watchdog.report.status_build import status_of
+
+NOW = Moment(at(31).wall_s)
+
+
+def over(**more: object) -> Status:
+    """The status of a node on which a/trainer is over its limit, and is killed in 1s."""
+    return msgspec.structs.replace(status_of(climbing(9)), **more)
+
+
+@pytest.mark.parametrize(
+    ("entry", "node", "short"),
+    [
+        ({"do": Do.KILL, "due_in_s": 7}, {}, "kill in 7s"),
+        ({"do": Do.WARN, "due_in_s": 7}, {}, "warning in 7s"),
+        ({"do": Do.EVICT}, {}, "eviction now"),
+        ({"do": Do.WARN, "due_in_s": 3}, {"enforcing": False}, "would warn in 3s"),
+        ({"do": Do.KILL, "withheld_by": "owner"}, {}, "kill held back"),
+        ({"do": Do.KILL, "withheld_by": "owner", "due_in_s": 60}, {}, "kill in 1m, then held back"),
+        ({"do": Do.KILL, "withheld_by": "owner"}, {"enforcing": False}, "kill held back"),
+        ({"do": Do.KILL, "due_in_s": 7}, {"pods_stale": True}, "kill postponed"),
+        ({"do": Do.KILL, "withheld_by": "stale"}, {"pods_stale": True}, "kill held back"),
+        ({"do": Do.KILL}, {"health": msgspec.structs.replace(WELL, hangs_since=NOW)}, "kill postponed"),
+        ({"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=1)}, {}, "eviction requested"),
+        (
+            {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, blocked=True, next_in_s=5)}, {},
+            "eviction blocked, next try in 5s",
+        ),
+        (
+            {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, next_in_s=0)}, {},
+            "eviction refused, next try now",
+        ),
+    ],
+)  # fmt: skip
+def test_a_step_in_a_few_words(entry: dict[str, object], node: dict[str, object], short: str) -> None:
+    """What it is, and when; what holds it back, that its timer stands still, or that it is only worked out."""
+    status = over(**node)
+    assert planned_short(PlanStatus(**entry), status.accounts[0], status) == short  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("under_way", "short"),
+    [
+        (UnderWayStatus(do=Do.EVICT), "being evicted"),
+        (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(13).wall_s)), "being killed, SIGKILL in 4s"),
+        (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(8).wall_s)), "killed, waiting for its memory"),
+        (UnderWayStatus(do=Do.KILL, ended=True, signals=("SIGTERM",)), "killed, waiting for its memory"),
+        (UnderWayStatus(do=Do.KILL, ended=True), "ended, waiting for its memory"),
+    ],
+)
+def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: str) -> None:
+    """Until its SIGKILL the time left, from then on that its memory is waited for."""
+    assert under_way_short(under_way, over()) == short
+
+
+def test_the_time_left_runs_down_between_two_cycles() -> None:
+    """It never goes below zero, and does not run while no cycle finishes."""
+    (standing,) = standings(over(), 0.4)
+    assert [step.short for step in standing.steps] == ["kill in 0.6s"]
+    (standing,) = standings(over(), 60.0)
+    assert [step.short for step in standing.steps] == ["kill now"]
+
+
+def test_a_lesser_step_is_not_announced_once_a_kill_is_due() -> None:
+    """The kill that is due now is what happens: what its rule would do below it does not."""
+    slow = replace(KILL, for_s=600.0)
+    report = Story(under=policy(rule(WARN, slow, AT_ONCE, name="notebooks"))).run(17.0, 2)
+    (standing,) = standings(status_of(report))
+    assert [step.short for step in standing.steps] == ["kill now"]
+    assert standing.level is Level.BAD
+
+
+def node(*gibibytes: float) -> CycleReport:
+    """Pods of 8Gi each that use so much."""
+    pods = tuple(pod(f"u{n}", container("main", "8Gi", of=f"u{n}")) for n in range(len(gibibytes)))
+    uses = [use(100 + n, int(size * Gi)) for n, size in enumerate(gibibytes)]
+    return Story(pods=pods).see(snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(len(gibibytes))]))
+
+
+def test_the_most_urgent_account_comes_first() -> None:
+    """A kill before a warning, and then by the share of the limit in use; what is over before what is within."""
+    status = status_of(node(3, 20, 6, 9))
+    assert [each.account.uid for each in standings(status)] == ["u1", "u3", "u2", "u0"]
+    assert [each.needs_attention for each in standings(status)] == [True, True, False, False]
+
+
+def test_a_calm_account_has_no_step() -> None:
+    """Nothing comes next for an account that is within its limit, or of which nothing is known."""
+    for report in (quiet(), Story().see(trainer_node(None))):
+        (standing,) = standings(status_of(report))
+        assert (standing.steps, standing.gravest, standing.level) == ((), None, Level.GOOD)
+
+
+def test_a_result_of_a_later_version_is_named_in_general_words() -> None:
+    """What this version does not know has ended, at least."""
+    assert result_short(action(result="tired")) == "kill ended"

@@ -1,0 +1,336 @@
+"""The status page: which rows it has, in which order, from the status of the node. page.html lays them out.
+
+It is one document without a script. Every value in it is made inert and escaped by the template's environment, so no
+row has to do so; only where a name has to be shorter than usual does a row cut it.
+"""
+
+import base64
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from watchdog.core.assessment import Reason
+from watchdog.core.units import format_bytes, format_duration
+from watchdog.export.page_cards import Bar, account_bar, amount, at_least, cards
+from watchdog.export.page_headline import PageInput, headline, unlisted_text
+from watchdog.report.figures import Sum
+from watchdog.report.health import OK
+from watchdog.report.progress import Level, NextStep, Standing, result_short
+from watchdog.report.recent import is_action
+from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
+from watchdog.report.text import count, inert, span
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_LONGEST_TEXT: Final = 2000
+_WITH_DETAILS: Final = 3
+_MOST_OVER: Final = 12  # the others stand in the table of all accounts
+_RECENT_WITH_DETAILS: Final = 5
+_MOST_REMEDIES: Final = 8
+_MOST_OF_A_KIND: Final = 4
+_REFRESH_S: Final = 5
+_CALM_REFRESH_S: Final = 15
+_VERDICTS: Final = {"undeclared": "nothing declared", "misdeclared": "invalid declaration"}
+_URGENT_VERDICTS: Final = ("over", "misdeclared", "unknown")
+_UNATTRIBUTED: Final = {
+    Reason.HOST.value: ("outside any pod", "Check what runs on the node besides Kubernetes"),
+    Reason.UNKNOWN_POD.value: (
+        "of a pod that is not in the pod list",
+        "A new pod appears here for a few seconds; otherwise check the pod list",
+    ),
+    Reason.SPOOFED.value: ("in another pod's cgroup", "Find out what they are: no container runtime does this"),
+    Reason.MPS_SERVER.value: ("of the MPS server", "This may include its clients' memory"),
+    Reason.ZOMBIE.value: ("that are zombies", "Their parent processes have not reaped them"),
+    Reason.GONE.value: (
+        "that have exited and are still listed by the driver",
+        "If they stay, drain the node and reset the GPU",
+    ),
+}
+
+
+def _finalize(value: object) -> object:
+    """Control characters and direction overrides in a text spelled out, and its middle cut if it is too long."""
+    return inert(value, _LONGEST_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+@cache
+def _template() -> "Template":
+    """The template, compiled once and only when somebody looks: with its library it takes 4 MiB of every node."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["inert"] = inert
+    return environment.get_template("page.html")
+
+
+_STYLE: Final = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+# No script, no frame, nothing from elsewhere: the style by its hash, and the icon of the tab, which is in the page.
+POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusPage:
+    """The page as HTML, and after how many seconds it is worth loading again."""
+
+    html: str
+    refresh_s: int
+
+
+def page(seen: PageInput) -> StatusPage:
+    """The page of a moment; before the first cycle it says that there was none."""
+    head, status = headline(seen), seen.status
+    gaps = list(_remedies(seen, status)) if status is not None else []
+    refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
+    html = _template().render(
+        style=_STYLE,
+        seen=seen,
+        head=head,
+        refresh_s=refresh_s,
+        node=status.node if status is not None else "",
+        urgent=[_urgent(each, seen, number) for number, each in enumerate(seen.urgent[:_MOST_OVER])],
+        more_urgent=max(len(seen.urgent) - _MOST_OVER, 0),
+        recent=[_recent(each, seen, number) for number, each in enumerate(status.recent)] if status is not None else [],
+        gaps=gaps[:_MOST_REMEDIES],
+        has_more_gaps=len(gaps) > _MOST_REMEDIES,
+        unattributed=list(_unattributed(seen, status)) if status is not None else [],
+        cards=cards(status) if status is not None else (),
+        health=list(_health(seen)),
+        accounts=[_account(each, seen) for each in seen.standings],
+        unlisted=unlisted_text(seen.unlisted),
+    )
+    return StatusPage(html=html, refresh_s=refresh_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrgentRow:
+    """An account that is over, or for which something comes next; without `has_details`, with less text."""
+
+    title: str
+    place: str
+    steps: tuple[NextStep, ...]
+    bar: Bar | None
+    used: str
+    allowed: str
+    origin: str
+    excess: str
+    lasting: str
+    details: tuple[str, ...]
+    protected: str
+    advice: str
+
+
+def _urgent(standing: Standing, seen: PageInput, number: int) -> UrgentRow:
+    account, has_details = standing.account, number < _WITH_DETAILS
+    allowed, declared = account.allowed, account.declared
+    origin = f"{format_bytes(declared)} {_source(account)}" if has_details and declared is not None else ""
+    shown = (each for each in standing.steps if each.is_held or (has_details and each is standing.gravest))
+    return UrgentRow(
+        title=account.title,
+        place=_place(account, seen.labels),
+        steps=standing.steps,
+        bar=account_bar(account),
+        used=at_least(account.used, account.least),
+        allowed=format_bytes(allowed) if allowed is not None else "",
+        origin=origin,
+        excess=format_bytes(account.least - allowed) if allowed is not None and account.least > allowed else "",
+        lasting=_lasting(account, seen),
+        details=tuple(each.detail for each in shown),
+        protected=account.protected or "" if has_details else "",
+        advice=account.advice or "" if has_details else "",
+    )
+
+
+def _lasting(account: AccountStatus, seen: PageInput) -> str:
+    """For how long it has been over its limit: `for 9s`."""
+    if account.over_since is None or seen.status is None:
+        return ""
+    over_s = seen.status.at - account.over_since + (0.0 if seen.as_of else seen.passed_s)
+    return f"for {span(over_s) if over_s >= 1 else 'less than 1s'} {seen.as_of}".strip()
+
+
+def _source(account: AccountStatus) -> str:
+    """Where the declared amount comes from."""
+    if account.declared_by == "default":
+        return f"by default of rule {inert(account.rule or '')}"
+    return f"declared by {inert(account.declared_by or 'nothing')}"
+
+
+def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
+    """Which part of a pod an account is: `container main, GPU 0`; empty: all of it."""
+    container, gpu = account.container, account.gpu
+    parts = [] if container is None else [f"container {inert(container)}" if container else "an unknown container"]
+    return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """A row of the table of all accounts."""
+
+    title: str
+    place: str
+    rule: str
+    bar: Bar | None
+    used: str
+    most: str
+    allowed: str
+    declared: str
+    state: str
+    css: str
+    is_protected: bool
+
+
+def _account(standing: Standing, seen: PageInput) -> AccountRow:
+    account, gravest = standing.account, standing.gravest
+    most, allowed = account.used_at_most, account.allowed
+    state = _VERDICTS.get(account.verdict, account.verdict)
+    verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
+    return AccountRow(
+        title=account.title,
+        place=_place(account, seen.labels),
+        rule=account.rule or "",
+        bar=account_bar(account),
+        used=at_least(account.used, account.least),
+        most=format_bytes(most) if most is not None else "",
+        allowed=format_bytes(allowed) if allowed is not None else "",
+        declared=amount(account.declared) if allowed is not None and account.declared != allowed else "",
+        state=f"{state}, {gravest.short}" if gravest is not None else state,
+        css=standing.level.value if standing.steps else verdict_css,
+        is_protected=account.protected is not None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRow:
+    """A recent action, with its sentences if it is one of the last few."""
+
+    title: str
+    container: str
+    result: str
+    css: str
+    when: str
+    why: str
+    outcome: str
+
+
+def _recent(action: RecentStatus, seen: PageInput, number: int) -> RecentRow:
+    at_s, has_details = action.at or 0.0, number < _RECENT_WITH_DETAILS
+    return RecentRow(
+        title=f"{action.namespace}/{action.pod}",
+        container=action.container or "",
+        result=result_short(action),
+        css=(Level.BAD if is_action(action) else Level.WATCH).value,
+        when=f"{seen.clock(at_s)}, {seen.ago(at_s)}",
+        why=action.why if has_details else "",
+        outcome=action.outcome or "" if has_details else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyRow:
+    """Data gaps with the same remedy: the name and the reason of the first few, and how many more there are."""
+
+    gaps: tuple[tuple[str, str], ...]
+    more: int
+    remedy: str
+
+
+def _remedies(seen: PageInput, status: Status) -> Iterator[RemedyRow]:
+    by_remedy: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for gap in status.gaps:
+        label = seen.labels.get(gap.gpu or "")
+        what = gap.what.replace(gap.gpu, label) if gap.gpu and label else gap.what
+        by_remedy[gap.remedy or ""].append((what, gap.why))
+    for remedy, found in by_remedy.items():
+        yield RemedyRow(gaps=tuple(found[:_MOST_OF_A_KIND]), more=max(len(found) - _MOST_OF_A_KIND, 0), remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnattributedRow:
+    """Memory of processes without a pod, for one reason: in all, and the largest as name, PID, amount and GPU."""
+
+    total: str
+    processes: str
+    means: str
+    largest: tuple[tuple[str, int, str, str], ...]
+    more: int
+    advice: str
+
+
+def _unattributed(seen: PageInput, status: Status) -> Iterator[UnattributedRow]:
+    by_reason: defaultdict[str, list[UnattributedStatus]] = defaultdict(list)
+    for use in status.unattributed:
+        by_reason[use.reason].append(use)
+    for reason in (*_UNATTRIBUTED, *(by_reason.keys() - _UNATTRIBUTED.keys())):
+        if found := by_reason.get(reason):
+            yield _reason(reason, found, seen)
+
+
+def _reason(reason: str, found: Sequence[UnattributedStatus], seen: PageInput) -> UnattributedRow:
+    sums, (means, advice) = Sum(), _UNATTRIBUTED.get(reason, (f"({reason})", ""))
+    for use in found:
+        sums.add(use.used)
+    largest = sorted(found, key=lambda use: -(use.used or 0))[:_MOST_OF_A_KIND]
+    return UnattributedRow(
+        total=at_least(sums.total, sums.at_least) if sums.known or sums.at_least else "An unknown amount",
+        processes=count(len({use.pid for use in found}), "process", "processes"),
+        means=means,
+        largest=tuple(
+            (use.name or "unnamed", use.pid, amount(use.used), seen.labels.get(use.gpu, use.gpu)) for use in largest
+        ),
+        more=max(len(found) - _MOST_OF_A_KIND, 0),
+        advice=advice,
+    )
+
+
+def _health(seen: PageInput) -> Iterator[tuple[str, str, bool]]:
+    """The watchdog's own health: what is looked at, how it is, and whether that is well."""
+    health, status = seen.health, seen.status
+    yield "Ready", "; ".join(health.unready) or "yes", health.ready
+    if health.last_pass_ago_s is None:
+        yield "Last cycle", "none yet", health.turns
+    else:
+        took = f", took {_short_span(health.last_pass_s)}" if health.last_pass_s is not None else ""
+        yield "Last cycle", f"{span(health.last_pass_ago_s)} ago{took}", health.turns
+        yield "Cycles", f"99% within {_short_span(health.pass_p99_s or 0.0)}; {health.passes:,} since startup", True
+    if status is not None:
+        yield from _inputs(seen, status)
+    yield "Journal", health.journal, health.journal == OK
+    loaded_at = status.policy.loaded_at if status is not None else None
+    loaded = f", loaded {seen.clock(loaded_at)}" if loaded_at is not None else ""
+    sha256 = f", SHA-256 {status.policy.sha256[:12]}" if status is not None and status.policy.sha256 else ""
+    error = f"the file on disk is not in effect: {health.policy_error}" if health.policy_error else ""
+    yield "Policy", error or f"{OK}{loaded}{sha256}", not error
+    yield "Version", health.version, True
+    yield "Up since", f"{seen.clock(health.started_at)} ({span(health.uptime_s)})", True
+
+
+def _inputs(seen: PageInput, status: Status) -> Iterator[tuple[str, str, bool]]:
+    nvml = "released for maintenance" if status.maintenance is not None else OK
+    yield "NVML", "not responding" if seen.is_blind else nvml, not seen.is_blind
+    synced, stale_after_s = status.pods_synced_at, status.stale_after_s
+    age = "not read yet" if synced is None else f"{span(status.at - synced + seen.passed_s)} old"
+    bound = f" (stale after {format_duration(stale_after_s)})" if synced is not None and stale_after_s else ""
+    yield "Pod list", f"{age}{bound}", not status.pods_stale
+    api = seen.health.api
+    yield "API server", "not used: the pods come from a file" if api is None else api, api in (None, OK)
+
+
+def _short_span(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)

@@ -1,0 +1,195 @@
+"""What happens next to each account, in a few words and by urgency, from the status of a node."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from watchdog.core.assessment import Verdict
+from watchdog.core.plan import Result
+from watchdog.core.policy import Do
+from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, Status, TryingStatus, UnderWayStatus
+from watchdog.report.text import span
+from watchdog.report.why import under_way_sentence
+
+_NEVER_S: Final = 1e9
+_VERDICTS: Final = {
+    Verdict.OVER.value: 0,
+    Verdict.UNKNOWN.value: 1,
+    Verdict.MISDECLARED.value: 2,
+    Verdict.WITHIN.value: 3,
+    Verdict.UNDECLARED.value: 4,
+}
+_RESULTS: Final = {
+    Result.FAILED.value: "failed",
+    Result.BLOCKED.value: "is blocked",
+    Result.GONE.value: "was no longer needed",
+    Result.INTERRUPTED.value: "was interrupted",
+    Result.WITHDRAWN.value: "was withdrawn",
+}
+
+
+class Level(StrEnum):
+    """How urgent something is, the most urgent first; the value is a CSS class."""
+
+    BAD = "bad"
+    WATCH = "watch"
+    GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """What comes next for an account: in a few words (`kill in 7s`) and in sentences.
+
+    `due_s` is in seconds from the cycle on. `is_held`: a brake holds it back, or will once it is due; `is_force`: it is
+    a kill or an eviction.
+    """
+
+    short: str
+    detail: str
+    level: Level
+    due_s: float = 0.0
+    is_held: bool = False
+    is_force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An account with what comes next for it, in the order in which it comes."""
+
+    account: AccountStatus
+    steps: tuple[NextStep, ...]
+
+    @property
+    def level(self) -> Level:
+        """How urgent it is."""
+        if any(step.level is Level.BAD for step in self.steps):
+            return Level.BAD
+        return Level.WATCH if self.needs_attention else Level.GOOD
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it is over its limit, or something comes next for it."""
+        return bool(self.steps) or self.account.verdict == Verdict.OVER
+
+    @property
+    def gravest(self) -> NextStep | None:
+        """The next kill or eviction; a warning where there is none."""
+        return next((step for step in self.steps if step.is_force), self.steps[0] if self.steps else None)
+
+    @property
+    def urgency(self) -> tuple[int, float, int, float, str]:
+        """The key to sort by: level, when a kill or eviction is due, verdict, and the share of the limit in use."""
+        account, level = self.account, list(Level).index(self.level)
+        due_s = min((step.due_s for step in self.steps if step.is_force and not step.is_held), default=_NEVER_S)
+        if account.under_way is not None:
+            due_s = -1.0
+        share = account.least / account.allowed if account.allowed else float(account.least)
+        return level, due_s, _VERDICTS.get(account.verdict, 1), -share, account.title
+
+
+def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
+    """All accounts with what comes next for them, so many seconds after the cycle looked; the most urgent first."""
+    planned: defaultdict[_Key, list[PlanStatus]] = defaultdict(list)
+    for entry in status.plan:
+        if entry.account is not None:
+            planned[entry.uid, entry.account.container, entry.account.gpu].append(entry)
+    found = []
+    for each in status.accounts:
+        steps = _steps(each, planned[each.uid, each.container, each.gpu], status, elapsed_s)
+        found.append(Standing(account=each, steps=tuple(steps)))
+    return tuple(sorted(found, key=lambda standing: standing.urgency))
+
+
+_Key = tuple[str, str | None, str | None]
+
+
+def _steps(
+    account: AccountStatus, entries: Sequence[PlanStatus], status: Status, elapsed_s: float
+) -> Iterator[NextStep]:
+    under_way = account.under_way
+    if under_way is not None:
+        sentence = under_way_sentence(under_way, status)
+        short = under_way_short(under_way, status, elapsed_s)
+        yield NextStep(short=short, detail=sentence, level=Level.BAD, is_force=True)
+        # That the next action waits for this one goes without saying.
+        entries = [each for each in entries if each.withheld_by != "pending"]
+    # Once a kill or eviction is due, the lesser steps of its account do not happen any more.
+    reached = max((each.step or 0 for each in entries if each.do.is_force and _is_now(each)), default=0)
+    coming = [each for each in entries if each.due_in_s <= 0 or (each.step or 0) >= reached]
+    for entry in sorted(coming, key=lambda each: (each.due_in_s, not each.do.is_force)):
+        yield NextStep(
+            short=planned_short(entry, account, status, elapsed_s),
+            detail=entry.detail or entry.sentence,
+            level=Level.BAD if entry.do.is_force and _acts(entry, account, status) else Level.WATCH,
+            due_s=entry.due_in_s,
+            is_held=entry.withheld_by is not None and not _is_postponed(entry, status),
+            is_force=entry.do.is_force,
+        )
+
+
+def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, elapsed_s: float = 0.0) -> str:
+    """A step of the plan in a few words: `kill in 7s`, `warning held back`, `would evict in 3s`, `kill postponed`."""
+    noun, left_s = entry.do.verb.noun, entry.due_in_s - elapsed_s
+    when = f"in {span(left_s)}" if left_s > 0 else "now"
+    if _is_postponed(entry, status):
+        return f"{noun} postponed"
+    if entry.trying is not None:
+        return _trying_short(entry.trying, noun, elapsed_s)
+    if entry.withheld_by is not None:
+        # What is not due yet is not held back yet.
+        return f"{noun} held back" if entry.due_in_s <= 0 else f"{noun} {when}, then held back"
+    return f"{noun} {when}" if _is_enforced(account, status) else f"would {entry.do.verb.base} {when}"
+
+
+def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float = 0.0) -> str:
+    """An action that has begun in a few words: `being killed, SIGKILL in 4s`."""
+    if under_way.do is Do.EVICT:
+        return "being evicted"
+    if under_way.ended:
+        return f"{'killed' if under_way.signals else 'ended'}, waiting for its memory"
+    left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0
+    if status.hangs_since is not None and left_s > 0:
+        return "being killed, SIGKILL postponed"
+    if left_s - elapsed_s > 0:
+        return f"being killed, SIGKILL in {span(left_s - elapsed_s)}"
+    return "killed, waiting for its memory"
+
+
+def result_short(action: RecentStatus) -> str:
+    """What became of a recent action: `was killed`, `kill is in progress`, `would have been evicted`."""
+    verb = action.do.verb
+    if action.result is None:
+        return f"{verb.noun} is in progress"
+    if action.result == Result.OBSERVED.value:
+        return f"would have been {verb.done}"
+    return (
+        f"was {verb.done}"
+        if action.result == Result.DONE.value
+        else f"{verb.noun} {_RESULTS.get(action.result, 'ended')}"
+    )
+
+
+def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
+    if trying.next_in_s is None:
+        return f"{noun} requested"
+    state, left_s = "blocked" if trying.blocked else "refused", trying.next_in_s - elapsed_s
+    return f"{noun} {state}, next try {f'in {span(left_s)}' if left_s > 0 else 'now'}"
+
+
+def _is_postponed(entry: PlanStatus, status: Status) -> bool:
+    """Whether its timer stands still: no cycle ends, or the pod list is too old for time to count."""
+    return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)
+
+
+def _is_enforced(account: AccountStatus, status: Status) -> bool:
+    return status.enforcing and not account.observes
+
+
+def _acts(entry: PlanStatus, account: AccountStatus, status: Status) -> bool:
+    return _is_enforced(account, status) and entry.withheld_by is None and not _is_postponed(entry, status)
+
+
+def _is_now(entry: PlanStatus) -> bool:
+    return entry.due_in_s <= 0 and entry.withheld_by is None
