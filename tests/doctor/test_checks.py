@@ -15,7 +15,7 @@ from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import FindingState, Purpose
 from watchdog.cli.doctor.report import TOPICS, diagnose
-from watchdog.config.mistakes import Problem as PolicyProblem
+from watchdog.config.mistakes import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList

@@ -7,7 +7,7 @@ from tests.tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
 from watchdog.cli.doctor.report import TOPICS, diagnose, diagnosis_text, document, shortcoming
-from watchdog.config.mistakes import Problem
+from watchdog.config.mistakes import PolicyProblem
 from watchdog.core.model import GapReason
 
 STOPPED = spoilt("journal", is_stopped=True)
@@ -80,7 +80,7 @@ def test_what_was_meant_is_not_called_a_fault() -> None:
     said = "enforcement was switched off here; nothing but that is in the way: stop_file"
     assert shortcoming(diagnose(STOPPED)) == said
     broken = replace(
-        spoilt("policy", policy=None, problems=(Problem(source="policy.toml", what="is odd"),)),
+        spoilt("policy", policy=None, problems=(PolicyProblem(source="policy.toml", what="is odd"),)),
         listen=replace(GOOD.listen, state="ours", policy_sha256="f00"),
     )
     assert shortcoming(diagnose(broken)) == (

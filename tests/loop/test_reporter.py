@@ -8,14 +8,14 @@ import pytest
 import structlog
 
 from tests.worlds import at, policy
-from watchdog.config.mistakes import PolicyError, Problem
+from watchdog.config.mistakes import PolicyError, PolicyProblem
 from watchdog.daemon.sinks import Sinks
 from watchdog.export.log import configure
 from watchdog.journal.read import history
 from watchdog.options import Options
 
 MISTAKES = PolicyError(
-    (Problem(source="p.toml", what="must be a duration"), Problem(source="p.toml", what="is missing"))
+    (PolicyProblem(source="p.toml", what="must be a duration"), PolicyProblem(source="p.toml", what="is missing"))
 )
 
 

@@ -11,7 +11,7 @@ import click
 
 from watchdog.config.document import policy_document
 from watchdog.config.load import load_policy, read_policy
-from watchdog.config.mistakes import PolicyError, Problem
+from watchdog.config.mistakes import PolicyError, PolicyProblem
 from watchdog.config.render import render_policy
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
@@ -25,7 +25,9 @@ def load_candidate(path: Path) -> Policy:
     if path != STDIN:
         return load_policy(path)
     if sys.stdin is None:  # as Python has it where it was closed: `<&-`
-        raise PolicyError([Problem(source=_SOURCE, what="it is closed; name a file, or give the policy with `< FILE`")])
+        raise PolicyError(
+            [PolicyProblem(source=_SOURCE, what="it is closed; name a file, or give the policy with `< FILE`")]
+        )
     if sys.stdin.isatty():
         click.echo("Reading the policy from this terminal; Ctrl-D ends it.", err=True)
     return read_policy(sys.stdin.buffer, _SOURCE)
@@ -48,7 +50,7 @@ _LEAST: Final = 40  # characters to a line, however narrow the terminal says it 
 def print_check(file: Path, *, as_json: bool) -> int:
     """Print what a policy file holds; the exit code, 1 where it can't be used."""
     policy: Policy | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
     try:
         policy = load_candidate(file)
     except PolicyError as error:
@@ -80,7 +82,7 @@ def _wrapped(line: str, width: int) -> str:
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _document(policy: Policy | None, problems: tuple[Problem, ...]) -> dict[str, object]:
+def _document(policy: Policy | None, problems: tuple[PolicyProblem, ...]) -> dict[str, object]:
     mistakes = [
         {"source": each.source, "path": each.path or None, "line": each.line, "what": each.what} for each in problems
     ]

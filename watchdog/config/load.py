@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 from watchdog.config.checks import find_mistakes, find_warnings
 from watchdog.config.document import check_document
 from watchdog.config.fields import quote
-from watchdog.config.mistakes import Mistake, PolicyError, Problem, format_path, sort_key
+from watchdog.config.mistakes import Mistake, PolicyError, PolicyProblem, format_path, sort_key
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration, Policy
 
 MAX_BYTES: Final = 2**20
@@ -106,7 +106,7 @@ def _syntax_error(source: str, text: str, message: str) -> PolicyError:
 
 
 def _refuse(source: str, what: str, line: int | None = None) -> PolicyError:
-    return PolicyError([Problem(source=source, what=what, line=line)])
+    return PolicyError([PolicyProblem(source=source, what=what, line=line)])
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
@@ -158,7 +158,9 @@ def _compile(data: bytes, source: str) -> Policy:
         mistakes = (*mistakes, *find_mistakes(policy, document, rejected))
     if mistakes or policy is None:
         raise PolicyError(
-            Problem(source=source, path=format_path(mistake.location), what=mistake.what, rule=_rule_of(mistake, names))
+            PolicyProblem(
+                source=source, path=format_path(mistake.location), what=mistake.what, rule=_rule_of(mistake, names)
+            )
             for mistake in sorted(mistakes, key=sort_key)
         )
     warnings = tuple(

@@ -19,7 +19,7 @@ class Mistake(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PolicyProblem:
     """One mistake of a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`.
 
     `path` is empty for what is wrong with the file as a whole. `line` counts from 1 and is set where it is known.
@@ -41,7 +41,7 @@ class Problem:
 class PolicyError(Exception):
     """A policy that cannot be used; `problems` has every mistake that was found, in the order of their places."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
 

@@ -232,7 +232,7 @@ class DemoScene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class DemoMoment:
     """What a scene is made of: the last cycle with its plan as it was carried out, and the time since."""
 
     opened: OpenCycle

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from watchdog import clock
 from watchdog.cli.demo.driver import SimDriver, SimProcfs
-from watchdog.cli.demo.scene import Chronicle, DemoScene, Moment
+from watchdog.cli.demo.scene import Chronicle, DemoMoment, DemoScene
 from watchdog.cli.demo.tenants import CARD, NODE, POLICY, RELEASE_S, TENANTS, SimNode, pod_list
 from watchdog.clock import Waiter
 from watchdog.config.load import parse_policy
@@ -127,7 +127,7 @@ class Stage:
     def scene(self) -> DemoScene:
         """What is to be seen now."""
         opened, entries = self._last
-        return Moment(
+        return DemoMoment(
             opened=opened,
             entries=entries,
             ledger=self._cycle.ledger,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from watchdog.config.mistakes import Problem as PolicyProblem
+from watchdog.config.mistakes import PolicyProblem
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, Node, PodList, Process
