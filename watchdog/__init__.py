@@ -1,3 +1,3 @@
-"""gpu-memory-watchdog: gives declared GPU memory teeth on Kubernetes."""
+"""gpu-memory-watchdog: enforces declared GPU memory on Kubernetes."""
 
 __version__ = "0.1.0"

@@ -65,7 +65,7 @@ def test_without_any_right(control_plane: ControlPlane, clinic: Clinic) -> None:
     assert set(said.wrong()) == {
         *("right_pods", "right_events", "right_node", "right_namespaces", "right_evict", "right_capacity"),
     }
-    assert "can't even observe; in the way: right_pods, and of enforcing besides: " in said.stderr
+    assert "cannot observe. Blocked by: right_pods; for enforcing also: " in said.stderr
 
 
 def test_what_enforcing_would_need(

@@ -29,7 +29,7 @@ def test_nothing_listens(control_plane: ControlPlane, clinic: Clinic) -> None:
         "api": f"{url}: Connection refused: nothing listens there -> see that the API server is up, and that its "
         "address is right"
     }
-    assert said.stderr == "gpu-watchdog doctor: this node can't even observe; in the way: api\n"
+    assert said.stderr == "gpu-watchdog doctor: this node cannot observe. Blocked by: api\n"
     assert said.lasted_s < 60
 
 

@@ -225,7 +225,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
-        "Less safe, allowed all the same: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
+        "Safety overrides: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
         "Only observing: [mps] is set and has no effect yet",
         "Advertised on the node: 40Gi as example.com/gpu-memory, in units of 1Mi\n",
     ):

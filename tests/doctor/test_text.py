@@ -66,25 +66,25 @@ def test_why_it_is_not_enough() -> None:
     """The sentence on stderr names what the policy's mode lacks, each thing once; and is empty where nothing is."""
     assert shortcoming(diagnose(GOOD)) == ""
     unseen = spoilt("journal", is_stopped=True, stop_problem="Permission denied")
-    assert shortcoming(diagnose(unseen)) == "this node can observe, and can't enforce; in the way: stop_file"
+    assert shortcoming(diagnose(unseen)) == "this node can observe but not enforce. Blocked by: stop_file"
     two = read(gaps=(gap(GapReason.PROCESSES), gap(GapReason.PROCESSES, "GPU-1 x", on="GPU-1")))
-    assert shortcoming(diagnose(two)) == "this node can't even observe; in the way: process_lists"
+    assert shortcoming(diagnose(two)) == "this node cannot observe. Blocked by: process_lists"
     both = replace(two, journal=STOPPED.journal)
-    assert shortcoming(diagnose(both)).endswith("; in the way: process_lists, and of enforcing besides: stop_file")
+    assert shortcoming(diagnose(both)).endswith(". Blocked by: process_lists; for enforcing also: stop_file")
     none = spoilt("policy", policy=None, is_there=False)
-    assert shortcoming(diagnose(none)) == "there is no policy to go by; in the way: policy"
+    assert shortcoming(diagnose(none)) == "there is no policy to go by. Blocked by: policy"
 
 
 def test_what_was_meant_is_not_called_a_fault() -> None:
     """A stop file is told as what it is, and so is a daemon that goes on with the policy of before."""
-    said = "enforcement was switched off here; nothing but that is in the way: stop_file"
+    said = "enforcement was switched off on this node; nothing else blocks it: stop_file"
     assert shortcoming(diagnose(STOPPED)) == said
     broken = replace(
         spoilt("policy", policy=None, problems=(PolicyProblem(source="policy.toml", what="is odd"),)),
         listen=replace(GOOD.listen, state="ours", policy_sha256="f00"),
     )
     assert shortcoming(diagnose(broken)) == (
-        "there is no policy to go by, and the daemon that runs here goes on with its last good one; in the way: policy"
+        "there is no policy to go by, and the daemon that runs here goes on with its last good one. Blocked by: policy"
     )
 
 

@@ -405,7 +405,7 @@ def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool
     except UnexplainedError as error:
         raise click.ClickException(str(error)) from error
     if explanation.no_past:
-        click.echo(f"What was done before can't be said here: {explanation.no_past}", err=True)
+        click.echo(f"History is not available here: {explanation.no_past}", err=True)
     if as_json:
         click.echo(json.dumps(explanation.document, indent=1))
         return

@@ -252,7 +252,7 @@ SHORTEST_S, LONGEST_S = 0.2, 3600.0
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="gpu-watchdog")
 def main() -> None:
-    """Gives declared GPU memory teeth: measures what each pod of this node uses, warns and kills by a policy."""
+    """Enforces declared GPU memory: measures what each pod of this node uses, and warns, kills or evicts by a policy."""
 
 
 @main.command(short_help="Run the daemon on this node until SIGTERM.")
@@ -320,7 +320,7 @@ def check(file: Path, *, as_json: bool) -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="Print the node once, in columns for scripts; so it is done where the output is no terminal.",
+    help="Print the node once, in columns for scripts; the default when stdout is not a terminal.",
 )
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="By what pods are sorted.")
 @click.option("--interval", default="2s", show_default=True, help="How often the daemon is asked, like 500ms or 10s.")

@@ -154,7 +154,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd
     allowed += ["signal_mps_clients"] * safety.signal_mps_clients
-    yield f"Less safe, allowed all the same: {', '.join(allowed) or 'nothing'}"
+    yield f"Safety overrides: {', '.join(allowed) or 'none'}"
     for section in policy.without_effect:
         yield f"Only observing: [{section}] is set and has no effect yet"
 

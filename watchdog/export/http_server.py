@@ -182,12 +182,13 @@ class HttpServer:
 
     def _receive(self, client: _Client) -> None:
         data = client.connection.recv(_LARGEST)
+        if not data:
+            self._drop(client)
+            return
         if client.is_answered:
-            if not data:
-                self._drop(client)
             return
         client.request += data
-        if data and not client.is_complete:
+        if not client.is_complete:
             return
         self._admit(client, self._waiting, _MOST_WAITING, DEADLINE_S)
         if client.request.startswith(_PROBES):

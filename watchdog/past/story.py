@@ -202,7 +202,7 @@ def _sentences(story: Story) -> Iterator[str]:
         f"{record.withheld} held back."
     )
     if story.actions:
-        yield "Each line is the first deed of an incident. What would have followed it, nobody can say."
+        yield "Each line is the first action of an incident. Later effects are not simulated."
 
 
 def _minute(wall_s: float) -> str:

@@ -106,7 +106,7 @@ def over_limit_by_more_than_is_known(world: World) -> None:
 
 UNDECLARED = told(
     "GPUMemoryUndeclared",
-    "Pod a/trainer uses GPU memory, and no declaration holds for it",
+    "Pod a/trainer uses GPU memory but declares none",
     "Pod a/trainer on node n1 uses 3GiB of GPU memory for which no declaration holds, and has done so for half an "
     "hour. "
     "Nothing bounds it: whoever shares the card with it has no protection from it. Its owner should declare what it "

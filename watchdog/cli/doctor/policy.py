@@ -30,7 +30,7 @@ MODE: Final = Topic(
 )
 WARNINGS: Final = Topic(
     name="policy_warnings",
-    means="The policy says nothing that is hardly meant.",
+    means="Nothing in the policy looks unintended.",
     cases={
         "none": ok("the policy gives no warning"),
         "warning": warning("odd: {warning}", "change the policy if it is not meant"),

@@ -125,20 +125,19 @@ def shortcoming(diagnosis: Diagnosis) -> str:
         what = "there is no policy to go by"
         if any(finding.name == RUNNING.name for finding in diagnosis.findings):
             what += ", and the daemon that runs here goes on with its last good one"
-        return f"{what}; in the way: {', '.join(enforcing)}"
+        return f"{what}. Blocked by: {', '.join(enforcing)}"
     if observing:
-        rest = f", and of enforcing besides: {', '.join(more)}" if more and diagnosis.mode == "enforce" else ""
-        even = "even " if diagnosis.mode == "enforce" else ""
-        return f"this node can't {even}observe; in the way: {', '.join(observing)}{rest}"
+        rest = f"; for enforcing also: {', '.join(more)}" if more and diagnosis.mode == "enforce" else ""
+        return f"this node cannot observe. Blocked by: {', '.join(observing)}{rest}"
     if {(each.name, each.case) for each in diagnosis.findings if each.lacks(Purpose.ENFORCE)} == {
         (STOP.name, "present")
     }:
-        return f"enforcement was switched off here; nothing but that is in the way: {STOP.name}"
-    return f"this node can observe, and can't enforce; in the way: {', '.join(enforcing)}"
+        return f"enforcement was switched off on this node; nothing else blocks it: {STOP.name}"
+    return f"this node can observe but not enforce. Blocked by: {', '.join(enforcing)}"
 
 
 def _headline(diagnosis: Diagnosis) -> str:
-    asked = {"observe": "observe", "enforce": "enforce", None: "nothing that can be followed"}[diagnosis.mode]
+    asked = {"observe": "observe", "enforce": "enforce", None: "no valid policy"}[diagnosis.mode]
     can = {True: "yes", False: "no"}
     return f"can observe: {can[diagnosis.observe]}; can enforce: {can[diagnosis.enforce]}; the policy asks for: {asked}"
 
