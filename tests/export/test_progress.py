@@ -29,20 +29,20 @@ def over(**more: object) -> Status:
         ({"do": Do.WARN, "due_in_s": 7}, {}, "warning in 7s"),
         ({"do": Do.EVICT}, {}, "eviction now"),
         ({"do": Do.WARN, "due_in_s": 3}, {"enforcing": False}, "would warn in 3s"),
-        ({"do": Do.KILL, "withheld_by": "owner"}, {}, "kill held back"),
-        ({"do": Do.KILL, "withheld_by": "owner", "due_in_s": 60}, {}, "kill in 1m, then held back"),
-        ({"do": Do.KILL, "withheld_by": "owner"}, {"enforcing": False}, "kill held back"),
+        ({"do": Do.KILL, "withheld_by": "owner"}, {}, "kill held: owner"),
+        ({"do": Do.KILL, "withheld_by": "owner", "due_in_s": 60}, {}, "kill in 1m, then held"),
+        ({"do": Do.KILL, "withheld_by": "owner"}, {"enforcing": False}, "kill held: owner"),
         ({"do": Do.KILL, "due_in_s": 7}, {"pods_stale": True}, "kill postponed"),
-        ({"do": Do.KILL, "withheld_by": "stale"}, {"pods_stale": True}, "kill held back"),
+        ({"do": Do.KILL, "withheld_by": "stale"}, {"pods_stale": True}, "kill held: stale"),
         ({"do": Do.KILL}, {"health": msgspec.structs.replace(WELL, hangs_since=NOW)}, "kill postponed"),
         ({"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=1)}, {}, "eviction requested"),
         (
             {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, blocked=True, next_in_s=5)}, {},
-            "eviction blocked, next try in 5s",
+            "eviction blocked, attempt 2, next in 5s",
         ),
         (
             {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, next_in_s=0)}, {},
-            "eviction refused, next try now",
+            "eviction refused, attempt 2, next now",
         ),
     ],
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: 
 def test_the_time_left_runs_down_between_two_cycles() -> None:
     """It never goes below zero, and does not run while no cycle finishes."""
     (standing,) = standings(over(), 0.4)
-    assert [step.short for step in standing.steps] == ["kill in 0.6s"]
+    assert [step.short for step in standing.steps] == ["kill in 1s"]
     (standing,) = standings(over(), 60.0)
     assert [step.short for step in standing.steps] == ["kill now"]
 

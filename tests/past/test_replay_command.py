@@ -11,7 +11,9 @@ from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
 from watchdog.cli.main import main
-from watchdog.past.story import UNCUT, Story, StoryRecord, story_text
+from watchdog.cli.replay import story_text
+from watchdog.cli.tables import UNCUT
+from watchdog.past.story import Story, StoryRecord
 
 POLICY = """
 [[declaration]]
@@ -44,7 +46,7 @@ def test_the_command_for_people(path: Path) -> None:
     assert "kill 1 process of container main" in text
     assert "everybody: above 110% for 10s" in text
     assert "Under this policy: 1 kill in 1 incident of 1 workload; 0 warnings." in text
-    assert "What the journal has of that time: 0 deeds begun" in text
+    assert "In the journal for that time: 0 actions started" in text
 
 
 def test_the_command_as_json(path: Path) -> None:
@@ -65,13 +67,13 @@ def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
     spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
     recently(path, (60, spared))
     text = call(path)[1]
-    assert "not let through by the end of what was replayed; the incident was not over" in text
-    assert "never let through" not in text
+    assert "still held when the replay ended; the incident was not over" in text
+    assert "held until the incident ended" not in text
     assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["deeds"]] == [True]
     over = path.with_name("over.db")
     recently(over, (60, spared), (80, replace(LOW, pods=spared.pods)))
     text = call(over)[1]
-    assert "never let through before the incident ended" in text
+    assert "held until the incident ended" in text
     assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["deeds"]] == [False]
 
 

@@ -1,22 +1,27 @@
-"""Pictures made by the real core: reports as documents of the status, read back as `top` reads them."""
+"""Statuses made by the real core, and frames of them as `top` draws them."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import replace as replaced
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.grid import Drawing
-from watchdog.cli.top.picture import picture
-from watchdog.cli.top.reading import read_view
-from watchdog.cli.top.state import Selection
-from watchdog.cli.top.values import BLOCKS, AccountView, NextStep, NodeView, UsedAmount
+from watchdog.cli.top.panels import Frame
+from watchdog.cli.top.progress import Progress
+from watchdog.cli.top.rows import BLOCKS, Row
+from watchdog.cli.top.state import Selection, chosen
+from watchdog.cli.top.view import draw
 from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Do
 from watchdog.export.board import Board
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.report.status import status_document
+from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode, encode
+from watchdog.report.status_build import status_of
 
 __all__ = [
     "account",
@@ -24,78 +29,102 @@ __all__ = [
     "crowded",
     "document",
     "drawn",
+    "frame",
     "hostile_pod",
+    "node",
     "place_of",
     "quiet",
-    "scene",
+    "replace",
+    "row",
     "serving",
+    "status",
+    "step",
     "text",
-    "view",
 ]
 
 
 def document(report: CycleReport, **more: object) -> dict[str, Any]:
-    """What /api/status says of a report, with some keys as the test wants them."""
-    return {**status_document(report), **more}
+    """What /api/status has of a report, with some keys as the test wants them."""
+    return {**encode(status_of(report)), **more}
 
 
-def view(report: CycleReport | None = None, **more: object) -> NodeView:
-    """A picture of a report, or of a/trainer after 31 s above its mark."""
-    return read_view(document(report or climbing(), **more))
+def status(report: CycleReport | None = None, **more: object) -> Status:
+    """The status of a report, or of a/trainer after 31 s above its threshold, as it arrives; `more` is JSON."""
+    return decode(json.dumps(document(report or climbing(), **more)).encode())
 
 
-def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **more: object) -> AccountView:
-    """An account of pod ns/`name`, which uses half of what it may."""
-    made = AccountView(
-        key=(f"uid-{name}", "", ""),
+def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **more: object) -> AccountStatus:
+    """An account of pod ns/`name`, which uses half of what it is allowed."""
+    made = AccountStatus(
         namespace="ns",
         pod=name,
-        container="",
-        card="",
-        used=UsedAmount(known=used, least=least if used is None else used),
+        uid=f"uid-{name}",
+        used=used,
+        used_at_least=least if used is None else used,
         declared=8 * Gi,
         declared_by="veriff.com/gpu-memory",
         allowed=8 * Gi,
         verdict="within",
         rule="notebooks",
-        protected="",
-        over_since_s=None,
-        next=None,
-        then=None,
-        processes=(),
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
-def crowded(pods: int = 200, cards: int = 16) -> NodeView:
-    """A picture with many pods and cards, some over and one unknown."""
-    first = view(quiet())
-    accounts = tuple(
+def step(do: Do = Do.KILL, due_in_s: float = 0.0, **more: object) -> PlanStatus:
+    """A step of the plan."""
+    return replace(PlanStatus(do=do, due_in_s=due_in_s), **more)
+
+
+def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> Row:
+    """The row of an account with these steps; `more` is of the status."""
+    progress = Progress(account=of, steps=steps, status=replace(status(), **more))
+    return Row(account=of, gpu="", progress=progress)
+
+
+def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: object) -> Status:
+    """A status with these accounts, each with its step where it has one."""
+    pairs = [each if isinstance(each, tuple) else (each, None) for each in accounts]
+    plan = [
+        replace(due, uid=of.uid, account=AccountPart(container=of.container, gpu=of.gpu))
+        for of, due in pairs
+        if due is not None
+    ]
+    return replace(status(), accounts=tuple(of for of, _ in pairs), plan=tuple(plan), **more)
+
+
+def crowded(pods: int = 200, gpus: int = 16) -> Status:
+    """A status with many pods and GPUs, some over and one unknown."""
+    first = status(quiet()).gpus[0]
+    accounts = [
         account(
             f"finetune-llama3-70b-{number:05}",
             used=None if number == 5 else number * Gi // 10,
             verdict="over" if number > 80 else "unknown" if number == 5 else "within",
-            next=NextStep(do="kill", scope="container", above="110%", due_s=float(number)) if number > 88 else None,
         )
         for number in range(pods)
+    ]
+    due = [step(due_in_s=float(number), scope="container", above="110%") for number in range(pods)]
+    return node(
+        *(pair if number > 88 else pair[0] for number, pair in enumerate(zip(accounts, due, strict=True))),
+        gpus=tuple(replace(first, uuid=f"GPU-{number}", index=number) for number in range(gpus)),
     )
-    rows = tuple(replace(first.cards[0], uuid=f"GPU-{number}", label=str(number)) for number in range(cards))
-    return replace(first, accounts=accounts, cards=rows)
 
 
-def scene(
-    shown: NodeView | None, width: int = 80, height: int = 24, state: Selection | None = None, **more: object
-) -> Drawing:
+def frame(
+    shown: Status | None, width: int = 80, height: int = 24, selection: Selection | None = None, **more: object
+) -> Frame:
     """A frame to be drawn."""
-    made = Drawing(
-        view=shown,
-        state=state or Selection(),
+    selection = selection or Selection()
+    made = Frame(
+        status=shown,
+        rows=chosen(shown, selection.choice) if shown is not None else (),
+        selection=selection,
         elapsed_s=0.0,
         width=width,
         height=height,
         signs=BLOCKS,
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replaced(made, **more)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -111,11 +140,11 @@ def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
         server.close()
 
 
-def drawn(of: Drawing) -> list[str]:
+def drawn(of: Frame) -> list[str]:
     """The lines as a terminal without colour gets them."""
-    return [line.plain for line in picture(of)]
+    return [line.plain for line in draw(of)]
 
 
-def text(of: Drawing) -> str:
+def text(of: Frame) -> str:
     """The same as one text."""
     return "\n".join(drawn(of))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.top.build import account
+from tests.top.build import account, row
 from watchdog.cli.top.state import SORTS, Choice, Selection, pressed
 from watchdog.cli.top.terminal import keys_of
 
-ROWS = tuple(account(name) for name in "abcdef")
+ROWS = tuple(row(account(name)) for name in "abcdef")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_selection_stays_with_its_pod() -> None:
     """When rows change places the selected pod stays selected; when it goes, its place is."""
     state = after("j", "j")
     assert state.at(tuple(reversed(ROWS))).place == 3
-    assert state.at(tuple(row for row in ROWS if row.pod != "c")).place == 2
+    assert state.at(tuple(each for each in ROWS if each.account.pod != "c")).place == 2
     assert state.at(ROWS[:1]).place == 0
     assert state.at(()).place == 0
     assert Selection().at(tuple(reversed(ROWS))).place == 0

@@ -30,8 +30,8 @@ def test_a_kill_from_its_announcement_to_its_end(tmp_path: Path) -> None:
                 world.use(tenant, 9 * GIB)
                 shown.wait(lambda screen: re.search(r"> ns/hog .*over .* kill in \ds", screen.text))
                 shown.see("Next: kill container above 100% in ")
-                shown.wait(lambda screen: re.search(r"ns/hog .* kill begun, SIGKILL in \ds", screen.text))
-                shown.wait(lambda screen: re.search(r"kill +under way +ns/hog \[main\] +9\.0Gi", screen.text))
+                shown.wait(lambda screen: re.search(r"ns/hog .* being killed, SIGKILL in \ds", screen.text))
+                shown.wait(lambda screen: re.search(r"kill +in progress +ns/hog \[main\] +9\.0Gi", screen.text))
                 shown.wait(lambda screen: re.search(r"kill +done +ns/hog \[main\] +9\.0Gi", screen.text))
                 # Its memory is free again; what declares GPU memory stays in the table.
                 shown.wait(lambda screen: re.search(r"ns/hog +0 .* within", screen.text))

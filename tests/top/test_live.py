@@ -51,7 +51,7 @@ def is_as_before(shown: Session) -> bool:
 def test_the_first_picture(running: Daemon) -> None:
     """On a terminal of its own screen it shows the node, all cards, and the pods that are most over."""
     with session("--url", url(running)) as shown:
-        shown.see("node n1", "16 GPUs", "200 pods", "Pods: 1-", "of 201, by percent", "q quit")
+        shown.see("node n1", "16 GPUs", "200 pods", "Pods: 1-", "of 201, sorted by percent", "q quit")
         assert shown.screen.is_other
         assert not shown.screen.is_cursor_shown
         assert shown.screen.colours
@@ -75,18 +75,18 @@ def test_keys(running: Daemon) -> None:
         shown.see("by name", "> batch/")
         assert rows(shown) == sorted(rows(shown))
         shown.type("n")
-        shown.see("by name, turned round", "> team-vision/")
+        shown.see("by name, reversed", "> team-vision/")
         shown.type("fjupyter notebook-a\x7f\r")
-        shown.see('only with "jupyter notebook-"')
+        shown.see('filter "jupyter notebook-"')
         assert all(re.match(r"jupyter-dev/notebook-", row) for row in rows(shown))
         shown.type("\x1b")
-        shown.wait(lambda screen: "only with" not in screen.text)
+        shown.wait(lambda screen: ", filter" not in screen.text)
         shown.type("o")
-        shown.see("only those that are over", "Pods: 1-")
+        shown.see("over limit only", "Pods: 1-")
         shown.type("o\x1b[B\x1b[Bjk")
         shown.wait(lambda screen: re.search(r"of 201.*\n.*\n.*\n.*\n> ", screen.text))
         shown.type("?")
-        shown.see("Keys", "sort by verdict", "pause, and go on")
+        shown.see("Keys", "sort by verdict", "pause and resume")
         shown.type("x")
         shown.see("POD")
         shown.type(" ")
@@ -109,7 +109,7 @@ def test_the_selected_pod_is_told_of(running: Daemon) -> None:
         shown.type("jj")
         shown.see(f"> {first[2]} ", f"\n{first[2]}: ", "Next: ", "PID NAME")
         shown.type("\x1b[F")
-        shown.see("> unattributed processes", "held against no limit", " host ", f"{2.1}Gi in use")
+        shown.see("> unattributed processes", "no limit applies", " host ", f"{2.1}Gi in use")
 
 
 def test_it_follows_the_size(running: Daemon) -> None:
@@ -200,18 +200,18 @@ def test_the_daemon_goes_and_comes_back(node: Crowd, tmp_path: Path) -> None:
     arguments = (*node.arguments[:-1], tmp_path / "journal.db")
     with session("--url", f"http://127.0.0.1:{port}", "--interval", "500ms", rows=40, columns=140) as shown:
         shown.see("Connection refused", "gpu-watchdog run", "port-forward", "q quit")
-        shown.see("Asked again every 500ms.", "\n    kubectl -n gpu-memory-watchdog exec -it POD -- gpu-watchdog top")
+        shown.see("Retrying every 500ms.", "\n    kubectl -n gpu-memory-watchdog exec -it POD -- gpu-watchdog top")
         with daemon(tmp_path, node.stub_file, *arguments, port=port):
             shown.see("200 pods", "by percent")
             assert "Connection refused" not in shown.screen.text
-        shown.see("This picture is", "s old, asked again every 500ms: ", "Connection refused", "200 pods")
+        shown.see("This data is", "s old, retrying every 500ms: ", "Connection refused", "200 pods")
         # Nothing is known any more of what was to come, so nothing runs down.
         nexts = re.findall(r"in \d+m ?\d+s", shown.screen.text)
         shown.rest(2.5)
         assert nexts == re.findall(r"in \d+m ?\d+s", shown.screen.text)
-        assert int(re.findall(r"This picture is (\d+)s old", shown.screen.text)[0]) >= 2
+        assert int(re.findall(r"This data is (\d+)s old", shown.screen.text)[0]) >= 2
         with daemon(tmp_path, node.stub_file, *arguments, port=port):
-            shown.wait(lambda screen: "This picture is" not in screen.text)
+            shown.wait(lambda screen: "This data is" not in screen.text)
             shown.see("200 pods", "version")
         shown.type("q")
         assert shown.end() == 0
@@ -223,7 +223,7 @@ def test_a_daemon_that_hangs_does_not_hang_it() -> None:
         socket.create_server(("127.0.0.1", 0)) as mute,
         session("--url", f"http://127.0.0.1:{mute.getsockname()[1]}") as shown,
     ):
-        shown.see("Asking the daemon", "q quit")
+        shown.see("Waiting for the daemon", "q quit")
         shown.type("?")
         shown.see("Keys")
         began_s = time.monotonic()

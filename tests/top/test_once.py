@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,12 +11,13 @@ import pytest
 from tests.export.build import Story, trainer_node
 from tests.rig.command import COMMAND
 from tests.sim.showing import open_terminal
-from tests.top.build import account, climbing, hostile_pod, quiet, serving, view
+from tests.top.build import account, climbing, hostile_pod, node, quiet, serving, status
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
-from watchdog.cli.top.plain import once
+from watchdog.cli.top.once import once
+from watchdog.cli.top.rows import ASCII, BLOCKS
 from watchdog.cli.top.state import Choice
-from watchdog.cli.top.values import ASCII, BLOCKS
+from watchdog.report.status import GapStatus
 
 
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -56,9 +56,9 @@ def test_in_a_pipe() -> None:
 def test_columns_do_not_depend_on_what_is_there() -> None:
     """A script finds the same columns on every node, a value in each cell, and no name cut."""
     name = "x" * 250
-    many = replace(view(quiet()), accounts=(account(name, container="unlisted containers"), account("b", rule="")))
+    many = node(account(name, container=""), account("b", rule=None))
     told = once(many, Choice(), BLOCKS)
-    few = once(view(quiet()), Choice(), BLOCKS)
+    few = once(status(quiet()), Choice(), BLOCKS)
     heads = [[line.split() for line in text.splitlines() if line.startswith(("POD ", "GPU "))] for text in (told, few)]
     assert heads[0] == heads[1]
     assert f"ns/{name}  unlisted_containers  -  " in told
@@ -67,7 +67,7 @@ def test_columns_do_not_depend_on_what_is_there() -> None:
 
 def test_choices_hold_for_it() -> None:
     """--sort, --over and --filter choose what is printed."""
-    made = replace(view(quiet()), accounts=(account("a", used=Gi), account("b", used=9 * Gi, verdict="over")))
+    made = node(account("a", used=Gi), account("b", used=9 * Gi, verdict="over"))
     assert [row["POD"] for row in rows(once(made, Choice(sort="name"), BLOCKS), "POD")[:2]] == ["ns/a", "ns/b"]
     assert "ns/a" not in once(made, Choice(over=True), BLOCKS)
     with serving(climbing()) as url:
@@ -78,9 +78,10 @@ def test_choices_hold_for_it() -> None:
 
 
 def test_what_is_wrong_comes_first() -> None:
-    """Troubles stand whole at the top, each on a line that begins with an exclamation mark."""
-    told = once(replace(view(), troubles=("first " * 100, "second")), Choice(), BLOCKS).splitlines()
-    assert told[1:3] == ["! " + "first " * 100, "! second"]
+    """Problems stand whole at the top, each on a line that begins with an exclamation mark."""
+    gaps = (GapStatus(what="GPU-0", why="first " * 100), GapStatus(what="GPU-1", why="second"))
+    told = once(node(gaps=gaps), Choice(), BLOCKS).splitlines()
+    assert told[1:3] == ["! Unknown: GPU-0: " + "first " * 100, "! Unknown: GPU-1: second"]
 
 
 def test_the_document() -> None:
@@ -141,7 +142,7 @@ def test_an_encoding_that_lacks_characters() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert ">=1.0Gi" in done.stdout
     assert "  ??\n" in done.stdout
-    assert "≥" not in once(view(Story().see(trainer_node(None))), Choice(), ASCII)
+    assert "≥" not in once(status(Story().see(trainer_node(None))), Choice(), ASCII)
 
 
 def test_a_terminal_that_cannot_be_drawn_on() -> None:
@@ -162,21 +163,9 @@ def test_a_terminal_that_cannot_be_drawn_on() -> None:
             os.close(slave)
             os.close(master)
             assert done.returncode == 0
-            assert b"can't be drawn on" in done.stderr
+            assert b"TERM names no terminal that can be drawn on" in done.stderr
             assert "a/trainer" in told
             assert "\x1b" not in told
-
-
-def test_the_daemon_does_not_load_it() -> None:
-    """The library for terminals is loaded for the live table alone: the daemon's memory is the node's."""
-    code = (
-        "import sys, watchdog.cli.main, watchdog.cli.explain, watchdog.cli.demo; "
-        "import watchdog.cli.run, watchdog.cli.scan, watchdog.cli.history; "
-        "import watchdog.cli.top.plain; "
-        "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('rich', 'pygments', 'markdown_it')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 @pytest.mark.parametrize("name", ["scan", "top", "history", "explain", "replay", "recommend", "check", "doctor"])

@@ -1,33 +1,32 @@
 """Which accounts are shown, and in which order."""
 
-from dataclasses import replace
-
 import pytest
 
-from tests.top.build import account, view
+from tests.top.build import account, node, status, step
 from tests.worlds import Gi
+from watchdog.cli.top.rows import Row
 from watchdog.cli.top.state import KEYS, Choice, chosen
-from watchdog.cli.top.values import AccountView, NextStep, NodeView
+from watchdog.core.policy import Do
+from watchdog.report.status import Status, UnderWayStatus
 
 
-def node() -> NodeView:
-    """Six accounts, each of another kind, and processes of no pod."""
-    accounts = (
+def kinds() -> Status:
+    """Six accounts, each of another kind, and unattributed processes."""
+    assert status().unattributed
+    begun = UnderWayStatus(do=Do.KILL)
+    return node(
         account("calm", used=2 * Gi),
-        account("over", used=9 * Gi, verdict="over", next=NextStep(do="kill", due_s=5.0)),
-        account("held", used=12 * Gi, verdict="over", next=NextStep(do="kill", held="protected")),
+        (account("over", used=9 * Gi, verdict="over"), step(due_in_s=5.0)),
+        (account("held", used=12 * Gi, verdict="over"), step(withheld_by="protected")),
         account("blind", used=None, least=7 * Gi, verdict="unknown"),
         account("free", used=20 * Gi, verdict="undeclared", declared=None, allowed=None),
-        account("forbidden", used=Gi, verdict="over", declared=0, allowed=0, next=NextStep(do="kill", begun=True)),
+        account("forbidden", used=Gi, verdict="over", declared=0, allowed=0, under_way=begun),
     )
-    made = view()
-    assert made.no_pod is not None
-    return replace(made, accounts=accounts)
 
 
-def names(rows: tuple[AccountView, ...]) -> list[str]:
-    """Their pods; the row of no pod is `-`."""
-    return [row.pod or "-" for row in rows]
+def names(rows: tuple[Row, ...]) -> list[str]:
+    """Their pods; the row of the unattributed processes is `-`."""
+    return [row.account.pod or "-" for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -45,14 +44,14 @@ def names(rows: tuple[AccountView, ...]) -> list[str]:
 )
 def test_order(sort: str, expected: list[str]) -> None:
     """Each way to sort, with what is not known or does not apply at the end, and unattributed memory last."""
-    assert names(chosen(node(), Choice(sort=sort))) == [*expected, "-"]
+    assert names(chosen(kinds(), Choice(sort=sort))) == [*expected, "-"]
 
 
 @pytest.mark.parametrize("sort", sorted(KEYS))
-def test_turned_round(sort: str) -> None:
-    """Turned round, the known ones are the other way about; what is not known stays at the end."""
-    forwards, backwards = (names(chosen(node(), Choice(sort=sort, backwards=each)))[:-1] for each in (False, True))
-    unknown = [each.pod for each in node().accounts if KEYS[sort](each) is None]
+def test_reversed(sort: str) -> None:
+    """Reversed, the known ones are the other way about; what is not known stays at the end."""
+    forwards, backwards = (names(chosen(kinds(), Choice(sort=sort, backwards=each)))[:-1] for each in (False, True))
+    unknown = [each.account.pod for each in chosen(kinds(), Choice()) if KEYS[sort](each) is None]
     known = [name for name in forwards if name not in unknown]
     assert backwards == [*reversed(known), *forwards[len(known) :]]
 
@@ -60,8 +59,8 @@ def test_turned_round(sort: str) -> None:
 def test_what_does_not_apply_stays_at_the_end() -> None:
     """A pod without a limit has no percentage, so it is neither the first nor the last of those that have one."""
     for backwards in (False, True):
-        assert names(chosen(node(), Choice(sort="percent", backwards=backwards)))[-2:] == ["free", "-"]
-        assert names(chosen(node(), Choice(sort="time", backwards=backwards)))[-4:-1] == ["free", "blind", "calm"]
+        assert names(chosen(kinds(), Choice(sort="percent", backwards=backwards)))[-2:] == ["free", "-"]
+        assert names(chosen(kinds(), Choice(sort="time", backwards=backwards)))[-4:-1] == ["free", "blind", "calm"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_what_does_not_apply_stays_at_the_end() -> None:
 )
 def test_filter(choice: Choice, expected: list[str]) -> None:
     """A filter takes words of the name, the rule and the verdict, in any case; all of them must be there."""
-    assert names(chosen(node(), choice)) == expected
+    assert names(chosen(kinds(), choice)) == expected
 
 
 def test_the_command_offers_every_order() -> None:

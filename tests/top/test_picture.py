@@ -1,16 +1,17 @@
 """The live picture: what stands on it at which size."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from tests.export.build import Story, trainer_node
-from tests.top.build import account, climbing, crowded, drawn, scene, text, view
+from tests.top.build import account, climbing, crowded, drawn, frame, node, replace, status, text
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.cli.top.picture import picture
+from watchdog.cli.top.rows import ASCII, BLOCKS
+from watchdog.cli.top.rows import percent as percent_of
 from watchdog.cli.top.state import Selection
-from watchdog.cli.top.values import ASCII, NodeView, UsedAmount
+from watchdog.cli.top.view import draw
+from watchdog.report.status import AccountStatus, GapStatus, Status
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]
 
@@ -19,17 +20,19 @@ SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (
 @pytest.mark.parametrize("which", ["crowded", "one pod", "none", "troubled", "help", "typing", "waiting"])
 def test_it_fits(columns: int, rows: int, which: str) -> None:
     """At no size is there a line that is too wide, or one too many, and the keys stand on the last one."""
-    state = Selection(help=which == "help", typed="x" * 90 if which == "typing" else None)
-    shown: NodeView | None = {
+    selection = Selection(help=which == "help", typed="x" * 90 if which == "typing" else None)
+    shown: Status | None = {
         "crowded": crowded(),
-        "one pod": view(),
-        "none": replace(view(), accounts=(), cards=()),
+        "one pod": status(),
+        "none": replace(status(), accounts=(), gpus=()),
     }.get(which, crowded())
     shown = None if which == "waiting" else shown
     if which == "troubled":
-        shown = replace(crowded(), troubles=("Not known: " + "word " * 60,) * 9)
-    made = scene(shown, columns, rows, state, old="nobody answers: start it " * 5 if which == "waiting" else "")
-    lines = picture(made)
+        gaps = tuple(GapStatus(what=f"thing {number}", why=f"{number} {'word ' * 60}") for number in range(9))
+        shown = replace(crowded(), gaps=gaps)
+    problem = "nobody answers: start it " * 5 if which == "waiting" else ""
+    made = frame(shown, columns, rows, selection, problem=problem)
+    lines = draw(made)
     assert len(lines) <= rows
     assert all(line.cell_len <= columns for line in lines)
     if rows >= 6 and which != "help":
@@ -42,16 +45,16 @@ def test_it_fits(columns: int, rows: int, which: str) -> None:
 )
 def test_sixteen_cards_and_two_hundred_pods(columns: int, rows: int, least: int) -> None:
     """However small the terminal, the table of pods keeps room, and no card is left out where there is some."""
-    shown = text(scene(crowded(), columns, rows))
+    shown = text(frame(crowded(), columns, rows))
     assert len(re.findall(r"^[> ] ns/fin", shown, re.MULTILINE)) >= least
     if columns >= 80:
         assert all(re.search(rf"(^| ){number} +[█▓▒░]", shown, re.MULTILINE) for number in range(16))
-    assert re.search(r"Pods: 1-\d+ of 201, by percent", shown)
+    assert re.search(r"Pods: 1-\d+ of 201, sorted by percent", shown)
 
 
 def test_a_row() -> None:
     """Used, declared, allowed, the share of it, verdict, since when, rule, next: each in its column."""
-    lines = drawn(scene(view(climbing(6)), 140, 30))
+    lines = drawn(frame(status(climbing(6)), 140, 30))
     (heading,) = (line for line in lines if "POD" in line and "NEXT" in line)
     (row,) = (line for line in lines if line.startswith("> a/trainer"))
     words = ("12.4Gi", "8.0Gi", "10.2Gi", "122%", "over", "6s", "notebooks", "kill in 4s")
@@ -72,70 +75,62 @@ def test_a_row() -> None:
 )
 def test_columns_give_way(columns: int, there: tuple[str, ...], gone: tuple[str, ...]) -> None:
     """A narrow terminal has fewer columns, never half of one."""
-    (heading,) = (line for line in drawn(scene(crowded(), columns, 40)) if " POD " in line)
+    (heading,) = (line for line in drawn(frame(crowded(), columns, 40)) if " POD " in line)
     assert all(title in heading for title in there)
     assert not any(title in heading for title in gone)
 
 
 def test_the_time_runs_down() -> None:
     """Between two answers the spans run down by themselves."""
-    shown = replace(scene(view(climbing(6)), 120, 30), elapsed_s=3.0)
-    assert "kill in 1s" in text(shown)
-    assert "over for 9s" in text(shown)
-    assert "kill now" in text(replace(shown, elapsed_s=60.0))
+    shown = text(frame(status(climbing(6)), 120, 30, elapsed_s=3.0))
+    assert "kill in 1s" in shown
+    assert "over for 9s" in shown
+    assert "kill now" in text(frame(status(climbing(6)), 120, 30, elapsed_s=60.0))
 
 
 def test_unknown_is_never_zero() -> None:
     """What is not known is `unknown`, or at least so much; what is nothing is a dash."""
-    seen = text(scene(view(Story().see(trainer_node(None))), 140, 30))
+    seen = text(frame(status(Story().see(trainer_node(None))), 140, 30))
     (row,) = (line for line in seen.splitlines() if line.startswith("> a/trainer"))
     assert "≥3.0Gi" in row
     assert "≥29%" in row
     assert " unknown " in row
     blind = account(used=None, declared=None, allowed=None, verdict="unknown")
-    (row,) = (
-        line
-        for line in drawn(scene(replace(view(), accounts=(blind,), no_pod=None), 140, 30))
-        if line.startswith("> ns/p")
-    )
-    assert row.split()[2:6] == ["unknown", "unknown", "unknown", "unknown"]
-    free = replace(blind, used=UsedAmount(known=Gi), verdict="undeclared")
-    (row,) = (
-        line
-        for line in drawn(scene(replace(view(), accounts=(free,), no_pod=None), 140, 30))
-        if line.startswith("> ns/p")
-    )
-    assert row.split()[2:6] == ["1.0Gi", "-", "-", "-"]
+    assert _row(blind).split()[2:6] == ["unknown", "unknown", "unknown", "unknown"]
+    free = replace(blind, used=Gi, verdict="undeclared")
+    assert _row(free).split()[2:6] == ["1.0Gi", "-", "-", "-"]
+
+
+def _row(of: AccountStatus) -> str:
+    (line,) = (line for line in drawn(frame(node(of, unattributed=()), 140, 30)) if line.startswith("> ns/p"))
+    return line
 
 
 @pytest.mark.parametrize(
-    ("used", "allowed", "percent"),
+    ("used", "least", "allowed", "percent"),
     [
-        (UsedAmount(known=0), 8 * Gi, "0%"),
-        (UsedAmount(known=4 * Gi), 8 * Gi, "50%"),
-        (UsedAmount(known=8 * Gi), 8 * Gi, "100%"),
-        (UsedAmount(known=8 * Gi + 1), 8 * Gi, "101%"),
-        (UsedAmount(known=8 * Gi - 1), 8 * Gi, "99%"),
-        (UsedAmount(known=None, least=12 * Gi), 8 * Gi, "≥150%"),
-        (UsedAmount(known=None), 8 * Gi, "unknown"),
-        (UsedAmount(known=Gi), 0, ">9999%"),
-        (UsedAmount(known=0), 0, "0%"),
-        (UsedAmount(known=Gi), 1, ">9999%"),
+        (0, 0, 8 * Gi, "0%"),
+        (4 * Gi, 0, 8 * Gi, "50%"),
+        (8 * Gi, 0, 8 * Gi, "100%"),
+        (8 * Gi + 1, 0, 8 * Gi, "101%"),
+        (8 * Gi - 1, 0, 8 * Gi, "99%"),
+        (None, 12 * Gi, 8 * Gi, "≥150%"),
+        (None, 0, 8 * Gi, "unknown"),
+        (Gi, 0, 0, ">9999%"),
+        (0, 0, 0, "0%"),
+        (Gi, 0, 1, ">9999%"),
     ],
 )
-def test_percent(used: UsedAmount, allowed: int, percent: str) -> None:
+def test_percent(used: int | None, least: int, allowed: int, percent: str) -> None:
     """The share of what is allowed: a hair above it is not 100%."""
-    from watchdog.cli.top.values import BLOCKS
-    from watchdog.cli.top.values import percent as told
-
-    assert told(account(used=used.known, least=used.least, allowed=allowed), BLOCKS) == percent
+    assert percent_of(account(used=used, least=least, allowed=allowed), BLOCKS) == percent
 
 
 def test_a_card() -> None:
-    """A card's bar has what pods use, what nobody's pod does, the rest, and what is free."""
+    """A card's bar has what pods use, what unattributed processes do, the rest, and what is free."""
     cards = (gpu(0, used=40 * Gi, reserved=Gi), gpu(1, used=None), gpu(2, up=False))
     seen = snapshot([use(101, 20 * Gi), use(9, 10 * Gi)], [process(101, "u1/main"), process(9, None)], cards)
-    lines = drawn(scene(view(Story().see(seen)), 100, 40))
+    lines = drawn(frame(status(Story().see(seen)), 100, 40))
     (first,) = (line for line in lines if line.startswith("0 "))
     assert first.split()[1] == "█" * 5 + "▓" * 3 + "▒" * 2 + "░" * 10  # of 80Gi in 20 cells
     assert first.split()[2:6] == ["40.0Gi", "80.0Gi", "10.0Gi", "9.0Gi"]
@@ -147,6 +142,6 @@ def test_a_card() -> None:
 
 def test_ascii() -> None:
     """Where the terminal has no other characters, bars are made of ASCII ones and `≥` is written out."""
-    shown = text(scene(view(Story().see(trainer_node(None))), 140, 30, signs=ASCII))
+    shown = text(frame(status(Story().see(trainer_node(None))), 140, 30, signs=ASCII))
     assert shown.isascii()
     assert ">=3.0Gi" in shown

@@ -1,73 +1,92 @@
 """What comes next, in words, while its time runs down."""
 
-from dataclasses import replace
+from typing import Final
 
 import pytest
 
-from tests.top.build import account
-from watchdog.cli.top.values import NextStep, left_s, long, short
+from tests.top.build import account, replace, row, status, step
+from watchdog.cli.top.progress import Progress
+from watchdog.core.policy import Do
+from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus
 
-KILL = NextStep(do="kill", scope="container", above="110%", due_s=12.0)
-HELD = replace(KILL, due_s=0.0, held="owner", because="it was the third of its Job", lets_go_s=250.0)
+KILL: Final = step(due_in_s=12.0, scope="container", above="110%")
+HELD: Final = replace(
+    KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", lets_go_in_s=250.0
+)
+EVICT: Final = step(Do.EVICT, trying=TryingStatus(tries=3, blocked=True, next_in_s=10.0))
+
+
+def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> Progress:
+    """What happens next to an account with these steps; `more` is of the status."""
+    return row(account(under_way=begun), *steps, **more).progress
+
+
+def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus:
+    """An action in progress."""
+    at = None if sigkill_in_s is None else Moment(status().at + sigkill_in_s)
+    return UnderWayStatus(do=do, sigkill_at=at)
 
 
 @pytest.mark.parametrize(
-    ("step", "elapsed_s", "expected"),
+    ("progress", "elapsed_s", "expected"),
     [
-        (None, 0.0, "-"),
-        (KILL, 0.0, "kill in 12s"),
-        (KILL, 7.4, "kill in 5s"),
-        (KILL, 12.0, "kill now"),
-        (KILL, 99.0, "kill now"),
-        (replace(KILL, would=True), 0.0, "would kill in 12s"),
-        (replace(KILL, would=True, due_s=0.0), 0.0, "would kill now"),
-        (replace(KILL, due_s=4000.0), 0.0, "kill in 1h6m"),
-        (replace(KILL, due_s=95.0), 0.0, "kill in 1m35s"),
-        (HELD, 0.0, "kill held: owner, 4m10s"),
-        (HELD, 249.5, "kill held: owner, 1s"),
-        (HELD, 300.0, "kill held: owner"),
-        (replace(HELD, lets_go_s=None), 0.0, "kill held: owner"),
-        (replace(HELD, due_s=5.0), 0.0, "kill in 5s"),
-        (NextStep(do="kill", begun=True, left_s=8.2), 0.0, "kill begun, SIGKILL in 9s"),
-        (NextStep(do="kill", begun=True, left_s=8.0), 9.0, "kill under way"),
-        (NextStep(do="evict", begun=True), 0.0, "eviction under way"),
-        (
-            NextStep(do="evict", begun=True, tries=3, blocked=True, left_s=10.0),
-            4.0,
-            "eviction blocked, try 3, again in 6s",
-        ),
-        (NextStep(do="evict", begun=True, tries=1, left_s=None), 0.0, "eviction refused, try 1"),
+        (next_of(), 0.0, "-"),
+        (next_of(KILL), 0.0, "kill in 12s"),
+        (next_of(KILL), 7.4, "kill in 5s"),
+        (next_of(KILL), 12.0, "kill now"),
+        (next_of(KILL), 99.0, "kill now"),
+        (next_of(KILL, enforcing=False), 0.0, "would kill in 12s"),
+        (next_of(replace(KILL, due_in_s=0.0), enforcing=False), 0.0, "would kill now"),
+        (next_of(replace(KILL, due_in_s=4000.0)), 0.0, "kill in 1h6m"),
+        (next_of(replace(KILL, due_in_s=95.0)), 0.0, "kill in 1m35s"),
+        (next_of(HELD), 0.0, "kill held: owner, 4m10s"),
+        (next_of(HELD), 249.5, "kill held: owner, 1s"),
+        (next_of(HELD), 300.0, "kill held: owner"),
+        (next_of(replace(HELD, lets_go_in_s=None)), 0.0, "kill held: owner"),
+        (next_of(replace(HELD, due_in_s=5.0)), 0.0, "kill in 5s, then held"),
+        (next_of(begun=begun(sigkill_in_s=8.2)), 0.0, "being killed, SIGKILL in 9s"),
+        (next_of(begun=begun(sigkill_in_s=8.0)), 9.0, "killed, waiting for its memory"),
+        (next_of(begun=begun(Do.EVICT)), 0.0, "being evicted"),
+        (next_of(EVICT), 4.0, "eviction blocked, attempt 3, next in 6s"),
+        (next_of(replace(EVICT, trying=TryingStatus(tries=1))), 0.0, "eviction requested"),
     ],
 )
-def test_in_short(step: NextStep | None, elapsed_s: float, expected: str) -> None:
+def test_in_short(progress: Progress, elapsed_s: float, expected: str) -> None:
     """A step in few words: it counts down to `now` and no further."""
-    assert short(step, elapsed_s) == expected
+    assert progress.short(elapsed_s) == expected
 
 
-def test_at_length() -> None:
-    """With the mark, with what holds it back and why, and with the force behind a warning."""
-    held = account(next=replace(HELD, due_s=3.0))
-    assert long(held, 0.0) == (
-        "kill container above 110% in 3s, held back then (owner, 4m 10s): it was the third of its Job"
+def test_in_full() -> None:
+    """With the threshold, with what holds it and why, and with the action that follows a warning."""
+    held = next_of(replace(HELD, due_in_s=3.0))
+    assert held.full(0.0) == (
+        "kill container above 110% in 3s, will be held (owner, 4m 10s): it was the third of its Job"
     )
-    assert "held back (owner, 4m 7s)" in long(held, 3.0)
-    warned = account(next=NextStep(do="warn", above="100%", due_s=2.0), then=KILL)
-    assert long(warned, 0.0) == "warn above 100% in 2s; then kill container above 110% in 12s"
-    assert long(account(protected="it is a system pod"), 0.0) == "never acted on: it is a system pod"
-    assert long(account(), 0.0) == "-"
+    assert "now, held (owner, 4m 7s)" in held.full(3.0)
+    warned = next_of(step(Do.WARN, due_in_s=2.0, above="100%"), KILL)
+    assert warned.full(0.0) == "warn above 100% in 2s; then kill container above 110% in 12s"
+    protected = row(account(protected="it is a system pod")).progress
+    assert protected.full(0.0) == "protected, no action is taken: it is a system pod"
+    assert next_of().full(0.0) == "-"
+
+
+def test_a_rule_that_observes_only_would() -> None:
+    """A step of such a rule is only worked out, whatever the mode of the node."""
+    progress = row(account(observes=True), KILL).progress
+    assert (progress.short(0.0), progress.is_waiting) == ("would kill in 12s", True)
 
 
 @pytest.mark.parametrize(
-    ("step", "elapsed_s", "expected"),
+    ("progress", "elapsed_s", "expected"),
     [
-        (None, 0.0, None),
-        (KILL, 2.0, 10.0),
-        (KILL, 20.0, 0.0),
-        (HELD, 0.0, 250.0),
-        (replace(HELD, lets_go_s=None), 0.0, float("inf")),
-        (NextStep(do="kill", begun=True, left_s=8.0), 0.0, 0.0),
+        (next_of(), 0.0, None),
+        (next_of(KILL), 2.0, 10.0),
+        (next_of(KILL), 20.0, 0.0),
+        (next_of(HELD), 0.0, 250.0),
+        (next_of(replace(HELD, lets_go_in_s=None)), 0.0, float("inf")),
+        (next_of(begun=begun(sigkill_in_s=8.0)), 0.0, 0.0),
     ],
 )
-def test_time_left(step: NextStep | None, elapsed_s: float, expected: float | None) -> None:
-    """What sorts by time: when something happens, which with a brake is when that lets go."""
-    assert left_s(account(next=step), elapsed_s) == expected
+def test_time_left(progress: Progress, elapsed_s: float, expected: float | None) -> None:
+    """What sorts by time: when something happens, which with a brake is when that releases it."""
+    assert progress.left_s(elapsed_s) == expected

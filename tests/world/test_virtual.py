@@ -219,8 +219,9 @@ def test_the_page_and_top_say_what_is_not_known(play: Play) -> None:
     assert "No pod is known to be over its limit; " in told
     assert "in use, owner unknown" in page.text("gpus")
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
-    for text in (told, page.text("unattributed"), page.text("accounts"), top):
+    for text in (told, page.text("unattributed"), page.text("accounts")):
         assert (dark in text) is not is_listed
+    assert ("The processes on GPU 0 are unknown" in top) is not is_listed
     assert "None." not in page.text("unattributed") or is_listed
     (line,) = [line.split() for line in top.splitlines() if line.startswith("0 ")]
     assert (line[line.index(GPU) - 1] == "unknown") is not is_listed

@@ -1,6 +1,7 @@
 """Querying a daemon for its status, and what to say where none answers."""
 
 import http.client
+import json
 import shlex
 import shutil
 import sys
@@ -92,9 +93,19 @@ def ask_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
 
     It may let us wait for `patience_s` at a time, and twice as long altogether.
     """
+    return _status(url, patience_s)[0]
+
+
+def ask_json(url: str) -> Any:
+    """The same as the daemon has written it, also with what a later one has and this version does not read."""
+    return json.loads(_status(url, _PATIENCE_S)[1])
+
+
+def _status(url: str, patience_s: float) -> tuple[Status, bytes]:
     address = status_url(url)
+    body = _get(address, patience_s)
     try:
-        return decode(_get(address, patience_s))
+        return decode(body), body
     except StatusError as error:
         raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: {error}") from error
 

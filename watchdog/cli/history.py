@@ -16,7 +16,7 @@ import click
 from watchdog import clock
 from watchdog.cli.client import without_journal
 from watchdog.core.units import format_duration
-from watchdog.export.table import BOLD, GREEN, RED, YELLOW, has_colour, paint
+from watchdog.export.colour import BOLD, GREEN, RED, YELLOW, has_colour, paint
 from watchdog.journal.errors import CorruptError, JournalError
 from watchdog.journal.read import HistoryRow, history
 from watchdog.report.text import inert

@@ -218,9 +218,9 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
 @journal_option
 @json_option
 def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Say what another policy would have done with this node's past: the first deed of each incident.
+    """Say what another policy would have done with this node's past: the first action of each incident.
 
-    What would have followed a deed is not claimed. Reads the journal, and writes nothing.
+    Later effects are not simulated. Reads the journal, and writes nothing.
     """
     from watchdog.cli.replay import print_replay
 
@@ -252,7 +252,7 @@ SHORTEST_S, LONGEST_S = 0.2, 3600.0
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="gpu-watchdog")
 def main() -> None:
-    """Enforces declared GPU memory: measures what each pod of this node uses, and warns, kills or evicts by a policy."""
+    """Enforces declared GPU memory: measures what each pod uses, and warns, kills or evicts by a policy."""
 
 
 @main.command(short_help="Run the daemon on this node until SIGTERM.")
@@ -269,12 +269,12 @@ def run(**options: Any) -> None:
     os._exit(code)
 
 
-@main.command(short_help="Look once at what is there and what would follow; never acts.")
+@main.command(short_help="Look once at what is there and what would happen next; never acts.")
 @node_options
 @json_option
 @click.pass_context
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
-    """Look once, print what is there and what would follow. Never acts, opens no journal.
+    """Look once, print what is there and what would happen next. Never acts, opens no journal.
 
     Exit code 1: NVML did not answer, so that nothing is known of the GPUs.
     """
@@ -316,23 +316,23 @@ def check(file: Path, *, as_json: bool) -> None:
     sys.exit(print_check(file, as_json=as_json))
 
 
-@main.command(short_help="Watch a node live: its GPUs, its pods, what comes next.")
+@main.command(short_help="Watch a node live: its GPUs, its pods, what happens next.")
 @click.option(
     "--once",
     is_flag=True,
-    help="Print the node once, in columns for scripts; the default when stdout is not a terminal.",
+    help="Print the status once, in columns for scripts; default when stdout is not a terminal.",
 )
-@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="By what pods are sorted.")
-@click.option("--interval", default="2s", show_default=True, help="How often the daemon is asked, like 500ms or 10s.")
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="What to sort pods by.")
+@click.option("--interval", default="2s", show_default=True, help="How often to ask the daemon, like 500ms or 10s.")
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
-@click.option("--over", is_flag=True, help="Only pods that are over what they are allowed.")
+@click.option("--over", is_flag=True, help="Only pods over their limit.")
 @url_option
 @listen_option
 @json_option
 def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
-    """Watch a node live: its GPUs, its pods, what they may use, and what comes next. `?` names the keys.
+    """Watch a node live: its GPUs, its pods, their limits, and what happens next. `?` lists the keys.
 
-    Asks the daemon that runs, of this node or of another. --json prints its status as it is, once and whole.
+    Asks the daemon of this node or of another. --json prints its status as it is, once and in full.
     """
     from watchdog.cli.client import listen_url
     from watchdog.cli.top import TopOptions, is_live, print_top

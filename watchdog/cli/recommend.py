@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -10,15 +11,25 @@ import click
 from watchdog import clock
 from watchdog.cli.check import load_candidate, refusal
 from watchdog.cli.client import without_journal
+from watchdog.cli.tables import UNCUT, Column, Row, printed, table, wrapped
 from watchdog.config.load import built_in_policy
 from watchdog.config.mistakes import PolicyError
 from watchdog.core.policy import Policy
-from watchdog.export.table import has_colour
+from watchdog.core.units import format_bytes
+from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.past.meter import Meter
 from watchdog.past.read import NothingRecordedError, spans
-from watchdog.past.recommendation import Known, advised, recommendation_document, recommendation_text, told
-from watchdog.past.story import UNCUT
+from watchdog.past.recommendation import (
+    Advice,
+    Known,
+    Suggestion,
+    Usage,
+    Workload,
+    advised,
+    recommendation_document,
+)
+from watchdog.report.text import byte_cell, count, span
 
 
 def print_recommendation(
@@ -39,15 +50,14 @@ def print_recommendation(
         return
     if known:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
-        click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=width))
-        click.echo(told(known))
+        click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=width), nl=False)
 
 
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
     """The workloads since a Unix time, each with its advice; JournalError."""
     meter = Meter(policy, since_s)
-    for span in spans(journal, since_s):
-        meter.run(span.looks)
+    for recorded in spans(journal, since_s):
+        meter.run(recorded.looks)
     return advised(meter.usages)
 
 
@@ -71,3 +81,58 @@ def _is_absent(file: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+_COLUMNS = (
+    Column(title="WORKLOAD", least=20, leads=True),
+    Column(title="CONTAINER", least=8, is_name=True),
+    Column(title="PODS", right=True, rank=1),
+    Column(title="SEEN FOR", right=True),
+    Column(title="P50", right=True),
+    Column(title="P99", right=True),
+    Column(title="PEAK", right=True),
+    Column(title="DECLARED", right=True),
+)
+
+
+def recommendation_text(known: list[Known], *, colour: bool = False, width: int) -> str:
+    """The workloads for people, and of how many of them something should change, ending with a line break."""
+    rows = (line for workload, usage, advice in known for line in _rows(workload, usage, advice, width))
+    wanting = sum(advice.suggestion is not None for _, _, advice in known)
+    summed = f"{count(len(known), 'workload')}, {count(wanting, 'suggestion')}."
+    return printed([*table(_COLUMNS, rows, width), "", summed], colour=colour)
+
+
+def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Iterator[Row | str]:
+    declared = usage.last.declared
+    yield (
+        f"{workload.namespace}/{workload.kind} {workload.name}",
+        "all" if workload.container is None else workload.container,
+        str(len(usage.pods)),
+        span(usage.seen_s),
+        *(_percentile(usage, percent) for percent in (50, 99)),
+        _peak(usage),
+        "nothing" if usage.last.declared_by is None else byte_cell(declared),
+    )
+    where = f"; at most {byte_cell(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
+    yield from map(str, wrapped(f"{advice.reason}{where}", width, "  ", "    "))
+    if advice.suggestion is not None:
+        yield from map(str, wrapped(_suggested(advice.suggestion), width, "  ", "    "))
+
+
+def _suggested(suggestion: Suggestion) -> str:
+    each = " on each GPU" if suggestion.per_gpu else ""
+    allowance = " with the allowance" if suggestion.has_allowance else ""
+    allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
+    return f"declare {suggestion.key}: {suggestion.value}{each}, {allows}"
+
+
+def _percentile(usage: Usage, percent: float) -> str:
+    amount = usage.percentile(percent)
+    return "-" if amount is None else byte_cell(amount)
+
+
+def _peak(usage: Usage) -> str:
+    if usage.seen_s <= 0:
+        return "-"
+    return f"{'>=' if usage.unknown_s else ''}{byte_cell(usage.peak)}"

@@ -3,25 +3,31 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
 from watchdog import clock
 from watchdog.cli.check import load_candidate, refusal
 from watchdog.cli.client import without_journal
+from watchdog.cli.tables import UNCUT, Cell, Column, Row, fits, printed, table, wrapped
 from watchdog.config.mistakes import PolicyError
-from watchdog.core.policy import Policy
-from watchdog.export.table import has_colour
+from watchdog.core.policy import Do, Policy
+from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import history
 from watchdog.past.read import spans
-from watchdog.past.replay import Replay, Replayed
-from watchdog.past.story import UNCUT, Story, StoryRecord, story_document, story_text
+from watchdog.past.replay import Found, Replay, Replayed
+from watchdog.past.story import TOTALS, Story, StoryRecord, story_document, summary
+from watchdog.report.actions import mark, victims
+from watchdog.report.brakes import withheld_because
 from watchdog.report.changes import ChangeKind
+from watchdog.report.text import byte_cell, count, inert, rfc3339, span
 
-_FORCE = ("kill", "evict")
+_ENFORCING: Final = frozenset(do for do in Do if do.is_force)
 
 
 def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bool) -> None:
@@ -51,16 +57,93 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
 def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
     """The past that a journal has since a Unix time under a policy; JournalError."""
     replay = Replay(policy, since_s)
-    for span in spans(journal, since_s):
-        replay.run(span.looks)
+    for recorded in spans(journal, since_s):
+        replay.run(recorded.looks)
     replayed = replay.result()
     return replace(replayed, found=tuple(each for each in replayed.found if each.due.wall_s >= since_s))
 
 
 def _record(journal: Path, since_s: float) -> StoryRecord:
-    rows = [row for row in history(journal, None, since_s) if row.do in _FORCE]
+    rows = [row for row in history(journal, None, since_s) if row.do in _ENFORCING]
     return StoryRecord(
         begun=sum(row.event == "intended" for row in rows),
         observed=sum(row.event == ChangeKind.WOULD_ACT for row in rows),
         withheld=sum(row.event == ChangeKind.WITHHELD for row in rows),
     )
+
+
+_AMOUNTS: Final = (Column(title="USED", right=True), Column(title="ALLOWED", right=True))
+_WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"), Column(title="RULE"), *_AMOUNTS)
+_NARROW: Final = (Column(title="POD", least=20, leads=True), Column(title="DUE"), *_AMOUNTS)
+
+
+def story_text(story: Story, *, colour: bool = False, width: int) -> str:
+    """A replay for people, ending with a line break."""
+    lines: list[Cell] = []
+    if story.actions:
+        is_wide = fits(_WIDE, [_wide(each) for each in story.actions], width)
+        rows = (line for each in story.actions for line in _rows(each, story.policy, width, is_wide=is_wide))
+        lines += [*table(_WIDE if is_wide else _NARROW, rows, width), ""]
+    lines += [line for sentence in _sentences(story) for line in wrapped(sentence, width)]
+    return printed(lines, colour=colour)
+
+
+def _rows(found: Found, policy: Policy, width: int, *, is_wide: bool) -> Iterator[Row | str]:
+    """An action as a row; where that is too narrow for it, what would be done and by which rule stand below."""
+    due, pod, verb, rule, *amounts = row = _wide(found)
+    yield row if is_wide else (pod, due, *amounts)
+    remarks = _remarks(found, policy)
+    for remark in remarks if is_wide else (f"{verb}, by {rule}", *remarks):
+        yield from map(str, wrapped(remark, width, "  ", "    "))
+
+
+def _wide(found: Found) -> tuple[str, ...]:
+    entry, assessment = found.entry, found.entry.assessment
+    return (
+        _second(found.due.wall_s),
+        assessment.pod.title,
+        f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
+        f"{entry.rule.name}: {mark(entry)}",
+        f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}",
+        "-" if assessment.allowed is None else byte_cell(assessment.allowed),
+    )
+
+
+def _remarks(found: Found, policy: Policy) -> Iterator[str]:
+    for each in found.withheld:
+        until = "" if each.lets_go_s is None else f", until {_second(each.lets_go_s)}"
+        yield f"held from {_second(each.at.wall_s)}{until}: {withheld_because(each.entry, policy)}"
+    if found.withheld and found.at is not None:
+        yield f"released at {_second(found.at.wall_s)}"
+    elif found.withheld and found.goes_on:
+        yield "still held when the replay ended; the incident was not over"
+    elif found.withheld:
+        yield "held until the incident ended"
+    if found.entry.assessment.observes:
+        yield "only recorded: the rule was in observe mode at that time"
+
+
+def _sentences(story: Story) -> Iterator[str]:
+    found, record = summary(story), story.record
+    seen = f"Replayed {span(story.replayed.seen_s)} of the past since {_second(story.since_s)}"
+    yield f"{seen}, under policy {inert(story.policy.source)}."
+    done = [count(found[plural], do.verb.noun) for do, plural in TOTALS.items() if found[plural]]
+    where = f"in {count(found['incidents'], 'incident')} of {count(found['workloads'], 'workload')}"
+    held = ", ".join(f"{number} by {brake}" for brake, number in found["withheld"].items())
+    rest = f"; held to the end: {held}" if held else ""
+    warned = f"; {count(found['warnings'], 'warning')}"
+    what = f"{' and '.join(done) or 'no kill'} {where}" if story.actions else "no kill and no eviction"
+    yield f"Under this policy: {what}{rest}{warned}."
+    if story.policy.mode == "observe":
+        yield "Its mode is observe: all of this would have been recorded, and no action taken."
+    yield (
+        f"In the journal for that time: {count(record.begun, 'action')} started, {record.observed} only observed, "
+        f"{record.withheld} held."
+    )
+    if story.actions:
+        yield "Each row is the first action of an incident. Later effects are not simulated."
+
+
+def _second(wall_s: float) -> str:
+    """A moment to the second: `2026-01-02 03:04:05`."""
+    return rfc3339(wall_s)[:19].replace("T", " ")

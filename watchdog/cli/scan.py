@@ -9,6 +9,7 @@ import click
 
 from watchdog import clock
 from watchdog.cli.check import refusal
+from watchdog.cli.scan_text import scan_text
 from watchdog.clock import Bell
 from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.mistakes import PolicyError
@@ -22,8 +23,7 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Surroundings, missing_sources, open_cluster, uses_api, with_gaps
 from watchdog.daemon.start import open_processes
-from watchdog.export.table import has_colour
-from watchdog.export.text import scan_text
+from watchdog.export.colour import has_colour
 from watchdog.node.driver import let_go
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options

@@ -11,8 +11,8 @@ from typing import Any, Final, TextIO
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.export.colour import RED, YELLOW, has_colour, paint
 from watchdog.export.structured import structlog
-from watchdog.export.table import RED, YELLOW, has_colour, paint
 from watchdog.report.changes import Change, ChangeKind
 from watchdog.report.text import inert
 

@@ -1,6 +1,6 @@
 """What to declare, by what was used: percentiles and peaks, and the figure that is recommended."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -8,10 +8,8 @@ from typing import Any
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import format_bytes, format_quantity
-from watchdog.export.table import Cell, Column, Row, table
-from watchdog.past.story import wrapped
 from watchdog.report.advice import number_of, plain_number, round_up
-from watchdog.report.text import byte_cell, count, inert, span
+from watchdog.report.text import inert, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -234,61 +232,6 @@ def recommendation_document(known: list[Known]) -> list[dict[str, Any]]:
     return [_document(workload, usage, advice) for workload, usage, advice in known]
 
 
-def recommendation_text(known: list[Known], *, colour: bool = False, width: int) -> str:
-    """The workloads for people, ending with a line break."""
-    columns = (
-        Column(title="WORKLOAD", flexible=True),
-        Column(title="CONTAINER", flexible=True),
-        Column(title="PODS", right=True, optional=True),
-        Column(title="SEEN FOR", right=True),
-        Column(title="P50", right=True),
-        Column(title="P99", right=True),
-        Column(title="PEAK", right=True),
-        Column(title="DECLARED", right=True),
-    )
-    rows = (line for workload, usage, advice in known for line in _rows(workload, usage, advice, width))
-    return "\n".join(table(columns, rows, colour=colour, width=width)) + "\n"
-
-
-def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Iterator[Row | str]:
-    declared = usage.last.declared
-    yield (
-        Cell(f"{workload.namespace}/{workload.kind} {workload.name}"),
-        Cell("all" if workload.container is None else workload.container),
-        Cell(str(len(usage.pods))),
-        Cell(span(usage.seen_s)),
-        *(Cell(_cell(usage, percent)) for percent in (50, 99)),
-        Cell(_peak(usage)),
-        Cell("nothing" if usage.last.declared_by is None else byte_cell(declared)),
-    )
-    reason = f"{advice.reason}; {_where(usage)}" if usage.per_gpu and usage.peak else advice.reason
-    yield from wrapped(reason, width, "  ")
-    if advice.suggestion is not None:
-        yield from wrapped(_suggested(advice.suggestion), width, "  ")
-
-
-def _suggested(suggestion: Suggestion) -> str:
-    each = " on each GPU" if suggestion.per_gpu else ""
-    allowance = " with the allowance" if suggestion.has_allowance else ""
-    allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
-    return f"declare {suggestion.key}: {suggestion.value}{each}, {allows}"
-
-
-def _where(usage: Usage) -> str:
-    return f"at most {byte_cell(usage.peak_per_gpu)} on one GPU"
-
-
-def _cell(usage: Usage, percent: float) -> str:
-    amount = usage.percentile(percent)
-    return "-" if amount is None else byte_cell(amount)
-
-
-def _peak(usage: Usage) -> str:
-    if usage.seen_s <= 0:
-        return "-"
-    return f"{'>=' if usage.unknown_s else ''}{byte_cell(usage.peak)}"
-
-
 def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any]:
     has_peak = usage.known_s > 0 or usage.peak > 0
     suggestion = advice.suggestion
@@ -329,9 +272,3 @@ def _hours(seconds: float) -> float:
 
 def _key(workload: Workload) -> tuple[str, str, str]:
     return (workload.kind, workload.name, workload.container or "")
-
-
-def told(known: list[Known]) -> str:
-    """How many workloads there are, and of how many of them something should change."""
-    wanting = sum(advice.suggestion is not None for _, _, advice in known)
-    return f"{count(len(known), 'workload')}, {count(wanting, 'suggestion')}."

@@ -1,9 +1,10 @@
 """What happens next to each account, in a few words and by urgency, from the status of a node."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Final
 
 from watchdog.core.assessment import Verdict
@@ -91,18 +92,29 @@ class Standing:
 
 def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
     """All accounts with what comes next for them, so many seconds after the cycle looked; the most urgent first."""
-    planned: defaultdict[_Key, list[PlanStatus]] = defaultdict(list)
-    for entry in status.plan:
-        if entry.account is not None:
-            planned[entry.uid, entry.account.container, entry.account.gpu].append(entry)
+    planned = steps_by_account(status)
     found = []
     for each in status.accounts:
-        steps = _steps(each, planned[each.uid, each.container, each.gpu], status, elapsed_s)
+        steps = _steps(each, planned.get(account_key(each), ()), status, elapsed_s)
         found.append(Standing(account=each, steps=tuple(steps)))
     return tuple(sorted(found, key=lambda standing: standing.urgency))
 
 
-_Key = tuple[str, str | None, str | None]
+AccountKey = tuple[str, str | None, str | None]
+
+
+def account_key(account: AccountStatus) -> AccountKey:
+    """What tells an account from the others: the UID of its pod, its container, its GPU."""
+    return account.uid, account.container, account.gpu
+
+
+def steps_by_account(status: Status) -> Mapping[AccountKey, tuple[PlanStatus, ...]]:
+    """The steps of the plan by account, in the order of the plan."""
+    found: defaultdict[AccountKey, list[PlanStatus]] = defaultdict(list)
+    for step in status.plan:
+        if step.account is not None:
+            found[step.uid, step.account.container, step.account.gpu].append(step)
+    return {key: tuple(steps) for key, steps in found.items()}
 
 
 def _steps(
@@ -130,17 +142,34 @@ def _steps(
 
 
 def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, elapsed_s: float = 0.0) -> str:
-    """A step of the plan in a few words: `kill in 7s`, `warning held back`, `would evict in 3s`, `kill postponed`."""
-    noun, left_s = entry.do.verb.noun, entry.due_in_s - elapsed_s
-    when = f"in {span(left_s)}" if left_s > 0 else "now"
+    """A step of the plan in a few words: `kill in 7s`, `kill held: owner, 3m`, `would evict in 3s`."""
+    noun, when = entry.do.verb.noun, due_short(entry, elapsed_s)
     if _is_postponed(entry, status):
         return f"{noun} postponed"
     if entry.trying is not None:
         return _trying_short(entry.trying, noun, elapsed_s)
     if entry.withheld_by is not None:
         # What is not due yet is not held back yet.
-        return f"{noun} held back" if entry.due_in_s <= 0 else f"{noun} {when}, then held back"
+        is_due = entry.due_in_s <= elapsed_s
+        return f"{noun} held: {brake_short(entry, elapsed_s)}" if is_due else f"{noun} {when}, then held"
     return f"{noun} {when}" if _is_enforced(account, status) else f"would {entry.do.verb.base} {when}"
+
+
+def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
+    """When a step is due, so many seconds after the cycle: `in 7s`, `now`."""
+    left_s = entry.due_in_s - elapsed_s
+    return f"in {_left(left_s)}" if left_s > 0 else "now"
+
+
+def brake_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
+    """What holds a step back, and for how long at least: `owner, 3m`."""
+    left_s = (entry.lets_go_in_s or 0.0) - elapsed_s
+    return f"{entry.withheld_by}, {_left(left_s)}" if left_s > 0 else f"{entry.withheld_by}"
+
+
+def _left(seconds: float) -> str:
+    """A time that runs down, in whole seconds, since tenths would only flicker; rounded up: at 0 it is over."""
+    return span(float(ceil(seconds)))
 
 
 def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float = 0.0) -> str:
@@ -153,7 +182,7 @@ def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float 
     if status.hangs_since is not None and left_s > 0:
         return "being killed, SIGKILL postponed"
     if left_s - elapsed_s > 0:
-        return f"being killed, SIGKILL in {span(left_s - elapsed_s)}"
+        return f"being killed, SIGKILL in {_left(left_s - elapsed_s)}"
     return "killed, waiting for its memory"
 
 
@@ -175,7 +204,7 @@ def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
     if trying.next_in_s is None:
         return f"{noun} requested"
     state, left_s = "blocked" if trying.blocked else "refused", trying.next_in_s - elapsed_s
-    return f"{noun} {state}, next try {f'in {span(left_s)}' if left_s > 0 else 'now'}"
+    return f"{noun} {state}, attempt {trying.tries}, next {f'in {_left(left_s)}' if left_s > 0 else 'now'}"
 
 
 def _is_postponed(entry: PlanStatus, status: Status) -> bool:

@@ -24,6 +24,7 @@ _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 Bytes = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
 
 class StatusError(WatchdogError):
@@ -360,7 +361,7 @@ class Status(Struct, frozen=True, kw_only=True):
     gaps: tuple[GapStatus, ...] = ()
     plan: tuple[PlanStatus, ...]
     contact: str = ""
-    free_below: str | None = None
+    free_below: Percent | None = None
     release_timeout_s: Seconds | None = None
     pods_synced_at: Moment | None = None
     pods_stale: bool = False
@@ -382,12 +383,7 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def free_share(self) -> float:
         """Below which free share of its memory a card is short."""
-        try:
-            return float(parse_percent(self.free_below)) if self.free_below is not None else 0.0
-        except ValueError as error:
-            raise StatusError(
-                f"free_below of its status is not a percentage: {inert(self.free_below or '')}"
-            ) from error
+        return float(parse_percent(self.free_below)) if self.free_below is not None else 0.0
 
 
 def encode(value: Struct) -> dict[str, Any]:

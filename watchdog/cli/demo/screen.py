@@ -8,7 +8,7 @@ from typing import Final, Protocol, TextIO
 
 from watchdog.cli.demo.scene import DemoScene, Occurrence, Row
 from watchdog.core.units import format_bytes
-from watchdog.export.table import has_colour
+from watchdog.export.colour import has_colour
 
 NOTICE: Final = "The GPU is simulated. The processes, the decisions and the signals are real."
 _TITLE: Final = "gpu-watchdog demo: a shared card, three pods, about 20 s"

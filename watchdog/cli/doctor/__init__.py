@@ -9,7 +9,7 @@ import click
 
 from watchdog.cli.doctor.gather import gather
 from watchdog.cli.doctor.report import diagnose, diagnosis_text, document, shortcoming
-from watchdog.export.table import has_colour
+from watchdog.export.colour import has_colour
 from watchdog.options import Options
 
 PATIENCE_S: Final = 30.0

@@ -14,7 +14,7 @@ from watchdog.cli.doctor.policy import POLICY_TOPICS, RUNNING, check_mps, check_
 from watchdog.cli.doctor.rights import RIGHTS_TOPICS, SWITCHES_TOPICS, check_rights, check_switches
 from watchdog.cli.doctor.system import CONTAINER_TOPICS, SYSTEM_TOPICS, check_container, check_processes, check_system
 from watchdog.core.policy import Policy
-from watchdog.export.table import BOLD, GREEN, RED, YELLOW, paint
+from watchdog.export.colour import BOLD, GREEN, RED, YELLOW, paint
 from watchdog.report.text import count, inert
 
 TOPICS: Final[tuple[Topic, ...]] = (

@@ -9,11 +9,9 @@ from typing import TextIO
 
 import click
 
-from watchdog.cli.client import AskError, ask_status
-from watchdog.cli.top.asker import ask_view, unreached
-from watchdog.cli.top.plain import once
+from watchdog.cli.client import AskError, ask_json, ask_status, help_lines
+from watchdog.cli.top.rows import ASCII, BLOCKS, Signs
 from watchdog.cli.top.state import Choice
-from watchdog.cli.top.values import ASCII, BLOCKS, Signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +31,30 @@ def is_live(top_options: TopOptions) -> bool:
         return False
     if os.environ.get("TERM", "") not in ("", "dumb"):
         return True
-    click.echo("This terminal can't be drawn on (TERM names none that can), so this is one picture.", err=True)
+    click.echo("TERM names no terminal that can be drawn on, so the status is printed once.", err=True)
     return False
 
 
 def print_top(top_options: TopOptions) -> None:
     """Print the node once."""
     if top_options.as_json:
-        _print_document(top_options.url)
-    else:
-        _print_once(top_options)
+        try:
+            click.echo(json.dumps(ask_json(top_options.url), indent=1))
+        except AskError as error:
+            raise click.ClickException(unreached(error, "top", "--json")) from error
+        return
+    from watchdog.cli.top.once import once
+
+    try:
+        status = ask_status(top_options.url)
+    except AskError as error:
+        raise click.ClickException(unreached(error, "top", "--once")) from error
+    click.echo(once(status, top_options.choice, prepare(sys.stdout)), nl=False)
+
+
+def unreached(error: AskError, *arguments: str) -> str:
+    """Why a daemon can't be shown by a command with these arguments, and what helps, in lines."""
+    return "\n  ".join([str(error), *help_lines(error, *arguments, terminal=arguments == ("top",))])
 
 
 def prepare(out: TextIO) -> Signs:
@@ -51,18 +63,3 @@ def prepare(out: TextIO) -> Signs:
         out.reconfigure(errors="replace")
     encoding = (out.encoding or "").lower().replace("-", "")
     return BLOCKS if encoding == "utf8" else ASCII
-
-
-def _print_document(url: str) -> None:
-    try:
-        document = ask_status(url)
-    except AskError as error:
-        raise click.ClickException(f"{unreached(error, 'top', '--json')}") from error
-    click.echo(json.dumps(document, indent=1))
-
-
-def _print_once(top_options: TopOptions) -> None:
-    answer = ask_view(top_options.url, "--once")
-    if answer.view is None:
-        raise click.ClickException(answer.problem)
-    click.echo(once(answer.view, top_options.choice, prepare(sys.stdout)), nl=False)

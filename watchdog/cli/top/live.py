@@ -1,28 +1,95 @@
-"""The live table: the loop that queries the daemon, listens to keys and draws, until it is told to end."""
+"""The live table: the loop that queries the daemon, reads keys and draws, until it is told to end."""
 
 import contextlib
 import os
+import queue
 import signal
 import sys
+import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from watchdog.cli.top import TopOptions, prepare
-from watchdog.cli.top.asker import Asker, StatusAnswer, ask_view
-from watchdog.cli.top.grid import Drawing
-from watchdog.cli.top.picture import picture
-from watchdog.cli.top.state import Selection, pressed
+from watchdog.cli.client import AskError, ask_status
+from watchdog.cli.top import TopOptions, prepare, unreached
+from watchdog.cli.top.panels import Frame
+from watchdog.cli.top.progress import timers_run
+from watchdog.cli.top.rows import Row, Signs
+from watchdog.cli.top.state import Selection, chosen, pressed
 from watchdog.cli.top.terminal import Terminal, keys_of
-from watchdog.cli.top.values import NodeView, Signs
+from watchdog.cli.top.view import draw
 from watchdog.clock import Waiter
 from watchdog.core.units import format_duration
+from watchdog.report.status import Status
 from watchdog.report.text import span
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _ESCAPE_S: Final = 0.05  # the rest of an escape sequence comes in this time, also over a slow line
 _FRAME_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A status, or why there is none, with the remedy, in lines. `at_s` is when it came (monotonic)."""
+
+    status: Status | None
+    problem: str
+    at_s: float
+
+
+def ask(url: str) -> Answer:
+    """Ask a daemon once, and wait for its answer: some seconds at the most."""
+    try:
+        status, problem = ask_status(url), ""
+    except AskError as error:
+        status, problem = None, unreached(error, "top")
+    return Answer(status=status, problem=problem, at_s=time.monotonic())
+
+
+class Asker:
+    """Asks on a thread of its own, so that keys are answered while the daemon hangs; one question at a time.
+
+    `fileno` becomes readable when an answer has come.
+    """
+
+    def __init__(self, ask: Callable[[], Answer]) -> None:
+        self.is_busy = False
+        self._ask = ask
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # A daemon thread: an end of the program does not wait for an answer that does not come.
+        threading.Thread(target=self._serve, name="asker", daemon=True).start()
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._read
+
+    def ask(self) -> None:
+        """Ask, where no question is open."""
+        if not self.is_busy:
+            self.is_busy = True
+            self._wanted.put(None)
+
+    def take(self) -> Answer | None:
+        """The answer, if it has come."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 64)
+        try:
+            answer = self._answers.get_nowait()
+        except queue.Empty:
+            return None
+        self.is_busy = False
+        return answer
+
+    def _serve(self) -> None:
+        while True:
+            self._wanted.get()
+            self._answers.put(self._ask())
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._write, b".")
 
 
 class Signals:
@@ -72,13 +139,13 @@ def _wake() -> None:
 class Live:
     """What is shown at the moment, and what it is made of."""
 
-    def __init__(self, terminal: Terminal, asker: Asker, state: Selection, signs: Signs, interval_s: float) -> None:
+    def __init__(self, terminal: Terminal, asker: Asker, selection: Selection, signs: Signs, interval_s: float) -> None:
         self._terminal = terminal
         self._asker = asker
-        self._state = state
+        self._selection = selection
         self._signs = signs
         self._interval_s = interval_s
-        self._view: NodeView | None = None
+        self._status: Status | None = None
         self._problem = ""
         self._answered_s = time.monotonic()
         self._seen_s = 0.0  # when this very cycle was, as far as that is known
@@ -92,13 +159,13 @@ class Live:
         if self._terminal.keys is not None:
             waiter.watch(self._terminal.keys)
         with contextlib.suppress(EOFError):
-            while not self._state.ended and not signals.has_ended:
+            while not self._selection.ended and not signals.has_ended:
                 if signals.has_stopped:
                     self._terminal.give_back()
                     signals.stop_here()
                     signals.is_new = True
                 if signals.is_new:
-                    # Whoever continues it may have changed the terminal meanwhile.
+                    # The shell may have changed the terminal meanwhile.
                     signals.is_new = False
                     self._terminal.give_back()
                     self._terminal.take()
@@ -107,64 +174,70 @@ class Live:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        if not self._state.paused and now_s >= self._next_s and not self._asker.is_busy:
+        if not self._selection.paused and now_s >= self._next_s and not self._asker.is_busy:
             self._next_s = now_s + self._interval_s
             self._asker.ask()
         answer = self._asker.take()
         if answer is not None:
             self._take(answer)
         self._listen()
-        if not self._state.paused and not self._problem and self._view is not None and self._view.counts:
+        status = self._status
+        if not self._selection.paused and not self._problem and status is not None and timers_run(status):
             self._counted_s = now_s - self._seen_s
         width, height = self._terminal.size()
-        self._terminal.draw(picture(self._scene(width, height, now_s)), width, height)
+        self._terminal.draw(draw(self._frame(width, height, now_s)), width, height)
 
-    def _take(self, answer: StatusAnswer) -> None:
-        self._problem = answer.problem
-        if answer.view is None:
+    def _take(self, answer: Answer) -> None:
+        self._problem, status = answer.problem, answer.status
+        if status is None:
             return
         self._answered_s = answer.at_s
-        if self._view is None or self._view.at != answer.view.at:
-            self._seen_s, self._counted_s = answer.at_s - answer.view.ago_s, 0.0
-        if not answer.view.counts:
+        if self._status is None or self._status.at != status.at:
+            ago_s = status.health.last_pass_ago_s if status.health is not None else None
+            self._seen_s, self._counted_s = answer.at_s - max(ago_s or 0.0, 0.0), 0.0
+        if not timers_run(status):
             self._counted_s = 0.0
-        self._view = answer.view
+        self._status = status
 
     def _listen(self) -> None:
         data = self._terminal.read()
         keys, self._pending = keys_of(self._pending + data, is_all=not data)
         for key in keys:
-            rows = self._scene(*self._terminal.size(), 0.0).rows
-            self._state = pressed(self._state.at(rows), key, rows)
+            rows = self._rows()
+            self._selection = pressed(self._selection.at(rows), key, rows)
 
-    def _scene(self, width: int, height: int, now_s: float) -> Drawing:
-        scene = Drawing(
-            view=self._view,
-            state=self._state,
+    def _frame(self, width: int, height: int, now_s: float) -> Frame:
+        rows = self._rows()
+        return Frame(
+            status=self._status,
+            rows=rows,
+            selection=self._selection.at(rows),
             elapsed_s=self._counted_s,
             width=width,
             height=height,
             signs=self._signs,
-            old=self._old(now_s),
+            problem=self._old(now_s),
         )
-        return replace(scene, state=self._state.at(scene.rows))
+
+    def _rows(self) -> tuple[Row, ...]:
+        return chosen(self._status, self._selection.choice) if self._status is not None else ()
 
     def _old(self, now_s: float) -> str:
-        """Why the picture is old or missing, when the daemon is asked again, and what helps, in lines."""
+        """Why the status is old or missing, when the daemon is asked again, and what helps, in lines."""
         if not self._problem:
-            return "Asking the daemon." if self._view is None else ""
-        again = "paused" if self._state.paused else f"asked again every {format_duration(self._interval_s)}"
+            return "Waiting for the daemon." if self._status is None else ""
+        again = "paused" if self._selection.paused else f"retrying every {format_duration(self._interval_s)}"
         problem, *hints = self._problem.splitlines()
-        if self._view is None:
+        if self._status is None:
             return "\n".join([f"{problem[:1].upper()}{problem[1:]}", f"{again[:1].upper()}{again[1:]}.", *hints])
         age = span(float(round(now_s - self._answered_s)))
-        return "\n".join([f"This picture is {age} old, {again}: {problem}", *hints])
+        return "\n".join([f"This data is {age} old, {again}: {problem}", *hints])
 
     def _rest_s(self) -> float:
         """Until when there is nothing to do, unless a key, an answer or a signal comes."""
         if self._pending:
             return _ESCAPE_S
-        if self._state.paused or self._asker.is_busy:
+        if self._selection.paused or self._asker.is_busy:
             return _FRAME_S
         return min(max(self._next_s - time.monotonic(), 0.0), _FRAME_S)
 
@@ -175,11 +248,11 @@ def run_live(top_options: TopOptions) -> None:
     signs = prepare(sys.stdout)
     with contextlib.closing(Waiter()) as waiter, contextlib.closing(Signals(waiter)) as signals:
         terminal = Terminal(keys, sys.stdout)
-        # OSError: the terminal has gone away, and nobody is left to be told so.
+        # OSError: the terminal has gone away, and nobody is left to read why.
         with contextlib.suppress(OSError), terminal:
             live = Live(
                 terminal,
-                Asker(lambda: ask_view(top_options.url)),
+                Asker(lambda: ask(top_options.url)),
                 Selection(choice=top_options.choice),
                 signs,
                 top_options.interval_s,

@@ -1,45 +1,40 @@
 """What the user has chosen, what each key does to it, and which accounts are shown in which order."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.cli.top.values import AccountView, NodeView, left_s
+from watchdog.cli.top.rows import Row, floor, ratio, rows_of, unattributed_row
+from watchdog.report.progress import AccountKey
+from watchdog.report.status import Status
 
 DEFAULT: Final = "percent"
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")
-Key = Callable[[AccountView], tuple[float, ...] | None]
+Key = Callable[[Row], tuple[float, ...] | None]
 
 
-def _verdict(account: AccountView) -> tuple[float, ...]:
-    place = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
-    return (float(place), -_ratio(account))
+def _verdict(row: Row) -> tuple[float, ...]:
+    verdict = row.account.verdict
+    return (float(VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)), -ratio(row.account))
 
 
-def _ratio(account: AccountView) -> float:
-    """What it uses of what it is allowed; where nothing is allowed anything is endlessly much."""
-    if account.allowed == 0 and account.used.floor:
-        return float("inf")
-    return account.share or 0.0
+def _percent(row: Row) -> tuple[float, ...] | None:
+    return None if row.account.allowed is None else (-ratio(row.account), float(-floor(row.account)))
 
 
-def _percent(account: AccountView) -> tuple[float, ...] | None:
-    return None if account.allowed is None else (-_ratio(account), float(-account.used.floor))
+def _time(row: Row) -> tuple[float, ...] | None:
+    left_s = row.progress.left_s(0.0)
+    return None if left_s is None else (left_s, -ratio(row.account))
 
 
-def _time(account: AccountView) -> tuple[float, ...] | None:
-    left = left_s(account, 0.0)
-    return None if left is None else (left, -_ratio(account))
+def _declared(row: Row) -> tuple[float, ...] | None:
+    return None if row.account.declared is None else (-float(row.account.declared),)
 
 
-def _declared(account: AccountView) -> tuple[float, ...] | None:
-    return None if account.declared is None else (-float(account.declared),)
-
-
-# None: not known, or it does not apply; such accounts come last, in either direction.
+# None: unknown, or it does not apply; such accounts come last, in either direction.
 KEYS: Final[dict[str, Key]] = {
-    "used": lambda each: (-float(each.used.floor),),
+    "used": lambda each: (-float(floor(each.account)),),
     "percent": _percent,
     "name": lambda _: (0.0,),
     "time": _time,
@@ -57,25 +52,25 @@ class Choice:
     text: str = ""
     over: bool = False
 
-    def takes(self, account: AccountView) -> bool:
+    def takes(self, row: Row) -> bool:
         """Whether an account is shown."""
-        if self.over and account.verdict != "over":
+        if self.over and row.account.verdict != "over":
             return False
-        words = self.text.casefold().split()
-        told = f"{account.title} {account.rule} {account.verdict}".casefold()
-        return all(word in told for word in words)
+        told = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
+        return all(word in told for word in self.text.casefold().split())
 
 
-def chosen(view: NodeView, choice: Choice) -> tuple[AccountView, ...]:
-    """The accounts to show in their order, ties by name; the processes of no pod are the last row."""
-    rows = sorted(filter(choice.takes, view.accounts), key=lambda each: (each.title, each.key))
+def chosen(status: Status, choice: Choice) -> tuple[Row, ...]:
+    """The accounts to show in their order, ties by name; the unattributed processes are the last row."""
+    rows = sorted(filter(choice.takes, rows_of(status)), key=lambda each: (each.title, each.account.uid))
     keyed = [(KEYS[choice.sort](each), each) for each in rows]
     known = sorted(((key, each) for key, each in keyed if key is not None), key=lambda pair: pair[0])
     ordered = [each for _, each in known]
     missing = [each for key, each in keyed if key is None]
-    missing.sort(key=lambda each: -each.used.floor)
-    last: Iterable[AccountView] = (view.no_pod,) if view.no_pod is not None and choice.takes(view.no_pod) else ()
-    return (*(reversed(ordered) if choice.backwards else ordered), *missing, *last)
+    missing.sort(key=lambda each: -floor(each.account))
+    last = unattributed_row(status)
+    rest = (last,) if last is not None and choice.takes(last) else ()
+    return (*(reversed(ordered) if choice.backwards else ordered), *missing, *rest)
 
 
 SORTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -89,7 +84,7 @@ class Selection:
     """What is chosen. `key` is the account that is selected, `place` its row; `typed` is the filter being written."""
 
     choice: Choice = field(default_factory=Choice)
-    key: tuple[str, str, str] | None = None
+    key: AccountKey | None = None
     place: int = 0
     page: int = 10
     typed: str | None = None
@@ -97,17 +92,17 @@ class Selection:
     help: bool = False
     ended: bool = False
 
-    def at(self, rows: tuple[AccountView, ...]) -> "Selection":
+    def at(self, rows: tuple[Row, ...]) -> "Selection":
         """The selection found again among rows that may have moved: it stays with its account, or with its place."""
         keys = [row.key for row in rows]
         if self.key is not None and self.key in keys:
             return replace(self, place=keys.index(self.key))
         place = min(self.place, max(len(rows) - 1, 0))
-        # What has never been moved stays at the top, whoever comes to stand there.
+        # A selection that was never moved stays at the top, whichever account comes to stand there.
         return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
 
 
-def pressed(state: Selection, key: str, rows: tuple[AccountView, ...]) -> Selection:
+def pressed(state: Selection, key: str, rows: tuple[Row, ...]) -> Selection:
     """What a key makes of it; a key that means nothing changes nothing."""
     if state.typed is not None:
         return _typing(state, key)

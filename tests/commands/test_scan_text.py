@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, snapshot, use
+from watchdog.cli.scan_text import bar, scan_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import Conditions, CycleReport
-from watchdog.export.table import Cell, Column, bar, has_colour, table
-from watchdog.export.text import scan_text
+from watchdog.export.colour import has_colour
 from watchdog.report.text import byte_cell
 
 PAGE = """\
@@ -37,10 +38,10 @@ Unattributed processes
 PID  NAME  GPU   USED  WHY
   9  Xorg  0    1.0Gi  a process of the host
 
-What would follow
+What would happen next
 - Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
   notebooks: above 110% of the 10.2Gi allowed for 10s.
-Counted from now, without a daemon's timers and brakes: `gpu-watchdog explain NS/POD` has those.
+Counted from now, without a daemon's timers and brakes; for those use `gpu-watchdog explain NS/POD`.
 """
 GAP = Gap(
     reason=GapReason.GPU_LOST,
@@ -59,7 +60,7 @@ def test_gaps_protection_and_skipped_declarations_are_told() -> None:
     spared = trainer(namespace="kube-system", containers=(container("main", "8 GB", of="u1"),))
     text = scan_text(Story(pods=(spared,)).see(trainer_node(12.4, 9, gaps=(GAP,))))
     assert "- GPU-1 processes: the card fell off the bus: look for Xid in dmesg" in text
-    assert "  never acted on: it is in kube-system" in text
+    assert "  protected, no action is taken: it is in kube-system" in text
     assert "veriff.com/gpu-memory of container main is skipped: '8 GB' is not a quantity" in text
 
 
@@ -73,7 +74,7 @@ def test_unknown_numbers_are_words() -> None:
     """An unknown amount never shows as a number, and a GPU that does not answer is said to."""
     cards = (gpu(0, up=False, used=None), replace(gpu(1), total=None, used=None, reserved=None))
     text = scan_text(Story().see(trainer_node(None, 1, gpus=cards)))
-    assert "does not answer" in text
+    assert "not responding" in text
     assert "[????????????????????] unknown of unknown" in text
     assert ">=3.0Gi" in text
 
@@ -86,9 +87,9 @@ def _section(text: str, title: str) -> str:
 def test_an_empty_node_is_told_in_words() -> None:
     """Where there is nothing, that is what one reads, instead of empty tables."""
     text = scan_text(Story(pods=()).see(snapshot(gpus=())))
-    assert _section(text, "GPUs") == "None seen."
-    assert _section(text, "Accounts") == "No pod of the list uses GPU memory or declares it."
-    assert _section(text, "What would follow") == "Nothing: no account is above the mark of a step."
+    assert _section(text, "GPUs") == "None found."
+    assert _section(text, "Accounts") == "No pod on this node uses or declares GPU memory."
+    assert _section(text, "What would happen next") == "Nothing: no account is above the threshold of a step."
     assert "Unattributed processes" not in text
 
 
@@ -96,34 +97,34 @@ def test_a_driver_that_does_not_answer_is_no_empty_node() -> None:
     """Law 3: Unknown or stale input never leads to force; nor is it told as if there were nothing to see."""
     gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("libnvidia-ml.so.1 was not found"))
     text = scan_text(Story().see(snapshot(gpus=(), blind=True, gaps=(gap,))))
-    assert _section(text, "GPUs") == "Not known: NVML did not answer."
-    assert _section(text, "Accounts") == "Can't say: NVML did not answer."
-    assert _section(text, "What would follow") == "Can't say: NVML did not answer."
+    assert _section(text, "GPUs") == "Unknown: NVML did not answer."
+    assert _section(text, "Accounts") == "Unknown: NVML did not answer."
+    assert _section(text, "What would happen next") == "Unknown: NVML did not answer."
 
 
 @pytest.mark.parametrize(
     ("gaps", "why"),
     [
-        ((), "of a pod (no pod list was given: --pods)"),
-        ((Gap(reason=GapReason.PODS, what="p", problem=Problem("w")),), "of a pod (the pod list can't be read)"),
+        ((), "of a pod (no pod list: give --pods)"),
+        ((Gap(reason=GapReason.PODS, what="p", problem=Problem("w")),), "of a pod (pod list unreadable)"),
     ],
 )
 def test_without_a_pod_list_nothing_is_said_of_pods(gaps: tuple[Gap, ...], why: str) -> None:
     """Who has given no list of pods learns that, and not that no pod uses anything or that the list lacks some."""
     text = scan_text(Story(pods=()).see(trainer_node(), pods=PodList(gaps=gaps)))
-    cause = "the reason stands under Not known" if gaps else "give --kubeconfig FILE, or --pods FILE"
-    assert _section(text, "Accounts") == f"Can't say: no pod list is known; {cause}."
-    assert _section(text, "What would follow") == f"Can't say: no pod list is known; {cause}."
+    cause = "see Data gaps for the reason" if gaps else "give --kubeconfig FILE or --pods FILE"
+    assert _section(text, "Accounts") == f"Unknown: there is no pod list; {cause}."
+    assert _section(text, "What would happen next") == f"Unknown: there is no pod list; {cause}."
     assert why in text
-    assert "of a pod that" not in text
+    assert "not in the pod list" not in text
 
 
 def test_nothing_is_not_said_of_pods_that_are_not_known() -> None:
     """With a wrong --node all use is of unknown pods: that nobody would be acted on is no word of how much they use."""
     text = scan_text(Story(pods=()).see(trainer_node()))
-    assert _section(text, "What would follow") == (
-        "Nothing of the pods that are known: no account is above the mark of a step. "
-        "Nothing can be said of 3 processes whose pods the list does not have."
+    assert _section(text, "What would happen next") == (
+        "Nothing: no account of a listed pod is above the threshold of a step. "
+        "Unknown for 3 processes whose pods are not in the pod list."
     )
 
 
@@ -171,7 +172,7 @@ def test_every_line_fits_and_is_inert(pod_name: str, container_name: str, proces
     processes = {pid: replace(each, name=process_name) for pid, each in seen.processes.items()}
     gap = replace(GAP, what=process_name, problem=Problem(pod_name))
     text = scan_text(Story(pods=(pod,)).see(replace(seen, processes=processes, gaps=(gap,))), width=width)
-    assert all(len(line) <= width and line.isprintable() for line in text.splitlines())
+    assert all(cell_len(line) <= width and line.isprintable() for line in text.splitlines())
     assert text.count("\n") == len(text.splitlines())
 
 
@@ -231,27 +232,6 @@ def test_a_narrow_terminal_costs_the_uuid_and_the_rule_first() -> None:
     assert "RULE" in scan_text(climbing(9), width=80)
 
 
-def test_wide_tables_give_up_the_widest_flexible_column_first() -> None:
-    """Where a line would not fit, names are cut in the middle and numbers are left whole."""
-    columns = (Column(title="N", right=True), Column(title="A", flexible=True), Column(title="B", flexible=True))
-    line = table(columns, [(Cell("123456"), Cell("a" * 90), Cell("b" * 20))])[1]
-    assert len(line) == 100
-    assert line.startswith("123456  aa")
-    assert "a..a" in line
-    assert line.endswith("b" * 20)
-
-
-def test_a_name_too_long_for_its_column_gets_a_line_of_its_own() -> None:
-    """The first column is whom the row is about: its cell is not cut, and the others keep their room."""
-    columns = (Column(title="A", flexible=True), Column(title="B", flexible=True), Column(title="N", right=True))
-    lines = table(columns, [(Cell("a" * 90), Cell("b" * 20), Cell("123456"))])
-    assert lines[1] == "a" * 90
-    assert lines[2].split() == ["b" * 20, "123456"]
-    lines = table(columns, [(Cell("a" * 60), Cell("b" * 70), Cell("123456"))])
-    assert lines[1:] == ["a" * 60, f"   {'b' * 70}  123456"]
-    assert table(columns, [(Cell("a" * 120), Cell("b"), Cell("1"))])[1] == "a" * 49 + ".." + "a" * 49
-
-
 @pytest.mark.parametrize(
     ("amount", "text"),
     [(None, "unknown"), (0, "0"), (1023, "1023"), (1024, "1.0Ki"), (7 * Gi, "7.0Gi"), (7 * Gi + Gi // 2, "7.5Gi"),
@@ -267,20 +247,20 @@ def test_why_an_account_is_left_alone_is_told() -> None:
     report = climbing(9)
     (account,) = report.assessments
     observing = replace(report, assessments=(replace(account, observes=True),))
-    assert "nothing is done: this rule only observes" in scan_text(observing)
+    assert "no action is taken: this rule only observes" in scan_text(observing)
     gap = Gap(reason=GapReason.NODE, what="labels", problem=Problem("no labels of the node", "give --node-object FILE"))
     unnamed = replace(report, assessments=(replace(account, rule=None, rule_gap=gap),))
-    assert "which rule is for it can't be said: no labels of the node; give --node-object FILE" in scan_text(unnamed)
+    assert "which rule applies is unknown: no labels of the node; give --node-object FILE" in scan_text(unnamed)
 
 
 def _plan_of(report: CycleReport) -> str:
-    return _section(scan_text(report), "What would follow")
+    return _section(scan_text(report), "What would happen next")
 
 
 def test_a_plan_in_observe_mode_promises_nothing() -> None:
     """Whoever only observes reads what would be done, at the top too, and never that it is."""
     report = climbing(31, under=policy(mode="observe"))
-    assert " ".join(scan_text(report).partition("\n\n")[0].split()).endswith(": observe, nothing is done.")
+    assert " ".join(scan_text(report).partition("\n\n")[0].split()).endswith(": observe, takes no action.")
     assert "Pod a/trainer, due now: would kill 3 processes of container main" in _plan_of(report)
     assert "Nothing will be done: observe mode." in _plan_of(report)
     suspended = climbing(31)
@@ -303,7 +283,8 @@ def test_a_pod_that_declares_nothing_is_told_how() -> None:
     nothing = trainer(containers=(container("main", None, of="u1"),))
     told = " ".join(scan_text(Story(pods=(nothing,)).see(trainer_node(4.0))).split())
     assert (
-        "left alone: it declares no GPU memory in any way that the policy knows; it can declare some by veriff" in told
+        "no limit applies: it declares no GPU memory in any way that the policy reads; it can declare some with veriff"
+        in told
     )
     bare = Story(pods=(nothing,), under=policy(declarations=())).see(trainer_node(4.0))
-    assert "in any way that the policy knows Unattributed processes" in " ".join(scan_text(bare).split())
+    assert "in any way that the policy reads Unattributed processes" in " ".join(scan_text(bare).split())

@@ -1,0 +1,253 @@
+"""What `top` derives from a status: real ones, those of other versions, and hostile ones."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.export.build import Story, policy, trainer, trainer_node
+from tests.top.build import climbing, document, frame, hostile_pod, quiet, status, text
+from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
+from watchdog.cli.top.once import once
+from watchdog.cli.top.problems import health, problems, why
+from watchdog.cli.top.progress import timers_run
+from watchdog.cli.top.rows import (
+    BLOCKS,
+    UNATTRIBUTED,
+    Row,
+    is_short,
+    labels_of,
+    ratio,
+    recent_title,
+    rows_of,
+    sums_by_gpu,
+    unattributed_row,
+)
+from watchdog.cli.top.state import Choice
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason
+from watchdog.core.plan import Conditions
+from watchdog.report.status import Status, StatusError, decode
+
+
+def only(found: Status) -> Row:
+    """The row of its only account."""
+    (row,) = rows_of(found)
+    return row
+
+
+def test_an_account_over_its_limit() -> None:
+    """A row has the account, what it uses of what it is allowed, and the step that is due."""
+    row = only(status(climbing(28)))
+    assert (row.title, row.account.verdict, row.account.allowed) == ("a/trainer", "over", 10909216931)
+    assert ratio(row.account) == pytest.approx(1.22, abs=0.01)
+    due = row.progress.next
+    assert due is not None
+    assert (due.do, due.scope, due.above, due.due_in_s) == ("kill", "container", "110%", 0.0)
+    assert not row.progress.is_waiting
+
+
+def test_unattributed_memory_has_its_row_and_its_column() -> None:
+    """A process of the host is in no account, and still seen: on its card and in a row of its own."""
+    found = status(quiet())
+    last = unattributed_row(found)
+    assert last is not None
+    assert (last.title, last.account.used) == (UNATTRIBUTED, Gi)
+    assert [(use.pid, use.container) for use in last.account.processes] == [(9, "host")]
+    sums = sums_by_gpu(found).values()
+    assert [unattributed.total for _, unattributed in sums] == [Gi, 0]
+    assert [pods.total for pods, _ in sums] == [3 * Gi, Gi]
+
+
+def test_what_is_not_known_stays_not_known() -> None:
+    """Without a number for one process its account is at least the rest, and so is its card."""
+    found = status(Story().see(trainer_node(None)))
+    account = only(found).account
+    assert (account.used, account.least, account.verdict) == (None, 3 * Gi, "unknown")
+    pods, _ = sums_by_gpu(found)[found.gpus[0].uuid]
+    assert (pods.total, pods.at_least) == (None, 2 * Gi)
+
+
+def test_a_card_that_is_short_of_memory_is_marked() -> None:
+    """A card counts as short by the policy's own threshold, and one whose use is not known does not."""
+    seen = snapshot([], [], (gpu(0, used=77 * Gi), gpu(1, used=75 * Gi), gpu(2, used=None)))
+    found = status(Story().see(seen))
+    assert [is_short(card, found.free_share) for card in found.gpus] == [True, False, False]
+
+
+def test_the_first_action_behind_a_warning() -> None:
+    """Where a warning comes first the action behind it is named too."""
+    ladder = rule(step("100%", 10, "warn"), step("110%", 60, "kill"), name="r")
+    progress = only(status(Story(under=policy(ladder)).run(12.4, 2))).progress
+    assert progress.full(0.0) == "warn above 100% in 8s; then kill container above 110% in 58s"
+
+
+def test_observing_says_what_would_be() -> None:
+    """Where no action is taken, every step only would be."""
+    progress = only(status(climbing(28, under=policy(mode="observe")))).progress
+    assert (progress.short(0.0), progress.is_waiting) == ("would kill now", True)
+
+
+def test_no_time_runs_down_while_no_timer_runs() -> None:
+    """With a stale pod list no timer runs, so none is shown running."""
+    assert timers_run(status(quiet()))
+    stale = Story(conditions=Conditions(pods_stale=True)).see(trainer_node(12.4))
+    assert not timers_run(status(stale, pods_stale=True))
+    assert not timers_run(status(quiet(), maintenance="driver update"))
+
+
+def test_gaps_of_one_reason_are_one_problem() -> None:
+    """Sixteen cards that fail alike are one line."""
+    gaps = tuple(
+        Gap(reason=GapReason.GPU_LOST, what=f"GPU-{number}", problem=Problem("it fell off the bus"))
+        for number in range(16)
+    )
+    report = quiet()
+    found = status(replace(report, snapshot=replace(report.snapshot, gaps=gaps)))
+    assert problems(found) == ("Unknown: GPU-0, and 15 more: it fell off the bus",)
+
+
+def test_what_is_wrong_is_said_with_its_remedy() -> None:
+    """Suspended enforcement, maintenance, a stale pod list, the breaker, an unready daemon: each has its line."""
+    told = problems(
+        status(
+            quiet(),
+            suspended=["stop_file"],
+            maintenance="driver update",
+            pods_stale=True,
+            breaker={"open": True, "since": "2027-01-15T08:00:00Z", "until": "2027-01-15T08:10:00Z"},
+            health={"unready": ["no pass has finished yet"], "policy_error": "rule[0]: what", "blind_since": None},
+        )
+    )
+    words = (
+        "gpu-watchdog resume",
+        "driver update",
+        "out of date",
+        "until 08:10:00 UTC",
+        "no pass has finished",
+        "rule[0]: what",
+    )
+    assert len(told) == len(words)
+    assert all(word in line for word, line in zip(words, told, strict=True)), told
+
+
+def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
+    """It may be valid: its own sentence is what is told."""
+    unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
+    told = problems(status(quiet(), health={"policy_error": unsettled}))
+    assert told == (f"The policy file on disk is not in force: {unsettled}",)
+
+
+def test_recent_actions() -> None:
+    """A recent action has its pod, and the reason without the pod that stands beside it."""
+    action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
+            "result": None, "used": None, "used_at_least": 5, "allowed": 3, "rule": "r",
+            "why": "Pod a/p uses too much"}  # fmt: skip
+    found = status(quiet(), recent=[action])
+    (recent,) = found.recent
+    assert (recent_title(recent), why(recent)) == ("a/p [c]", "uses too much")
+    line = once(found, Choice(), BLOCKS).rstrip().splitlines()[-1]
+    assert line.split() == ["08:00:00", "kill", "in_progress", "a/p[c]", "≥5", "3", "r", "uses", "too", "much"]
+
+
+def test_an_action_in_progress_and_when_sigkill_comes() -> None:
+    """What is in progress comes before every plan; the time to SIGKILL is that of the node's clock."""
+    begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": "2027-01-15T08:00:07Z"}
+    (account,) = document(quiet())["accounts"]
+    progress = only(status(quiet(), accounts=[{**account, "under_way": begun}])).progress
+    assert (progress.is_acting, progress.short(0.0)) == (True, "being killed, SIGKILL in 7s")
+
+
+def test_no_text_brings_a_control_character() -> None:
+    """No name of a tenant, a process, a GPU or a reason speaks to the terminal, live or once."""
+    evil = "\x1b]0;pwned\x07\x9b2J\u202e\n"
+    pod = hostile_pod(uid="u1")
+    seen = snapshot([use(1, Gi), use(9, Gi)], [process(1, "u1/c\x07\r", name=evil), process(9, None, name=evil)],
+                    (gpu(0, name=evil),))  # fmt: skip
+    account = {**document(Story(pods=(pod,)).see(seen))["accounts"][0], "verdict": evil, "rule": evil, "gpu": evil}
+    found = status(
+        Story(pods=(pod,)).see(seen),
+        node=evil,
+        mode=evil,
+        suspended=[evil],
+        maintenance=evil,
+        accounts=[{**account, "protected": evil, "declared_by": evil, "container": evil}],
+        unattributed=[{"pid": 9, "gpu": evil, "used": 1, "reason": evil}],
+        plan=[
+            {"uid": account["uid"], "account": {"container": evil, "gpu": evil}, "do": "kill", "scope": evil,
+             "above": evil, "withheld_by": evil, "held_because": evil}
+        ],
+        recent=[{"namespace": evil, "pod": evil, "container": evil, "do": "kill", "result": evil, "why": evil}],
+        gaps=[{"what": evil, "why": evil}],
+        health={"version": evil, "unready": [evil], "policy_error": evil},
+    )  # fmt: skip
+    assert rows_of(found)[0].progress.next is not None
+    for shown in (once(found, Choice(), BLOCKS), text(frame(found, 200, 60)), text(frame(found, 80, 24))):
+        assert "\\x1b]0;pwned" in shown
+        assert shown.replace("\n", "").isprintable()
+        assert len(shown.splitlines()) == shown.count("\n") + (not shown.endswith("\n"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        ("gpus", 1, "$.gpus"),
+        ("accounts", 1, "$.accounts"),
+        ("plan", [[]], "$.plan[0]"),
+        ("gaps", 1, "$.gaps"),
+        ("recent", 1, "$.recent"),
+        ("unattributed", 1, "$.unattributed"),
+        ("at", "yesterday", "$.at"),
+        ("free_below", "x", "$.free_below"),
+        ("free_below", "5%\n", "$.free_below"),
+        ("health", [], "$.health"),
+        ("gpus", [{"uuid": "G", "memory": {"used": "1"}}], "$.gpus[0].memory.used"),
+        ("accounts", [{"declared": 2**63}], "$.accounts[0].declared"),
+        ("accounts", [{"pod": 1e30}], "$.accounts[0].pod"),
+    ],
+)
+def test_what_is_no_status_is_refused(key: str, value: object, place: str) -> None:
+    """Whatever else answers there is one error that names the place, not a crash and not half a view."""
+    with pytest.raises(StatusError) as error:
+        status(climbing(), **{key: value})
+    assert f"`{place}`" in str(error.value)
+
+
+def test_a_status_of_an_older_daemon() -> None:
+    """With the contract's keys alone there is a view; the rest is not known."""
+    kept = ("node", "at", "mode", "enforcing", "suspended", "policy", "gpus", "accounts", "unattributed", "gaps")
+    whole = document(climbing())
+    older: Mapping[str, object] = {key: whole[key] for key in (*kept, "plan")}
+    found = decode(json.dumps(older).encode())
+    assert (health(found), found.recent, len(rows_of(found))) == ("", (), 1)
+    assert "a/trainer" in once(found, Choice(), BLOCKS)
+
+
+def test_accounts_of_containers_and_cards() -> None:
+    """An account of a container, or of a card, says so in its title."""
+    (row,) = document(climbing())["accounts"]
+    parts: list[dict[str, str]] = [{"container": "main"}, {"container": ""}, {"gpu": "GPU-1"}, {"gpu": "GPU-lost"}]
+    titles = [each.title for each in rows_of(status(climbing(), accounts=[{**row, **part} for part in parts]))]
+    assert titles == [
+        "a/trainer [main]", "a/trainer [unlisted containers]", "a/trainer on GPU 1", "a/trainer on GPU GPU-lost",
+    ]  # fmt: skip
+
+
+def test_accounts_of_one_pod_have_their_own_steps() -> None:
+    """A step is of the account that it names: the pod's other containers have nothing to come."""
+    whole = document(climbing())
+    (account,), steps = whole["accounts"], whole["plan"]
+    accounts = [{**account, "container": name} for name in ("main", "other")]
+    plan = [{**each, "account": {"container": "main", "gpu": None}} for each in steps]
+    rows = rows_of(status(climbing(), accounts=accounts, plan=plan))
+    assert [row.progress.short(0.0) for row in rows] == ["kill now", "-"]
+
+
+def test_a_pod_that_declares_nothing_has_no_limit() -> None:
+    """That is another thing than a limit that is not known."""
+    bare = trainer(containers=(replace(trainer().containers[0], resources={}),))
+    found = status(Story(pods=(bare,)).see(trainer_node(4.0)))
+    account = only(found).account
+    assert (account.verdict, account.declared, account.allowed, ratio(account)) == ("undeclared", None, None, 0.0)
+    assert labels_of(found) == {"GPU-0": "0", "GPU-1": "1"}
