@@ -108,6 +108,8 @@ def test_names_are_no_markup() -> None:
     row = ("1", "[red]a[/red]", ":smile:")
     assert "[red]a[/red]  :smile:" in printed(table(TWO, [row]))
     assert "\x1b" not in printed(table(TWO, [row])[1:], colour=True)
+    sentence = "[red]a[/red] :smile: 12 of 'b'"
+    assert printed([sentence], colour=True) == f"{sentence}\n"
 
 
 def test_colour_is_that_of_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:

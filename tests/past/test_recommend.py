@@ -92,7 +92,7 @@ def test_unknown_is_never_nothing(path: Path) -> None:
     of = tenant()
     usage, advice = only(lived(path, (100, using(2, of)), (151, using(None, of))))
     assert (usage.held_s, usage.unknown_s, usage.percentile(50)) == ({2 * Gi: 100}, 50, 2 * Gi)
-    assert "for 33% of the time its use is not known" in advice.reason
+    assert "for 33% of the time its use is unknown" in advice.reason
     other = path.with_name("other.db")
     usage, advice = only(lived(other, (100, using(None, of))))
     assert (usage.percentile(50), usage.percentile(99), advice.stand) == (None, None, Stand.UNKNOWN)
@@ -166,7 +166,7 @@ def test_the_allowance_is_taken_off(path: Path) -> None:
     _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
     assert advice.suggestion is not None
     assert (advice.suggestion.value, advice.suggestion.allows) == ("4608Mi", 4608 * Mi * 102 // 100 + 512 * Mi)
-    assert advice.reason.startswith("declares too little: was over what is allowed for 100% of the time")
+    assert advice.reason.startswith("declares too little: was over its limit for 100% of the time")
 
 
 def test_little_data_is_told_and_is_no_reason_to_declare_less(path: Path) -> None:
@@ -174,11 +174,11 @@ def test_little_data_is_told_and_is_no_reason_to_declare_less(path: Path) -> Non
     usage, advice = only(lived(path, (31, using(3.0, tenant(declared="16Gi")))))
     assert (usage.seen_s, advice.stand, advice.suggestion) == (30, Stand.TOO_MUCH, None)
     assert advice.reason == (
-        "declares 16Gi, 4.6 times what would do; seen for 30s only, which is too short to advise to declare less"
+        "declares 16Gi, 4.6 times what is needed; seen for only 30s, too short to recommend declaring less"
     )
     _, advice = only(lived(path.with_name("more.db"), (31, using(3.0, tenant(declared="2Gi")))))
     assert advice.suggestion is not None
-    assert advice.reason.endswith("; seen for 30s only")
+    assert advice.reason.endswith("; seen for only 30s")
     _, advice = only(lived(path.with_name("long.db"), (3601, using(3.0, tenant(declared="16Gi"))), every=60))
     assert advice.suggestion is not None
     assert "only" not in advice.reason
@@ -198,7 +198,7 @@ def test_times_are_of_what_is_suggested(path: Path) -> None:
     """A declaration is compared with a declaration: 8Gi is 2.9 times 2816Mi, whatever the allowance adds to both."""
     Life(path, replace(P, interval_s=60.0)).run(passes((HOURS, using(3.0, tenant(declared="8Gi"))), every=60))
     _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
-    assert advice.reason == "declares 8Gi, 2.9 times what would do"
+    assert advice.reason == "declares 8Gi, 2.9 times what is needed"
     assert advice.suggestion is not None
     assert (advice.suggestion.value, advice.suggestion.amount) == ("2816Mi", 2816 * Mi)
 

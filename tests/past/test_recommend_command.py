@@ -38,7 +38,7 @@ def test_the_command_for_people(path: Path) -> None:
     code, text = call(path)
     assert code == 0
     assert "ns/Deployment web" in text
-    assert "declares too little: was over what is allowed for 100% of the time" in text
+    assert "declares too little: was over its limit for 100% of the time" in text
     assert "declare veriff.com/gpu-memory: 6912Mi, which allows 6.8Gi\n" in text
     assert "1 workload, 1 suggestion." in text
 

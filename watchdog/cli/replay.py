@@ -93,7 +93,7 @@ def _rows(found: Found, policy: Policy, width: int, *, is_wide: bool) -> Iterato
     due, pod, verb, rule, *amounts = row = _wide(found)
     yield row if is_wide else (pod, due, *amounts)
     remarks = _remarks(found, policy)
-    for remark in remarks if is_wide else (f"{verb}, by {rule}", *remarks):
+    for remark in remarks if is_wide else (f"{verb}, rule {rule}", *remarks):
         yield from map(str, wrapped(remark, width, "  ", "    "))
 
 

@@ -176,22 +176,22 @@ def _reason(usage: Usage, stand: Stand) -> str:
     last, seen_s = usage.last, usage.seen_s
     by, over = inert(last.declared_by or ""), _share(usage.over_s, seen_s)
     reasons = {
-        Stand.TOO_LITTLE: f"declares too little: was over what is allowed for {over} of the time",
+        Stand.TOO_LITTLE: f"declares too little: was over its limit for {over} of the time",
         Stand.TOO_MUCH: f"declares {format_bytes(_declared(usage))}, {_declared(usage) / _enough(usage):.1f} times "
-        "what would do",
-        Stand.FITS: "what it declares is enough for the most that it used, and not twice as much",
+        "what is needed",
+        Stand.FITS: "its declaration covers its peak, and is less than twice what is needed",
         Stand.NOTHING: "declares nothing",
-        Stand.MISDECLARED: f"what it declares can't be true: {_misdeclared(usage)}",
-        Stand.WHOLE: f"asks for whole devices by {by}: there is no number to change",
+        Stand.MISDECLARED: f"its declaration is invalid: {_misdeclared(usage)}",
+        Stand.WHOLE: f"requests whole devices by {by}: there is no number to change",
         Stand.UNUSED: "held no GPU memory in this time",
-        Stand.UNKNOWN: "what it used is not known: the driver did not say",
+        Stand.UNKNOWN: "its use is unknown: the driver did not report it",
     }
     reason = reasons[stand]
     if seen_s < _LITTLE_S and stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE):
-        less = ", which is too short to advise to declare less" if stand is Stand.TOO_MUCH else ""
-        reason += f"; seen for {span(seen_s)} only{less}"
+        less = ", too short to recommend declaring less" if stand is Stand.TOO_MUCH else ""
+        reason += f"; seen for only {span(seen_s)}{less}"
     if usage.unknown_s > 0 and stand is not Stand.UNKNOWN:
-        reason += f"; for {_share(usage.unknown_s, seen_s)} of the time its use is not known, and may have been more"
+        reason += f"; for {_share(usage.unknown_s, seen_s)} of the time its use is unknown, and may have been higher"
     return reason
 
 
