@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
-from typing import Final
+from typing import Final, assert_never
 
 from watchdog.core.assessment import Verdict
 from watchdog.core.plan import Result
@@ -174,8 +174,16 @@ def _left(seconds: float) -> str:
 
 def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float = 0.0) -> str:
     """An action that has begun in a few words: `being killed, SIGKILL in 4s`."""
-    if under_way.do is Do.EVICT:
-        return "being evicted"
+    match under_way.do:
+        case Do.WARN | Do.EVICT:
+            return f"being {under_way.do.verb.done}"
+        case Do.KILL | None:  # None: by a step that the rule does not have any more
+            return _killing_short(under_way, status, elapsed_s)
+        case _:
+            assert_never(under_way.do)
+
+
+def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) -> str:
     if under_way.ended:
         return f"{'killed' if under_way.signals else 'ended'}, waiting for its memory"
     left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0

@@ -234,11 +234,20 @@ def _acts(account: AccountStatus, status: Status) -> bool:
 
 def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
     """What an action that has begun has come to: the signals, and that its memory is waited for."""
-    container, grace_s = under_way.container, under_way.grace_s or 0
-    if under_way.do is Do.EVICT:
-        return _eviction(grace_s, status)
-    whose = f"container {inert(container)}" if container is not None else "this pod"
-    got = _got(under_way, grace_s, status)
+    match under_way.do:
+        case Do.WARN:
+            return "A warning is being given."
+        case Do.EVICT:
+            return _eviction(under_way.grace_s or 0, status)
+        case Do.KILL | None:  # None: by a step that the rule does not have any more
+            return _kill(under_way, status)
+        case _:
+            assert_never(under_way.do)
+
+
+def _kill(under_way: UnderWayStatus, status: Status) -> str:
+    whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
+    got = _got(under_way, under_way.grace_s or 0, status)
     timeout_s = status.release_timeout_s
     waits = f", at most {format_duration(timeout_s)}" if timeout_s else ""
     return f"A kill of {whose} is under way: its processes {got}, and then their memory is waited for{waits}."
