@@ -49,7 +49,7 @@ def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
     told = document(climbing(28))
     begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": rfc3339(at(35).wall_s)}
     found = status(climbing(28), health=HANGS, accounts=[{**told["accounts"][0], "under_way": begun}])
-    assert progress_of(found).short(0.0) == "kill in progress"
+    assert progress_of(found).short(0.0) == "being killed, SIGKILL postponed"
 
 
 def test_an_eviction_that_nobody_tries_again_is_on_hold() -> None:
@@ -100,7 +100,7 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     last = unattributed_row(found)
     assert last is not None
     assert last.account.used is None
-    assert "The processes on GPU 0 are unknown" in problems(found)
+    assert "What runs on GPU 0 is not known" in problems(found)
     assert " ≥1.0Gi " in once(found, Choice(), BLOCKS).split("\n\n")[1]
     assert chosen(found, Choice())[-1].is_unattributed
 

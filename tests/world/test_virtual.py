@@ -157,8 +157,8 @@ def test_scan_says_what_is_unknown_and_what_works(play: Play) -> None:
     text = " ".join(play.ask("scan", *play.options).stdout.split())
     assert "14.0Gi of 40.0Gi" in text
     assert "ns/hog all all unknown 1.0Gi" in text
-    assert "at most 13.5Gi, by the counter of its GPU; nobody is acted on by that" in text
-    assert "no account is known to be above the mark of a step. Of " in text
+    assert "at most 13.5Gi, by the memory counter of its GPU; no action is based on that" in text
+    assert "no account is known to be above the threshold of a step. Unknown for " in text
 
 
 def test_doctor_names_the_machine_and_what_helps(play: Play) -> None:
@@ -221,7 +221,7 @@ def test_the_page_and_top_say_what_is_not_known(play: Play) -> None:
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
     for text in (told, page.text("unattributed"), page.text("accounts")):
         assert (dark in text) is not is_listed
-    assert ("The processes on GPU 0 are unknown" in top) is not is_listed
+    assert (dark in top) is not is_listed
     assert "None." not in page.text("unattributed") or is_listed
     (line,) = [line.split() for line in top.splitlines() if line.startswith("0 ")]
     assert (line[line.index(GPU) - 1] == "unknown") is not is_listed

@@ -68,7 +68,7 @@ def _problems(status: Status) -> Iterator[str]:
             yield f"GPU {'' if gpu.index is None else f'{gpu.index} '}({gpu.uuid}) is not responding"
     unlisted = [gpu for gpu in status.gpus if gpu.up and not gpu.listed]
     if unlisted:
-        yield f"The processes on {_gpus(unlisted)} are unknown"
+        yield f"What runs on {_gpus(unlisted)} is not known"
     yield from _of_gaps(status)
 
 
