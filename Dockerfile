@@ -22,7 +22,7 @@ RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"
 RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
     && rm -r kubernetes/aio && find kubernetes/client/api kubernetes/client/models -name '[!_]*.py' -delete \
     && /build/bin/pip --python /opt/gpu-watchdog/bin/python uninstall --yes --quiet \
-         aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
+         aiohttp aiohttp-retry aiohappyeyeballs aiosignal frozenlist multidict propcache yarl
 COPY pyproject.toml README.md LICENSE ./
 COPY watchdog watchdog
 RUN SOURCE_DATE_EPOCH=315532800 /build/bin/python -m hatchling build -t wheel -d /dist

@@ -16,7 +16,6 @@ LEFT_OUT: Final = frozenset(
         "aiohttp-retry",
         "aiohappyeyeballs",
         "aiosignal",
-        "attrs",
         "frozenlist",
         "multidict",
         "propcache",
