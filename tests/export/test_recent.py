@@ -1,5 +1,6 @@
 """What was done lately: kept in memory within bounds, and the same after a restart as before it."""
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -151,3 +152,13 @@ def test_the_wall_clock_of_a_deed_is_kept(journal: Journal) -> None:
     kill(journal)
     now: Now = at(31)
     assert journal.recent.actions[0].at == now.wall_s
+
+
+def test_an_action_of_a_later_version_is_left_out(path: Path) -> None:
+    """A journal that a later version has written opens all the same: what it cannot know is not among the actions."""
+    journal = Journal.open(path, JournalLimits(), "n1")
+    kill(journal)
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE occurrence SET do = 'taint'")
+    assert reopened(path) == ()

@@ -25,8 +25,9 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
 from watchdog.core.plan import Conditions
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
+from watchdog.core.units import LARGEST
 from watchdog.report.figures import residual_by_gpu, unattributed_by_gpu
-from watchdog.report.status import HealthStatus, Moment
+from watchdog.report.status import HealthStatus, Moment, decode, encode
 
 EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],
@@ -349,3 +350,21 @@ def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:
         report = Story(pods=(nothing,), under=policy(declarations=declared)).see(trainer_node(4.0))
         assert status_document(report)["accounts"][0]["declare_by"] == key
     assert status_document(quiet())["accounts"][0]["declare_by"] is None
+
+
+def test_what_the_daemon_says_its_commands_understand() -> None:
+    """A driver that fills its counters, and a node and a path whose names are not UTF-8, take no view from anybody."""
+    most = 2**64 - 1
+    seen = snapshot([use(1, most)], [process(1, "u1/main")], (gpu(0, total=most, used=most, reserved=most),))
+    report = Story().see(seen)
+    document = status_document(replace(report, node=replace(report.node, name="n\udc80")))
+    read = decode(json.dumps(document).encode())
+    assert (read.gpus[0].memory.used, read.accounts[0].processes[0].used) == (LARGEST, LARGEST)
+    assert read.node == "n\\udc80"
+    assert encode(read) == encode(decode(json.dumps(encode(read)).encode()))
+
+
+def test_whole_seconds_stay_whole() -> None:
+    """`explain --json` has the numbers of the daemon, not others that are equal."""
+    document = status_document(climbing(9))
+    assert json.dumps(encode(decode(json.dumps(document).encode()))) == json.dumps(document)

@@ -98,7 +98,12 @@ def ask_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
 
 def ask_json(url: str) -> Any:
     """The same as the daemon has written it, also with what a later one has and this version does not read."""
-    return json.loads(_status(url, _PATIENCE_S)[1])
+    try:
+        return json.loads(_status(url, _PATIENCE_S)[1])
+    except ValueError as error:  # an integer of more digits than Python takes, under a key that is not read
+        raise AskError(
+            f"what answers at {inert(status_url(url))} is no gpu-watchdog: {inert(str(error), 300)}"
+        ) from error
 
 
 def _status(url: str, patience_s: float) -> tuple[Status, bytes]:

@@ -9,6 +9,7 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.journal.read import HistoryRow
+from watchdog.journal.rows import action_of
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.actions import capital
 from watchdog.report.changes import ChangeKind
@@ -250,7 +251,7 @@ def _last_action(rows: Sequence[HistoryRow]) -> _Deed | None:
 
 def _what(action: _Deed, now_s: float) -> str:
     row, ended = action.begun, action.ended
-    verb = Do(row.do or Do.KILL).verb
+    verb = action_of(row.do).verb
     begun = ended if action.is_eviction and ended is not None and ended.result == Result.DONE else row
     at = clock_time((action.signals or (begun,))[0].wall_s, now_s)
     whom = f" (container {inert(row.container)})" if row.container and not action.is_eviction else ""
@@ -289,9 +290,7 @@ def _why(row: HistoryRow) -> str:
     used = f"it used {least}{format_bytes(row.used_at_least or 0)} of GPU memory"
     allowed = f", {format_bytes(row.allowed)} were allowed" if row.allowed is not None else ""
     rule = (
-        f", and rule {inert(row.rule)} {Do(row.do or Do.KILL).verb.does} {inert(row.mark)}"
-        if row.rule and row.mark
-        else ""
+        f", and rule {inert(row.rule)} {action_of(row.do).verb.does} {inert(row.mark)}" if row.rule and row.mark else ""
     )
     return f"{used}{allowed}{rule}"
 

@@ -252,7 +252,7 @@ class Board:
             api=inert(api, _LONGEST) if api is not None else None,
             blind_since=Moment(self._blind_since.wall_s) if self._blind_since is not None else None,
             hangs_since=None if self.health().ok else Moment(now.wall_s - (now.boottime_s - ended_s)),
-            stop_file=self._stop_file or None,
+            stop_file=self._stop_file.encode(errors="replace").decode() or None,
         )
 
     @property

@@ -224,7 +224,8 @@ class HttpServer:
     def _drop(self, client: _Client) -> None:
         for pool in (self._reading, self._waiting, self._sending):
             pool.pop(client, None)
-        self._selector.unregister(client.connection)
+        with suppress(KeyError):  # `modify` unregisters what it could not change
+            self._selector.unregister(client.connection)
         client.connection.close()
 
 

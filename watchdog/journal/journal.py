@@ -198,7 +198,7 @@ class Journal:
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Note what came of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
         context = self._contexts.get(action, {})
-        event = action_events(action_of(context)).ended
+        event = action_events(action_of(context.get("do"))).ended
         row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
         row |= {"deed": action, "result": result.value, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
@@ -212,7 +212,7 @@ class Journal:
         """Note that an intention came to nothing before the first signal: no brake counts it, and nobody waits."""
         self._kept.withdraw(action)
         context = self._contexts.pop(action, {})
-        event = action_events(action_of(context)).ended
+        event = action_events(action_of(context.get("do"))).ended
         row = base_row(event.value, self._node, now, ended_sentence(context, Result.WITHDRAWN, reason))
         row |= {"deed": action, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
         self._queue.put([*withdrawn(action, now), self._row({**context, **row})])

@@ -107,14 +107,14 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 
-def action_of(context: Row) -> Do:
-    """The action of these columns; without any, as of a journal that was taken away, a kill."""
-    return Do(str(context.get("do") or Do.KILL))
+def action_of(do: object) -> Do:
+    """The action that a row names; what names none, or one of a later version, is taken for a kill."""
+    return next((each for each in Do if each == do), Do.KILL)
 
 
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """Say what came of a kill or an eviction."""
-    verb = action_of(context).verb
+    verb = action_of(context.get("do")).verb
     why = f": {said(reason, 600)}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
@@ -125,10 +125,10 @@ def ended_sentence(context: Row, result: Result, reason: str) -> str:
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
     """Say when the memory was seen free."""
     if release_s is not None:
-        begun = action_of(context).first_effect
+        begun = action_of(context.get("do")).first_effect
         return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
     why = f": {said(reason, 600)}" if reason else ""
-    if action_of(context) is Do.EVICT:
+    if action_of(context.get("do")) is Do.EVICT:
         return f"{_title(context)}: its memory is not waited for any more{why}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
 
@@ -140,5 +140,5 @@ def _title(context: Row) -> str:
 
 
 def _victim(context: Row) -> str:
-    named = context.get("container") if action_of(context) is not Do.EVICT else None
+    named = context.get("container") if action_of(context.get("do")) is not Do.EVICT else None
     return f"container {inert(str(named))}" if named else "the pod"

@@ -104,6 +104,7 @@ KEPT_S: Final = 86400.0
 _LEAST_OF_A_KIND: Final = MOST_ACTIONS // 2
 _INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
+_KNOWN: Final = frozenset(Do)
 _ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, ChangeKind.EVICT_BLOCKED.value})
 _RELEASED: Final = ChangeKind.RELEASED.value
 # Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
@@ -131,7 +132,8 @@ class Recent:
     def take(self, row: Mapping[str, Any]) -> None:
         """Take in a row of the journal; most are not about an action."""
         event, number = row["event"], row.get("deed")
-        if event == _INTENDED or (number is None and event in _ALONE and row.get("do") is not None):
+        is_begun = event == _INTENDED or (number is None and event in _ALONE)
+        if is_begun and row.get("do") in _KNOWN:  # a later version may have written of others
             self._numbered = _kept(((number, _begun(row)), *self._numbered))
         elif number is not None and event in EVENTS:
             self._numbered = tuple((n, _told(each, row) if n == number else each) for n, each in self._numbered)

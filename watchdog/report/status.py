@@ -23,7 +23,7 @@ _EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 Bytes = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
-Seconds = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Seconds = Annotated[int, Meta(ge=-(10**9), le=10**9)] | Annotated[float, Meta(ge=-1e9, le=1e9)]
 Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
 

@@ -13,7 +13,7 @@ from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Allowance, Do, Policy, Step
-from watchdog.core.units import format_percent
+from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.brakes import breaker_times, withheld_because
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
@@ -62,9 +62,9 @@ def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) 
         uid=assessment.account.uid,
         container=assessment.account.container,
         gpu=assessment.account.gpu,
-        used=assessment.used,
-        used_at_least=assessment.used_at_least,
-        used_at_most=bounds.used_at_most(assessment),
+        used=_bytes(assessment.used),
+        used_at_least=_bytes(assessment.used_at_least),
+        used_at_most=_bytes(bounds.used_at_most(assessment)),
         declared=assessment.declared,
         declared_by=assessment.declared_by,
         allowed=assessment.allowed,
@@ -104,7 +104,7 @@ def _process(use: AttributedUse) -> ProcessStatus:
         start_ticks=use.key.start_ticks,
         container=use.container,
         gpu=use.gpu,
-        used=use.used,
+        used=_bytes(use.used),
         name=inert(use.name),
     )
 
@@ -224,7 +224,7 @@ def status_of(
     hangs = health is not None and health.hangs_since is not None
     synced, stale, bounds = report.pods.synced, pods_stale(report), Bounds.of(report)
     return Status(
-        node=report.node.name,
+        node=inert(report.node.name),
         at=Moment(report.at.wall_s),
         mode=report.policy.mode,
         enforcing=report.enforcing,
@@ -273,14 +273,23 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapsho
         ci=gpu.ci,
         profile=gpu.profile,
         up=gpu.up,
-        memory=GpuMemory(total=gpu.total, used=gpu.used, reserved=gpu.reserved, residual=residual),
+        memory=GpuMemory(
+            total=_bytes(gpu.total), used=_bytes(gpu.used), reserved=_bytes(gpu.reserved), residual=_bytes(residual)
+        ),
         listed=is_listed(gpu, seen),
-        unattributed=unattributed,
+        unattributed=_bytes(unattributed),
     )
 
 
+def _bytes(amount: int | None) -> int | None:
+    """An amount as the status can have it: NVML's counters are unsigned, and a broken driver fills them."""
+    return None if amount is None else max(-LARGEST, min(amount, LARGEST))
+
+
 def _unattributed(use: Unattributed) -> UnattributedStatus:
-    return UnattributedStatus(pid=use.pid, gpu=use.gpu, used=use.used, reason=use.reason.value, name=inert(use.name))
+    return UnattributedStatus(
+        pid=use.pid, gpu=use.gpu, used=_bytes(use.used), reason=use.reason.value, name=inert(use.name)
+    )
 
 
 def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
