@@ -46,7 +46,7 @@ _FOLLOW = textwrap.dedent(
     feed.start()
     while True:
         names = sorted(pod.name for pod in feed.read(clock.now()).pods)
-        print(json.dumps({"names": names, "problem": feed.problem}), flush=True)
+        print(json.dumps({"names": names, "problem": feed.problem and str(feed.problem)}), flush=True)
         time.sleep(0.1)
     """
 )
