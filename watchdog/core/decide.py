@@ -77,7 +77,7 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
     is_whole = not conditions.are_dark and hidden is None and all(each.used is not None for each in assessments)
     states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
     others += ledger.unformed(assessments)
-    # A action that has not ended is remembered although its account may not be seen any more.
+    # An action that has not ended is remembered although its account may not be seen any more.
     states |= {key: state for key, state in ledger.accounts.items() if state.has_action}
     # A pod that declares nothing has no account unless it is seen to use something: that may be what was not seen.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}

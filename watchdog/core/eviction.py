@@ -1,4 +1,4 @@
-"""Evictions as values: one attempt, what can come of it, when it is tried again, and what may speak against it."""
+"""Evictions as values: one attempt, what can come of it, its bounds, and what may speak against it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

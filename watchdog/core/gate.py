@@ -105,11 +105,11 @@ class Gate:
         if standing is None and entry.assessment.observes in state.observed:
             return entry  # this incident has had its action
         under_way = state.under_way
-        step_reading = under_way.step_reading(entry.rule) if under_way is not None else None
+        index = under_way.step_of(entry.rule) if under_way is not None else None
         # A stronger step that has come due on the very victim of the kill in progress ends its grace. The grace of an
         # eviction is the kubelet's: such a pod is left alone until it is over.
-        is_stronger = step_reading is not None and entry.step > step_reading
-        is_kill = step_reading is not None and entry.do is entry.rule.steps[step_reading].do is Do.KILL
+        is_stronger = index is not None and entry.step > index
+        is_kill = index is not None and entry.do is entry.rule.steps[index].do is Do.KILL
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         held = self._held(entry, escalates=escalates) if standing is None else self._held_standing(entry, standing)
         if held is None:

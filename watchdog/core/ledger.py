@@ -69,7 +69,7 @@ class UnderWay:
     sent: tuple[str, ...] = ()
     ended: bool = False
 
-    def step_reading(self, rule: Rule) -> int | None:
+    def step_of(self, rule: Rule) -> int | None:
         """Where its step stands in a rule as it is now; None: not any more."""
         return next((index for index, step in enumerate(rule.steps) if step.signature == self.step), None)
 

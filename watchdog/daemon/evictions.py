@@ -1,4 +1,11 @@
-"""The evictions in progress: begun by a cycle, tried on other threads; no cycle or other action waits for an answer."""
+"""The evictions in progress: begun by a cycle, tried on other threads; no cycle or other action waits for an answer.
+
+Where a further attempt is decided, in order: what an answer means (`kube/evict.read_answer`, `read_look`) and how long
+to wait after it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, by the bounds in
+`core/eviction`); what ends it meanwhile (`Evictions.see`, `Evictions.advance`); that it is held as `pending` until then
+(`Gate._busy_until_s`); the attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been
+given up, `Ledger.note_failed` says when the step may begin a new one.
+"""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future

@@ -285,8 +285,8 @@ class Kill:
             except ProcessLookupError:
                 continue
             except PermissionError as error:
-                # It has changed its user since signal 0, or AppArmor lets that cycle and no other; the others are still
-                # to be ended.
+                # It has changed its user since signal 0, or AppArmor permits that one and no other; the others are
+                # still to be ended.
                 self._result = Result.FAILED
                 self._reason = f"{number.name} to process {handle.key.pid} was denied: {error.strerror}"
                 self._denied |= {handle.key} if number is signal.SIGKILL else set()

@@ -1,6 +1,6 @@
-"""The act: the only step that changes anything. The intention is on disk first, then a last look, then the signal.
+"""The kills in progress: the intention is on disk first, then comes a last look, then the signal.
 
-Observe mode ends here and nowhere else.
+Evictions are in `daemon/evictions`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
 """
 
 from collections.abc import Callable, Iterable, Iterator

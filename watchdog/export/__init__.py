@@ -1,1 +1,1 @@
-"""Everything that leaves the daemon: metrics, journal, HTTP, logs, texts."""
+"""What leaves the daemon: metrics, the log, HTTP and the status page."""

@@ -1,4 +1,4 @@
-"""What earlier daemons did lately, as a daemon that starts reads it from its journal: so no alert ends with them."""
+"""The journal as the daemon uses it: intentions and signals of actions, changes, and what earlier daemons left."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping

@@ -167,7 +167,7 @@ class ProcessTable:
     def container_members(
         self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
-        """All processes of these containers of this pod, listed or not: see `members.container_members`."""
+        """All processes of these containers of this pod, listed or not: see the function `container_members`."""
         return container_members(self._procfs, ids, pods, pidfds=self._pidfds, spare_servers=spare_servers)
 
     def describe(self, pid: int) -> str:

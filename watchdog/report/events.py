@@ -56,7 +56,7 @@ def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: 
     again_s = _BLOCKED_AGAIN_S if reason == EVICTION_BLOCKED else SERIES_GAP_S
     if entry.do is Do.WARN:
         again_s += entry.definition.repeat_s
-    account, step_reading = assessment.account, mark(entry)
+    account, threshold = assessment.account, mark(entry)
     return PodEvent(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
@@ -65,7 +65,7 @@ def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: 
         action=ACTIONS[reason],
         note=text,
         at_s=at_s,
-        key=(account.uid, reason, account.container or "", account.gpu or "", entry.rule.name, step_reading, detail),
+        key=(account.uid, reason, account.container or "", account.gpu or "", entry.rule.name, threshold, detail),
         is_normal=reason == RELEASED,
         again_within_s=again_s,
         annotations=_marks(
@@ -75,7 +75,7 @@ def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: 
             gpu=_gpus(assessment),
             container=_container(entry),
             rule=entry.rule.name,
-            mark=step_reading,
+            mark=threshold,
             **more,
         ),
     )

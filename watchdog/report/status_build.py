@@ -154,7 +154,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
         return None
     under_way, rule = state.under_way, assessment.rule
     steps = rule.steps if rule is not None else ()
-    number = under_way.step_reading(rule) if rule is not None else None
+    number = under_way.step_of(rule) if rule is not None else None
     step = steps[number] if number is not None else None
     killed_s = sigkill_s(under_way, step, report)
     is_to_come = "SIGKILL" in under_way.sent or not under_way.ended

@@ -1,4 +1,4 @@
-"""The address of the endpoints: can it be had, and who answers there if not."""
+"""Gathers the facts that `doctor` judges, each on its own, so that one that fails leaves the others."""
 
 import errno
 import http.client
