@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.panels import Frame
-from watchdog.cli.top.progress import Progress
-from watchdog.cli.top.rows import BLOCKS, Row
+from watchdog.cli.top.panels import ScreenFrame
+from watchdog.cli.top.progress import AccountProgress
+from watchdog.cli.top.rows import BLOCKS, AccountRow
 from watchdog.cli.top.state import Selection, chosen
 from watchdog.cli.top.view import draw
 from watchdog.core.plan import CycleReport
@@ -75,10 +75,10 @@ def step(do: Do = Do.KILL, due_in_s: float = 0.0, **more: object) -> PlanStatus:
     return replace(PlanStatus(do=do, due_in_s=due_in_s), **more)
 
 
-def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> Row:
+def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> AccountRow:
     """The row of an account with these steps; `more` is of the status."""
-    progress = Progress(account=of, steps=steps, status=replace(status(), **more))
-    return Row(account=of, gpu="", progress=progress)
+    progress = AccountProgress(account=of, steps=steps, status=replace(status(), **more))
+    return AccountRow(account=of, gpu="", progress=progress)
 
 
 def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: object) -> Status:
@@ -112,10 +112,10 @@ def crowded(pods: int = 200, gpus: int = 16) -> Status:
 
 def frame(
     shown: Status | None, width: int = 80, height: int = 24, selection: Selection | None = None, **more: object
-) -> Frame:
+) -> ScreenFrame:
     """A frame to be drawn."""
     selection = selection or Selection()
-    made = Frame(
+    made = ScreenFrame(
         status=shown,
         rows=chosen(shown, selection.choice) if shown is not None else (),
         selection=selection,
@@ -140,11 +140,11 @@ def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
         server.close()
 
 
-def drawn(of: Frame) -> list[str]:
+def drawn(of: ScreenFrame) -> list[str]:
     """The lines as a terminal without colour gets them."""
     return [line.plain for line in draw(of)]
 
 
-def text(of: Frame) -> str:
+def text(of: ScreenFrame) -> str:
     """The same as one text."""
     return "\n".join(drawn(of))

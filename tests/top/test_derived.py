@@ -15,7 +15,7 @@ from watchdog.cli.top.progress import timers_run
 from watchdog.cli.top.rows import (
     BLOCKS,
     UNATTRIBUTED,
-    Row,
+    AccountRow,
     is_short,
     labels_of,
     ratio,
@@ -31,7 +31,7 @@ from watchdog.core.plan import Conditions
 from watchdog.report.status import Status, StatusError, decode
 
 
-def only(found: Status) -> Row:
+def only(found: Status) -> AccountRow:
     """The row of its only account."""
     (row,) = rows_of(found)
     return row

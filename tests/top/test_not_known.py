@@ -10,7 +10,7 @@ from tests.top.session import session
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.top.once import once
 from watchdog.cli.top.problems import enforcement, problems
-from watchdog.cli.top.progress import Progress, timers_run
+from watchdog.cli.top.progress import AccountProgress, timers_run
 from watchdog.cli.top.rows import BLOCKS, rows_of, sums_by_gpu, unattributed_row
 from watchdog.cli.top.state import Choice, chosen
 from watchdog.export.board import Board
@@ -22,7 +22,7 @@ from watchdog.report.text import rfc3339
 HANGS: Final[dict[str, Any]] = {"version": "1", "uptime_s": 60.0, "hangs_since": rfc3339(at(28).wall_s)}
 
 
-def progress_of(found: Status) -> Progress:
+def progress_of(found: Status) -> AccountProgress:
     """What happens next to its only account."""
     (row,) = rows_of(found)
     return row.progress

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.top.build import account, replace, row, status, step
-from watchdog.cli.top.progress import Progress
+from watchdog.cli.top.progress import AccountProgress
 from watchdog.core.policy import Do
 from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus
 
@@ -16,7 +16,7 @@ HELD: Final = replace(
 EVICT: Final = step(Do.EVICT, trying=TryingStatus(tries=3, blocked=True, next_in_s=10.0))
 
 
-def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> Progress:
+def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> AccountProgress:
     """What happens next to an account with these steps; `more` is of the status."""
     return row(account(under_way=begun), *steps, **more).progress
 
@@ -51,7 +51,7 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(replace(EVICT, trying=TryingStatus(tries=1))), 0.0, "eviction requested"),
     ],
 )
-def test_in_short(progress: Progress, elapsed_s: float, expected: str) -> None:
+def test_in_short(progress: AccountProgress, elapsed_s: float, expected: str) -> None:
     """A step in few words: it counts down to `now` and no further."""
     assert progress.short(elapsed_s) == expected
 
@@ -87,6 +87,6 @@ def test_a_rule_that_observes_only_would() -> None:
         (next_of(begun=begun(sigkill_in_s=8.0)), 0.0, 0.0),
     ],
 )
-def test_time_left(progress: Progress, elapsed_s: float, expected: float | None) -> None:
+def test_time_left(progress: AccountProgress, elapsed_s: float, expected: float | None) -> None:
     """What sorts by time: when something happens, which with a brake is when that releases it."""
     assert progress.left_s(elapsed_s) == expected

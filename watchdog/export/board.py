@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept(Generic[Made]):
+class _Cached(Generic[Made]):
     made_s: float
     state: object
     made: Made
@@ -43,7 +43,7 @@ class LastMade(Generic[Key, Made]):
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._kept: dict[Key, _Kept[Made]] = {}
+        self._kept: dict[Key, _Cached[Made]] = {}
 
     def get(self, key: Key, state: object, make: Callable[[], Made]) -> Made:
         """What was made under a key less than a second ago in the same state, or else what is made now.
@@ -55,7 +55,7 @@ class LastMade(Generic[Key, Made]):
             if kept is not None and kept.state == state and 0 <= now_s - kept.made_s < _KEPT_S:
                 return kept.made
             made = make()
-            self._kept[key] = _Kept(made_s=now_s, state=state, made=made)
+            self._kept[key] = _Cached(made_s=now_s, state=state, made=made)
             return made
 
 
@@ -86,7 +86,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _CachedStatus:
     """The status of a cycle that looked `at` a moment, and its JSON once somebody has asked for that."""
 
     status: Status
@@ -132,7 +132,7 @@ class Board:
         self._policy_error = ""
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
-        self._known: LastMade[None, _Known | None] = LastMade(lambda: now().boottime_s)
+        self._known: LastMade[None, _CachedStatus | None] = LastMade(lambda: now().boottime_s)
         self._pages: LastMade[bool, PackedPage] = LastMade(lambda: now().boottime_s)
         self._expositions: LastMade[bool, bytes] = LastMade(lambda: now().boottime_s)
 
@@ -200,15 +200,15 @@ class Board:
         known = self._know()
         return known.packed if known is not None else None
 
-    def _know(self) -> _Known | None:
+    def _know(self) -> _CachedStatus | None:
         state = self._state()  # before the report is read: what is made is never older than the state says
         return self._known.get(None, state, self._make_known)
 
-    def _make_known(self) -> _Known | None:
+    def _make_known(self) -> _CachedStatus | None:
         report = self.report
         if report is None:
             return None
-        return _Known(status=status_of(report, self.recent, self.standing(), self._gaps_since), at=report.at)
+        return _CachedStatus(status=status_of(report, self.recent, self.standing(), self._gaps_since), at=report.at)
 
     def _state(self) -> tuple[object, ...]:
         """What readers are told, apart from what the time alone changes."""

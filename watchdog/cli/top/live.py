@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from watchdog.cli.client import AskError, ask_status
 from watchdog.cli.top import TopOptions, prepare, unreached
-from watchdog.cli.top.panels import Frame
+from watchdog.cli.top.panels import ScreenFrame
 from watchdog.cli.top.progress import timers_run
-from watchdog.cli.top.rows import Row, Signs
+from watchdog.cli.top.rows import AccountRow, Signs
 from watchdog.cli.top.state import Selection, chosen, pressed
 from watchdog.cli.top.terminal import Terminal, keys_of
 from watchdog.cli.top.view import draw
@@ -206,9 +206,9 @@ class Live:
             rows = self._rows()
             self._selection = pressed(self._selection.at(rows), key, rows)
 
-    def _frame(self, width: int, height: int, now_s: float) -> Frame:
+    def _frame(self, width: int, height: int, now_s: float) -> ScreenFrame:
         rows = self._rows()
-        return Frame(
+        return ScreenFrame(
             status=self._status,
             rows=rows,
             selection=self._selection.at(rows),
@@ -219,7 +219,7 @@ class Live:
             problem=self._old(now_s),
         )
 
-    def _rows(self) -> tuple[Row, ...]:
+    def _rows(self) -> tuple[AccountRow, ...]:
         return chosen(self._status, self._selection.choice) if self._status is not None else ()
 
     def _old(self, now_s: float) -> str:

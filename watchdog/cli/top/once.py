@@ -6,7 +6,7 @@ from typing import Final
 from watchdog.cli.tables import Column, printed, table
 from watchdog.cli.top.problems import enforcement, health, problems, why
 from watchdog.cli.top.rows import (
-    Row,
+    AccountRow,
     Signs,
     amount,
     container_of,
@@ -67,7 +67,7 @@ def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _account(row: Row, signs: Signs) -> tuple[str, ...]:
+def _account(row: AccountRow, signs: Signs) -> tuple[str, ...]:
     account = row.account
     return (
         account.title,
@@ -83,7 +83,7 @@ def _account(row: Row, signs: Signs) -> tuple[str, ...]:
     )
 
 
-def _process(row: Row, use: ProcessStatus, label: str | None) -> tuple[str, ...]:
+def _process(row: AccountRow, use: ProcessStatus, label: str | None) -> tuple[str, ...]:
     pod = "-" if row.is_unattributed else row.account.title
     return str(use.pid), pod, use.container or "", label or use.gpu, byte_cell(use.used), use.name
 

@@ -10,8 +10,19 @@ from rich.text import Text
 from watchdog.cli.tables import Cell, Column, cut, table, text
 from watchdog.cli.top import rows as derived
 from watchdog.cli.top.problems import why
-from watchdog.cli.top.progress import Progress
-from watchdog.cli.top.rows import Row, Signs, Sum, amount, floor, labels_of, limit, percent, recent_title, sums_by_gpu
+from watchdog.cli.top.progress import AccountProgress
+from watchdog.cli.top.rows import (
+    AccountRow,
+    MemorySum,
+    Signs,
+    amount,
+    floor,
+    labels_of,
+    limit,
+    percent,
+    recent_title,
+    sums_by_gpu,
+)
 from watchdog.cli.top.state import Selection
 from watchdog.core.units import format_bytes
 from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status
@@ -84,7 +95,7 @@ _ACTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class ScreenFrame:
     """A frame to draw: `rows` are the accounts that are chosen, in their order.
 
     `elapsed_s` is how long ago the cycle was, so that what is to come counts down. `status` is None before the first
@@ -93,7 +104,7 @@ class Frame:
     """
 
     status: Status | None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[AccountRow, ...] = ()
     selection: Selection
     elapsed_s: float
     width: int
@@ -102,7 +113,7 @@ class Frame:
     problem: str = ""
 
 
-def gpu_lines(status: Status, frame: Frame, room: int) -> list[Text]:
+def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     """The GPUs in at most so many lines."""
     gpus, sums = status.gpus, sums_by_gpu(status)
     if not gpus:
@@ -119,7 +130,9 @@ def gpu_lines(status: Status, frame: Frame, room: int) -> list[Text]:
     return [*lines[: room - 1], text(f"and {count(hidden, 'more GPU')}", DIM)]
 
 
-def _gpu(gpu: GpuStatus, pods: Sum, unattributed: Sum, free_share: float, frame: Frame) -> tuple[Cell, ...]:
+def _gpu(
+    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame
+) -> tuple[Cell, ...]:
     memory, wide = gpu.memory, min(max(frame.width // 5, _SMALL_BAR), _BAR)
     return (
         text(gpu.number, TITLE),
@@ -142,7 +155,7 @@ def _gpu_style(gpu: GpuStatus, free_share: float) -> Style:
     return WARN if gpu.memory.used is None else PLAIN
 
 
-def _gpu_bar(gpu: GpuStatus, pods: Sum, unattributed: Sum, width: int, signs: Signs) -> Text:
+def _gpu_bar(gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, width: int, signs: Signs) -> Text:
     """The memory of a GPU: what pods use, what unattributed processes use, the rest of what is used, what is free."""
     total, used = gpu.memory.total, gpu.memory.used
     if not gpu.up or not total or used is None:
@@ -156,7 +169,9 @@ def _gpu_bar(gpu: GpuStatus, pods: Sum, unattributed: Sum, width: int, signs: Si
     return made.append(signs.free * (width - made.cell_len), STYLES["free"])
 
 
-def _gpu_cell(gpu: GpuStatus, pods: Sum, unattributed: Sum, free_share: float, frame: Frame, *, is_small: bool) -> Text:
+def _gpu_cell(
+    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame, *, is_small: bool
+) -> Text:
     """A GPU in little room, beside others."""
     used, total = gpu.memory.used, gpu.memory.total
     if is_small:
@@ -183,7 +198,7 @@ def _side_by_side(cells: Sequence[Text], width: int) -> list[Text]:
     return lines
 
 
-def account_lines(frame: Frame, room: int) -> list[Text]:
+def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
     """What is shown and how it is sorted, the titles, and as many rows as there is room for around the selected one."""
     rows, place = frame.rows, frame.selection.place
     space = max(room - 2, 1)
@@ -196,7 +211,7 @@ def account_lines(frame: Frame, room: int) -> list[Text]:
     return [title, *table(_ACCOUNTS, cells, frame.width, gap=1, shown=shown)][: max(room, 1)]
 
 
-def _title(shown: range, frame: Frame) -> Text:
+def _title(shown: range, frame: ScreenFrame) -> Text:
     choice, whole = frame.selection.choice, len(frame.rows)
     which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
     line = text(f"Pods: {which}", TITLE)
@@ -208,14 +223,14 @@ def _title(shown: range, frame: Frame) -> Text:
     return cut(line, frame.width)
 
 
-def _nothing(frame: Frame) -> str:
+def _nothing(frame: ScreenFrame) -> str:
     status, choice = frame.status, frame.selection.choice
     if status is not None and status.accounts and (choice.text or choice.over):
         return f"No match among {count(len(status.accounts), 'account')}; Esc shows all."
     return "No pod on this node uses or declares GPU memory."
 
 
-def _account(row: Row, frame: Frame, *, is_selected: bool) -> tuple[Cell, ...]:
+def _account(row: AccountRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cell, ...]:
     account, signs = row.account, frame.signs
     style = STYLES.get(account.verdict, PLAIN)
     wide = 5 if frame.width < 100 else 10 if frame.width < 160 else 20
@@ -246,13 +261,13 @@ def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
     return signs.pods * filled + signs.free * (width - filled)
 
 
-def _over_for(account: AccountStatus, frame: Frame) -> str:
+def _over_for(account: AccountStatus, frame: ScreenFrame) -> str:
     if account.over_since is None or frame.status is None:
         return ""
     return span(float(round(max(frame.status.at - account.over_since, 0.0) + frame.elapsed_s)))
 
 
-def _next_style(progress: Progress) -> Style:
+def _next_style(progress: AccountProgress) -> Style:
     if progress.is_acting:
         return BAD
     if progress.next is None:
@@ -262,7 +277,7 @@ def _next_style(progress: Progress) -> Style:
     return BAD if progress.next.do.is_force else PLAIN
 
 
-def selected_lines(row: Row, frame: Frame, room: int) -> list[Text]:
+def selected_lines(row: AccountRow, frame: ScreenFrame, room: int) -> list[Text]:
     """What is known of an account in words, and its processes, the largest first."""
     first = text(row.title, TITLE)
     lines = [cut(Text.assemble(first, text(f": {_standing(row, frame)}"), no_wrap=True, end=""), frame.width)]
@@ -284,7 +299,7 @@ def _process(use: ProcessStatus, label: str | None) -> tuple[Cell, ...]:
     return str(use.pid), use.name or "-", use.container or "-", label or use.gpu or "unknown", byte_cell(use.used)
 
 
-def _standing(row: Row, frame: Frame) -> str:
+def _standing(row: AccountRow, frame: ScreenFrame) -> str:
     account = row.account
     if row.is_unattributed:
         return f"{derived.used_of(account, frame.signs)} in use; no limit applies and no action is taken"
@@ -302,7 +317,7 @@ def _standing(row: Row, frame: Frame) -> str:
     return ", ".join(filter(None, facts))
 
 
-def action_lines(status: Status, frame: Frame, room: int) -> list[Text]:
+def action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     """The recent actions, newest first."""
     recent = status.recent
     if not recent or room < 2:
@@ -312,7 +327,7 @@ def action_lines(status: Status, frame: Frame, room: int) -> list[Text]:
     return [text(f"Recent actions: {len(recent)}", TITLE), *lines[room < _TITLED :]][:room]
 
 
-def _action(recent: RecentStatus, status: Status, frame: Frame) -> tuple[Cell, ...]:
+def _action(recent: RecentStatus, status: Status, frame: ScreenFrame) -> tuple[Cell, ...]:
     when = "now" if recent.at is None else clock_time(recent.at, status.at)
     style = WARN if recent.result is None else _RESULTS.get(recent.result, PLAIN)
     return (

@@ -13,7 +13,7 @@ def timers_run(status: Status) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class AccountProgress:
     """What happens to an account next, by the status that it is of; `steps` are its own of the plan, in order.
 
     Each method takes the seconds that have passed since the cycle.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from watchdog.cli.top.progress import Progress
+from watchdog.cli.top.progress import AccountProgress
 from watchdog.report.progress import AccountKey, account_key, steps_by_account
 from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status, UnattributedStatus
 from watchdog.report.text import byte_cell
@@ -29,7 +29,7 @@ ASCII: Final = Signs("#", "=", "-", ".", ">=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AccountRow:
     """A row: an account, the short name of the GPU that it is about (empty: all), and what happens to it next.
 
     The last row is shaped like an account, without a pod, for the processes that belong to none.
@@ -37,7 +37,7 @@ class Row:
 
     account: AccountStatus
     gpu: str
-    progress: Progress
+    progress: AccountProgress
     is_unattributed: bool = False
 
     @property
@@ -56,20 +56,20 @@ class Row:
         )
 
 
-def rows_of(status: Status) -> list[Row]:
+def rows_of(status: Status) -> list[AccountRow]:
     """A row for each account, in the order of the status."""
     steps, labels = steps_by_account(status), labels_of(status)
     return [
-        Row(
+        AccountRow(
             account=account,
             gpu="" if account.gpu is None else labels.get(account.gpu) or account.gpu,
-            progress=Progress(account=account, steps=steps.get(account_key(account), ()), status=status),
+            progress=AccountProgress(account=account, steps=steps.get(account_key(account), ()), status=status),
         )
         for account in status.accounts
     ]
 
 
-def unattributed_row(status: Status) -> Row | None:
+def unattributed_row(status: Status) -> AccountRow | None:
     """The row of the processes that belong to no pod, each with its reason as its container; None: there are none."""
     uses = status.unattributed
     if not uses:
@@ -81,8 +81,8 @@ def unattributed_row(status: Status) -> Row | None:
         verdict="",
         processes=tuple(ProcessStatus(pid=use.pid, gpu=use.gpu, used=use.used, container=use.reason) for use in uses),
     )
-    progress = Progress(account=account, steps=(), status=status)
-    return Row(account=account, gpu="", progress=progress, is_unattributed=True)
+    progress = AccountProgress(account=account, steps=(), status=status)
+    return AccountRow(account=account, gpu="", progress=progress, is_unattributed=True)
 
 
 def labels_of(status: Status) -> Mapping[str, str]:
@@ -101,21 +101,21 @@ def recent_title(recent: RecentStatus) -> str:
     return f"{recent.namespace or ''}/{recent.pod or ''}{container}"
 
 
-class Sum(NamedTuple):
+class MemorySum(NamedTuple):
     """A sum of bytes: `total` is None where a part is unknown, and then it is at least `at_least`."""
 
     total: int | None
     at_least: int
 
 
-def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> Sum:
+def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> MemorySum:
     """The sum of these; of the known ones where others may be missing."""
     found = list(parts)
     at_least = sum(part for part in found if part is not None)
-    return Sum(total=at_least if is_whole and None not in found else None, at_least=at_least)
+    return MemorySum(total=at_least if is_whole and None not in found else None, at_least=at_least)
 
 
-def sums_by_gpu(status: Status) -> Mapping[str, tuple[Sum, Sum]]:
+def sums_by_gpu(status: Status) -> Mapping[str, tuple[MemorySum, MemorySum]]:
     """What processes of pods use on each GPU, and what unattributed ones do, by UUID."""
     pods = _by_gpu(use for account in status.accounts for use in account.processes)
     unattributed = _by_gpu(status.unattributed)

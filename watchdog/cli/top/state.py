@@ -5,30 +5,30 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.cli.top.rows import Row, floor, ratio, rows_of, unattributed_row
+from watchdog.cli.top.rows import AccountRow, floor, ratio, rows_of, unattributed_row
 from watchdog.report.progress import AccountKey
 from watchdog.report.status import Status
 
 DEFAULT: Final = "percent"
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")
-Key = Callable[[Row], tuple[float, ...] | None]
+Key = Callable[[AccountRow], tuple[float, ...] | None]
 
 
-def _verdict(row: Row) -> tuple[float, ...]:
+def _verdict(row: AccountRow) -> tuple[float, ...]:
     verdict = row.account.verdict
     return (float(VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)), -ratio(row.account))
 
 
-def _percent(row: Row) -> tuple[float, ...] | None:
+def _percent(row: AccountRow) -> tuple[float, ...] | None:
     return None if row.account.allowed is None else (-ratio(row.account), float(-floor(row.account)))
 
 
-def _time(row: Row) -> tuple[float, ...] | None:
+def _time(row: AccountRow) -> tuple[float, ...] | None:
     left_s = row.progress.left_s(0.0)
     return None if left_s is None else (left_s, -ratio(row.account))
 
 
-def _declared(row: Row) -> tuple[float, ...] | None:
+def _declared(row: AccountRow) -> tuple[float, ...] | None:
     return None if row.account.declared is None else (-float(row.account.declared),)
 
 
@@ -52,7 +52,7 @@ class Choice:
     text: str = ""
     over: bool = False
 
-    def takes(self, row: Row) -> bool:
+    def takes(self, row: AccountRow) -> bool:
         """Whether an account is shown."""
         if self.over and row.account.verdict != "over":
             return False
@@ -60,7 +60,7 @@ class Choice:
         return all(word in told for word in self.text.casefold().split())
 
 
-def chosen(status: Status, choice: Choice) -> tuple[Row, ...]:
+def chosen(status: Status, choice: Choice) -> tuple[AccountRow, ...]:
     """The accounts to show in their order, ties by name; the unattributed processes are the last row."""
     rows = sorted(filter(choice.takes, rows_of(status)), key=lambda each: (each.title, each.account.uid))
     keyed = [(KEYS[choice.sort](each), each) for each in rows]
@@ -92,7 +92,7 @@ class Selection:
     help: bool = False
     ended: bool = False
 
-    def at(self, rows: tuple[Row, ...]) -> "Selection":
+    def at(self, rows: tuple[AccountRow, ...]) -> "Selection":
         """The selection found again among rows that may have moved: it stays with its account, or with its place."""
         keys = [row.key for row in rows]
         if self.key is not None and self.key in keys:
@@ -102,7 +102,7 @@ class Selection:
         return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
 
 
-def pressed(state: Selection, key: str, rows: tuple[Row, ...]) -> Selection:
+def pressed(state: Selection, key: str, rows: tuple[AccountRow, ...]) -> Selection:
     """What a key makes of it; a key that means nothing changes nothing."""
     if state.typed is not None:
         return _typing(state, key)

@@ -14,7 +14,7 @@ from watchdog.cli.top.panels import (
     STYLES,
     TITLE,
     WARN,
-    Frame,
+    ScreenFrame,
     account_lines,
     action_lines,
     gpu_lines,
@@ -47,12 +47,12 @@ HELP: Final = (
 )
 
 
-def draw(frame: Frame) -> list[Text]:
+def draw(frame: ScreenFrame) -> list[Text]:
     """The lines of a frame: never more than the terminal has, nor wider."""
     return [cut(line, frame.width) for line in _lines(frame)[: frame.height]]
 
 
-def _lines(frame: Frame) -> list[Text]:
+def _lines(frame: ScreenFrame) -> list[Text]:
     status, height = frame.status, frame.height
     if frame.selection.help:
         return help_lines(frame.width)
@@ -75,7 +75,7 @@ def _lines(frame: Frame) -> list[Text]:
     return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(empty)), foot(frame)]
 
 
-def head(status: Status, frame: Frame) -> list[Text]:
+def head(status: Status, frame: ScreenFrame) -> list[Text]:
     """What node this is and whether it enforces; how its GPUs, its pods and the daemon are."""
     state = enforcement(status)
     line = text("gpu-watchdog top", TITLE)
@@ -89,7 +89,7 @@ def head(status: Status, frame: Frame) -> list[Text]:
     return [line, _totals(status, frame)]
 
 
-def _totals(status: Status, frame: Frame) -> Text:
+def _totals(status: Status, frame: ScreenFrame) -> Text:
     used, total = summed(gpu.memory.used for gpu in status.gpus), summed(gpu.memory.total for gpu in status.gpus)
     of = f"{amount(used.total, used.at_least, frame.signs)} of {amount(total.total, total.at_least, frame.signs)}"
     parts = [(f"{count(len(status.gpus), 'GPU')}: {of}", PLAIN)]
@@ -109,7 +109,7 @@ def _totals(status: Status, frame: Frame) -> Text:
     return line
 
 
-def problem_lines(frame: Frame, room: int) -> list[Text]:
+def problem_lines(frame: ScreenFrame, room: int) -> list[Text]:
     """What is wrong, wrapped, in at most so many lines."""
     told = problems(frame.status) if frame.status is not None else ()
     lines = [line for part in frame.problem.splitlines() for line in _wrapped(part, BAD, frame)][:room]
@@ -125,14 +125,14 @@ def problem_lines(frame: Frame, room: int) -> list[Text]:
     return lines[:room]
 
 
-def _wrapped(words: str, style: Style, frame: Frame) -> list[Text]:
+def _wrapped(words: str, style: Style, frame: ScreenFrame) -> list[Text]:
     lines = wrapped(words, max(frame.width, 10), "", "  ")
     for line in lines:
         line.stylize(style)
     return lines
 
 
-def foot(frame: Frame) -> Text:
+def foot(frame: ScreenFrame) -> Text:
     """What the keys do, or the filter that is being written."""
     typed = frame.selection.typed
     if typed is None:
