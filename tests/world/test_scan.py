@@ -91,7 +91,8 @@ def test_scan_prints_the_documented_json(world: Node) -> None:
     calm_account = next(each for each in got.pop("accounts") if each["pod"] == "calm")
     assert (calm_account["verdict"], calm_account["over_since"]) == ("within", None)
     assert [each["pid"] for each in calm_account["processes"]] == [within.pid]
-    assert got.pop("unattributed") == [{"pid": host.pid, "gpu": GPU, "used": GIB, "reason": "host"}]
+    name = Path(f"/proc/{host.pid}/comm").read_text(encoding="ascii").strip()
+    assert got.pop("unattributed") == [{"pid": host.pid, "gpu": GPU, "used": GIB, "reason": "host", "name": name}]
     plan = [(each["do"], each["due_in_s"], each["pids"], each["withheld_by"]) for each in got["plan"]]
     assert plan == [("warn", 0, [], None), ("kill", 2, [over.pid], None)]
     assert set(got.pop("plan")[1]) >= {
