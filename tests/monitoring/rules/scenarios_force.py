@@ -28,8 +28,8 @@ OBSERVED = told(
     "GPUMemoryBreakerOpen",
     "Node n1: with enforcement, most owners would be killed or evicted at once",
     "The watchdog on node n1 only observes. If it enforced, so many owners would have been killed or evicted at once "
-    "that the breaker would have opened: more likely a mistake in the policy than an offence of all of them. Mend that "
-    "before you enforce. Who is over, by how much and by which declaration: "
+    "that the breaker would have opened: more likely a mistake in the policy than an offence of all of them. Fix this "
+    "before enforcing. Who is over, by how much and by which declaration: "
     f"{EXEC}gpu-watchdog scan",
 )
 
