@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from watchdog.cli.client import AskError, ask_status, listen_url, status_url
+from watchdog.report.status import Moment, Status
 
+AT_S = 1_800_000_000.0
 STATUS = {"node": "n1", "at": "2027-01-15T08:00:00Z", "accounts": [], "plan": []}
 
 
@@ -85,7 +87,7 @@ def test_the_daemon_of_this_machine(listen: str, url: str) -> None:
 def test_a_daemon_answers() -> None:
     """One GET of the status, and what it says."""
     with answering(http(json.dumps(STATUS).encode())) as (url, seen):
-        assert ask_status(url).node == STATUS["node"]
+        assert ask_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
     assert seen[0].startswith(b"GET /api/status HTTP/1.1\r\n")
 
 
@@ -130,7 +132,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, proxy)
         monkeypatch.setenv("no_proxy", "")
         monkeypatch.setenv("NO_PROXY", "")
-        assert ask_status(url).node == STATUS["node"]
+        assert ask_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
     assert asked == []
 
 

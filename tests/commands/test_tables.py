@@ -122,7 +122,7 @@ def test_colour_is_that_of_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_names_are_wrapped_whole() -> None:
-    """Whoever copies a name from a sentence gets all of it: no break at a hyphen."""
+    """A name copied from a sentence is whole: no break at a hyphen."""
     lines = [line.plain for line in wrapped("Pod a/trainer-resnet-7d9f8-00001 is over", 30, "- ", "  ")]
     assert lines == ["- Pod", "  a/trainer-resnet-7d9f8-00001", "  is over"]
 

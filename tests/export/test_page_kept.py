@@ -1,26 +1,17 @@
 """The page and the status are made once a second at most, however many ask for them."""
 
 import gzip
+import json
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from tests.export.build import climbing, quiet
-from tests.worlds import at
-from watchdog.core.model import Now
+from tests.export.test_http import Clock
 from watchdog.export.board import Board, LastMade
 from watchdog.export.metrics import Metrics
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.second = 9.0
-
-    def __call__(self) -> Now:
-        return at(self.second)
 
 
 class Making:
@@ -36,7 +27,9 @@ class Making:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    made = Clock()
+    made.second = 9.0
+    return made
 
 
 @pytest.fixture
@@ -107,3 +100,45 @@ def test_what_is_kept_is_small(board: Board) -> None:
     packed = board.page(is_still=False)
     assert len(packed.packed) < len(packed.html) / 2
     assert gzip.decompress(packed.packed) == packed.html
+
+
+def told(board: Board) -> dict[str, Any]:
+    """The status that a reader gets."""
+    packed = board.status()
+    assert packed is not None
+    document: dict[str, Any] = json.loads(gzip.decompress(packed))
+    return document
+
+
+def test_within_a_second_the_status_is_made_once(board: Board, clock: Clock) -> None:
+    """A hundred readers cost what one does, and each second the health is told again, also while a cycle hangs."""
+    first = board.status()
+    clock.second = 9.99
+    assert all(board.status() is first for _ in range(100))
+    clock.second = 69.0
+    assert (told(board)["health"]["uptime_s"], told(board)["health"]["ready"]) == (60, False)
+
+
+def test_what_changes_in_the_status_is_told_at_once(board: Board) -> None:
+    """Neither a later cycle, nor that the daemon is not ready, nor a broken journal or policy waits for the second."""
+    assert told(board)["accounts"][0]["verdict"] == "over"
+    board.publish(quiet())
+    assert told(board)["accounts"][0]["verdict"] == "within"
+    board.set_unready(("no lock",))
+    assert told(board)["health"]["unready"] == ["no lock"]
+    board.set_journal("the disk is full", None)
+    assert told(board)["health"]["journal"] == "the disk is full"
+    board.set_policy_error("no such key")
+    assert told(board)["health"]["policy_error"] == "no such key"
+
+
+def test_the_status_that_is_kept_is_small(board: Board) -> None:
+    """It is kept packed, so that it takes a fraction of its length in the daemon's memory."""
+    packed = board.status()
+    assert packed is not None
+    assert len(packed) < len(gzip.decompress(packed)) / 2
+
+
+def test_before_the_first_cycle_there_is_no_status() -> None:
+    """Nothing is known yet."""
+    assert Board(Metrics(), 1.0, Clock()).status() is None

@@ -116,7 +116,7 @@ def printed(lines: Iterable[Cell], *, colour: bool = False) -> str:
 
 
 def _console(width: int = UNCUT) -> Console:
-    # Whether there is a terminal, and whether it wants colour, is found out by whoever writes to it.
+    # Whether there is a terminal, and whether it wants colour, is for the caller that writes to it to find out.
     return Console(
         file=io.StringIO(),
         width=width,

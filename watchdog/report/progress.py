@@ -91,7 +91,7 @@ class Standing:
 
 
 def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
-    """All accounts with what comes next for them, so many seconds after the cycle looked; the most urgent first."""
+    """All accounts with what comes next for them, `elapsed_s` after the cycle looked; the most urgent first."""
     planned = steps_by_account(status)
     found = []
     for each in status.accounts:
@@ -156,7 +156,7 @@ def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, ela
 
 
 def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
-    """When a step is due, so many seconds after the cycle: `in 7s`, `now`."""
+    """When a step is due, as of `elapsed_s` after the cycle: `in 7s`, `now`."""
     left_s = entry.due_in_s - elapsed_s
     return f"in {_left(left_s)}" if left_s > 0 else "now"
 
@@ -216,7 +216,7 @@ def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
 
 
 def _is_postponed(entry: PlanStatus, status: Status) -> bool:
-    """Whether its timer stands still: no cycle ends, or the pod list is too old for time to count."""
+    """Whether its timer is paused: no cycle ends, or the pod list is stale."""
     return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)
 
 

@@ -114,7 +114,7 @@ class ScreenFrame:
 
 
 def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
-    """The GPUs in at most so many lines."""
+    """The GPUs in at most this many lines."""
     gpus, sums = status.gpus, sums_by_gpu(status)
     if not gpus:
         return [text("No GPU is known.", WARN)]

@@ -110,7 +110,7 @@ def _totals(status: Status, frame: ScreenFrame) -> Text:
 
 
 def problem_lines(frame: ScreenFrame, room: int) -> list[Text]:
-    """What is wrong, wrapped, in at most so many lines."""
+    """What is wrong, wrapped, in at most this many lines."""
     told = problems(frame.status) if frame.status is not None else ()
     lines = [line for part in frame.problem.splitlines() for line in _wrapped(part, BAD, frame)][:room]
     for number, problem in enumerate(told):
