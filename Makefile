@@ -44,7 +44,7 @@ setup: $(VENV)/.run ## set up .venv with gpu-watchdog and what it needs at run t
 
 setup-dev: $(VENV)/.dev ## the same, with what the tests need
 
-demo: $(VENV)/.run ## a simulated shared card with three tenants, in the terminal
+demo: $(VENV)/.run ## a simulated GPU shared by three pods, in the terminal
 	@$(BIN)/gpu-watchdog demo
 
 check: setup-dev

@@ -12,7 +12,7 @@ from bench.scrape import scrapes
 from bench.steady import moving_passes, steady_passes
 from bench.steps import steps_of_a_pass
 from tests.stub import preload
-from watchdog.node.pidfd import raise_descriptor_limit
+from watchdog.node.process import raise_descriptor_limit
 
 SIZES = (10, 100, 1000)
 

@@ -8,7 +8,7 @@ from bench.recorded import PODS, SEQUENCE, UPDATES
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now, Pod
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import gather, pods_of
+from watchdog.kube.informers import gather, pods_of
 from watchdog.kube.store import Store
 from watchdog.kube.watch import Listener, Watcher
 
@@ -22,16 +22,16 @@ class _Following:
 
     def __init__(self, config: Path) -> None:
         self._known: tuple[Pod, ...] = ()
-        listener = Listener(on_news=self._take, on_problem=self._fail)
+        listener = Listener(on_update=self._take, on_problem=self._fail)
         self._watcher = Watcher(Api(config), pods_of("n1"), listener)
 
     def list(self) -> None:
-        self._watcher.turn()
+        self._watcher.run_once()
         assert len(self._known) == PODS
 
     def follow(self) -> None:
         try:
-            problem = self._watcher.turn().problem
+            problem = self._watcher.run_once().problem
         except _DoneError:
             return
         raise RuntimeError(f"the watch ended before its last update: {problem}")

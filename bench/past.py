@@ -89,7 +89,7 @@ def _lived(pods: int, processes: int, every_s: float, seconds: int) -> tuple[obj
         took_s = time.perf_counter() - began_s
         daily = path.stat().st_size / 1024 / GPUS * DAY_S / seconds
         moves = f"{every_s:g} s" if every_s else "never"
-        return pods, processes, moves, seconds // 3600, f"{daily:,.0f}", f"{took_s:.1f}", f"{found.passes:,}"
+        return pods, processes, moves, seconds // 3600, f"{daily:,.0f}", f"{took_s:.1f}", f"{found.cycles:,}"
 
 
 def _rest(processes: int) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from bench.table import milliseconds, show
 from tests.ports import free_port
 from tests.rig.command import daemon
 from tests.stub import environment, preload
-from watchdog.node.pidfd import raise_descriptor_limit
+from watchdog.node.process import raise_descriptor_limit
 
 CARDS: Final = 16
 PODS: Final = 200

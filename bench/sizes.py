@@ -15,7 +15,7 @@ from bench.scrape import Side
 from bench.table import show
 from tests.rig.command import daemon
 from tests.stub import preload
-from watchdog.node.pidfd import raise_descriptor_limit
+from watchdog.node.process import raise_descriptor_limit
 
 # Cards, pods of the node, and processes on the cards: each pod with a process declares GPU memory.
 NODES: Final = ((1, 10, 10), (4, 40, 40), (8, 110, 100), (8, 250, 250), (16, 250, 1000))

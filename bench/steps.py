@@ -16,10 +16,10 @@ from bench.watch import Watch, options_of
 from watchdog import clock
 from watchdog.cli.scan import look
 from watchdog.config.load import load_policy
-from watchdog.core.assess import Setting
 from watchdog.core.decide import decide
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
-from watchdog.core.plan import Conditions, CycleReport
+from watchdog.core.plan import CycleReport
 from watchdog.core.steady import Assessor
 from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import node_source, pod_source
@@ -95,16 +95,16 @@ def _sources(options: Options) -> Callable[[], object]:
 
 def _judging(report: CycleReport) -> dict[str, Callable[[], object]]:
     """The steps of the core; each cycle goes by what the one before it left."""
-    assessor, setting = Assessor(), Setting(policy=report.policy, node=report.node)
+    assessor, inputs = Assessor(), Inputs(policy=report.policy, node=report.node, pods=report.pods)
     ledgers = [Ledger()]
-    _, assessments = assessor.assess(report.snapshot, report.pods.pods, setting)
+    _, assessments = assessor.assess(report.snapshot, inputs)
 
     def choose() -> None:
-        ledgers[0] = decide(assessments, report.policy, ledgers[0], clock.now(), Conditions()).ledger
+        ledgers[0] = decide(assessments, ledgers[0], clock.now(), inputs).ledger
 
     choose()
     return {
-        "attribute and assess": lambda: assessor.assess(report.snapshot, report.pods.pods, setting),
+        "attribute and assess": lambda: assessor.assess(report.snapshot, inputs),
         "decide": choose,
     }
 
@@ -112,6 +112,6 @@ def _judging(report: CycleReport) -> dict[str, Callable[[], object]]:
 def _sinks(options: Options, report: CycleReport) -> Sinks:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
         sinks = Sinks(options, report.policy, report.at)
-    sinks.tend(clock.now())
+    sinks.maintain(clock.now())
     sinks.publish(report, is_stale=False)
     return sinks

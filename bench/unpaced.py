@@ -21,8 +21,8 @@ def unpaced(options: Options) -> Daemon:
     """A daemon that begins each cycle as soon as the last one has ended."""
     policy_file = PolicyFile(options.policy)
     policy = replace(policy_file.begin(clock.now()), interval_s=0.0)
-    footing, scanner = open_processes(options)
-    return Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
+    environment, scanner = open_processes(options)
+    return Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)
 
 
 def main(procfs: str, pods: str, policy: str, journal: str, listen: str) -> int:

@@ -35,9 +35,9 @@ class Watch:
 
     def run_pass(self) -> None:
         """From asking the driver to the report, with the loop's own code: one turn asks, the next one takes."""
-        self._daemon._turn(clock.now())
+        self._daemon._step(clock.now())
         self._poll.poll(_PATIENCE_MS)
-        self._daemon._turn(clock.now())
+        self._daemon._step(clock.now())
 
     def __enter__(self) -> Self:
         self.run_pass()

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from tests.rig.command import COMMAND, gpu_watchdog
 from tests.stub import Stub, StubGpu, StubReturn
-from watchdog.cli.client import called
+from watchdog.cli.client import program_name
 from watchdog.cli.main import main
 
 SHIPPED: Final = Path(__file__).parents[1] / "config" / "policy.toml"
-BEGINNING: Final = "there is no such file; config/policy.toml of the project is a beginning"
+BEGINNING: Final = "there is no such file; config/policy.toml of the project is a starting point"
 
 
 @pytest.mark.parametrize("name", ["", *main.commands])
@@ -33,7 +33,7 @@ def test_a_policy_comes_on_standard_input() -> None:
     done = CliRunner().invoke(main, ["check", "-", "--json"], input=text)
     assert (done.exit_code, json.loads(done.stdout)["valid"]) == (0, True)
     done = CliRunner().invoke(main, ["rights", "--policy", "-"], input=text)
-    assert (done.exit_code, "for standard input, and nothing more" in done.stdout) == (0, True)
+    assert (done.exit_code, "needs for standard input: docs/rights.md" in done.stdout) == (0, True)
     done = CliRunner().invoke(main, ["check", "-"], input='modes = "observe"\n')
     assert (done.exit_code, done.stderr.startswith("standard input: modes: is not a key")) == (1, True)
     done = CliRunner().invoke(main, ["check", "-"], input="mode = \n")
@@ -65,7 +65,7 @@ def test_a_policy_that_is_missing(arguments: tuple[str, ...], tmp_path: Path) ->
     done = gpu_watchdog(*arguments, stub=tmp_path / "none")
     first, *more = done.stderr.splitlines()
     assert (done.returncode, first.endswith(BEGINNING)) == (1, True)
-    assert more == ([] if arguments[0] == "check" else ["--policy FILE names another place"])
+    assert more == ([] if arguments[0] == "check" else ["give another path with --policy FILE"])
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -86,13 +86,13 @@ def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_
     """By its name alone where the shell finds it so, else by its path: what it prints can be typed."""
     monkeypatch.setattr(sys, "argv", [str(COMMAND), "demo"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert called() == str(COMMAND)
+    assert program_name() == str(COMMAND)
     monkeypatch.setenv("PATH", str(COMMAND.parent))
-    assert called() == "gpu-watchdog"
+    assert program_name() == "gpu-watchdog"
     other = tmp_path / "a b" / "gpu-watchdog"
     other.parent.mkdir()
     shutil.copy(COMMAND, other)
     monkeypatch.setattr(sys, "argv", [str(other)])
-    assert called() == f"'{other}'"
+    assert program_name() == f"'{other}'"
     monkeypatch.setattr(sys, "argv", ["/x/watchdog/__main__.py"])
-    assert called() == f"{sys.executable} -m watchdog"
+    assert program_name() == f"{sys.executable} -m watchdog"

@@ -15,7 +15,7 @@ def test_a_selector_goes_with_all_nodes_alone() -> None:
     """Whoever selects nodes must not be left in the belief that it was done on more than the one he is on."""
     said = withdraw("--node", "n1", "--selector", "pool=a", "--resource", "example.com/vram")
     assert said.returncode == 2
-    assert "--selector goes with --all-nodes; one node is named with --node" in said.stderr
+    assert "--selector needs --all-nodes; give a single node with --node" in said.stderr
 
 
 def test_a_policy_without_the_table_has_no_resource(tmp_path: Path) -> None:
@@ -24,4 +24,4 @@ def test_a_policy_without_the_table_has_no_resource(tmp_path: Path) -> None:
     policy.write_text('mode = "observe"\n', encoding="utf-8")
     said = withdraw("--policy", str(policy), "--all-nodes")
     assert (said.returncode, said.stdout) == (1, "")
-    assert said.stderr == f"{policy} has no [capacity] table: say what to take back with --resource\n"
+    assert said.stderr == f"{policy} has no [capacity] table: give the resource with --resource\n"

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from watchdog.core.assess import Setting, assess, hidden_pods
+from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Container,
@@ -19,12 +20,13 @@ from watchdog.core.model import (
     Place,
     PlaceKind,
     Pod,
+    PodList,
     Process,
     ProcessKey,
     Snapshot,
     Use,
 )
-from watchdog.core.plan import Conditions, Plan
+from watchdog.core.plan import Plan
 from watchdog.core.policy import Allowance, Declaration, Do, Policy, Rule, Scope, Step, Threshold
 
 Gi = 2**30
@@ -131,6 +133,12 @@ def policy(*rules: Rule, **more: object) -> Policy:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def inputs(under: Policy | None = None, pods: Iterable[Pod] = (), **more: object) -> Inputs:
+    """What a cycle takes as given: a policy, the node and its pods; more by name."""
+    made = Inputs(policy=under or policy(), node=NODE, pods=PodList(pods=tuple(pods)))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
 def assessed(
     seen: Snapshot,
     pods: Iterable[Pod],
@@ -142,7 +150,7 @@ def assessed(
     """Attribute and assess in one go; `overdue` are containers (`uid/name`) that the list should have by now."""
     pods = tuple(pods)
     late = frozenset((each.split("/")[0], container_id(each)) for each in overdue)
-    return assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=node, own=own, overdue=late))
+    return assess(attribute(seen, pods), seen, inputs(under, pods, node=node, own=own, overdue=late))
 
 
 def planned(
@@ -150,13 +158,13 @@ def planned(
     pods: Iterable[Pod],
     under: Policy,
     ledger: Ledger | None = None,
-    conditions: Conditions | None = None,
+    given: Inputs | None = None,
     overdue: Iterable[str] = (),
 ) -> Plan:
-    """From a snapshot to its plan."""
+    """From a snapshot to its plan; of `given` only counts what is not named here."""
     known, pods = ledger if ledger is not None else Ledger(), tuple(pods)
-    given = replace(conditions or Conditions(), hidden=hidden_pods(seen, pods))
-    return decide(assessed(seen, pods, under, overdue=overdue), under, known, seen.at, given)
+    given = replace(given or inputs(), policy=under, pods=PodList(pods=pods), hidden=hidden_pods(seen, pods))
+    return decide(assessed(seen, pods, under, overdue=overdue), known, seen.at, given)
 
 
 def owner(kind: str = "ReplicaSet", name: str = "web") -> Owner:

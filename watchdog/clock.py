@@ -39,7 +39,7 @@ class Bell:
         return self._descriptor
 
     def ring(self) -> None:
-        """Wake whoever waits."""
+        """Wake what waits for it."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_write(self._descriptor, 1)
 
@@ -52,7 +52,7 @@ class Bell:
         return True
 
     def close(self) -> None:
-        """Give the descriptor back; nobody may ring any more."""
+        """Close the descriptor; it must not be rung any more."""
         os.close(self._descriptor)
 
 
@@ -82,14 +82,14 @@ class Waiter:
         signal.signal(number, handler)
 
     def wait(self, seconds: float) -> None:
-        """Sleep at most so long."""
+        """Sleep for this long at most."""
         self._selector.select(max(seconds, 0.0))
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
 
     def close(self) -> None:
-        """Give the signals back."""
+        """Restore the wakeup descriptor, and close its own."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
         os.close(self._read)

@@ -1,21 +1,21 @@
-"""A node whose passes are made by hand, with a stand-in for the API server: it keeps tries until the test answers."""
+"""A node whose cycles are made by hand, with a stand-in for the API server: it keeps tries until the test answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.act.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assess import Setting
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
-from watchdog.core.ledger import AccountState, Trying
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import AccountState, PendingEviction
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
-from watchdog.core.plan import Conditions, Finish, OpenCycle, Outcome, PlanEntry, View
+from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.evictions import Evictions, Evictor
+from watchdog.daemon.eviction import Evictions, Evictor
 from watchdog.daemon.kill import ActionRecord
 from watchdog.daemon.kills import Kills
-from watchdog.daemon.second_look import LastLook
+from watchdog.daemon.last_look import LastLook
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
@@ -32,7 +32,7 @@ class Seen(Scanner):
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
         return replace(self.now, at=now)
 
-    def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
+    def rescan(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
         return replace(self.again or self.now, at=now)
 
     def may_be_listed(self, key: object, snapshot: Snapshot) -> bool:
@@ -88,27 +88,27 @@ class World:
         return self.api.tries
 
     @property
-    def trying(self) -> Trying | None:
+    def pending_eviction(self) -> PendingEviction | None:
         """How the eviction of pod a stands in the ledger."""
-        return self.state.trying
+        return self.state.pending_eviction
 
     @property
     def state(self) -> AccountState:
         """What is remembered of the account of pod a."""
         return next(state for key, state in self.cycle.ledger.accounts.items() if key.uid == "a")
 
-    def open(self, second: float, **conditions: bool) -> OpenCycle:
-        """A cycle as far as its plan; `enforcing`, `is_held` and the conditions of a cycle can be named."""
+    def open(self, second: float, **given: bool) -> OpenCycle:
+        """A cycle as far as its plan; `enforcing`, `is_held` and what else a cycle takes as given can be named."""
         self.second = second
         total = 80 * Gi
         card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()
         self.seen.now = snapshot([use(pid, used) for pid, used in self.used.items()], self.processes, [card])
-        opened = self.cycle.open(DriverReading(driver=None), self.view(**conditions), at(second), at(second))
+        opened = self.cycle.open(DriverReading(driver=None), self.inputs(**given), at(second), at(second))
         return self.cycle.intend(opened)
 
     def close(
         self, opened: OpenCycle, *, answers: bool = True, refusal: Callable[[PlanEntry], str | None] = lambda _: None
-    ) -> Finish:
+    ) -> ClosedCycle:
         """The rest of a cycle; `answers` says that the driver gives a last look, `refusal` what is against a signal.
 
         What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
@@ -118,10 +118,11 @@ class World:
             at=at(self.second),
             fresh_until_s=at(self.second + 2).boottime_s,
             refusal=refusal,
-            view=lambda: replace(
-                opened.view,
-                pods=replace(opened.view.pods, pods=self.pods),
-                setting=replace(opened.view.setting, node=self.node, namespaces=self.namespaces),
+            inputs=lambda: replace(
+                opened.inputs,
+                pods=replace(opened.inputs.pods, pods=self.pods),
+                node=self.node,
+                namespaces=self.namespaces,
             ),
         )
         finish = self.cycle.close(opened, last if answers else None, at(self.second))
@@ -129,9 +130,9 @@ class World:
         self.ended += finish.outcomes
         return finish
 
-    def look(self, second: float, **conditions: bool) -> Finish:
+    def look(self, second: float, **given: bool) -> ClosedCycle:
         """A whole cycle."""
-        return self.close(self.open(second, **conditions))
+        return self.close(self.open(second, **given))
 
     def answer(
         self, answer: EvictionAnswer, reason: str = "", wait_s: float = 5.0, *, number: int = -1, for_owner: str = ""
@@ -149,15 +150,16 @@ class World:
         self.cycle.advance(at(self.second), lambda _entry: self.objection)
         self.ended += self.cycle.take_ended()
 
-    def view(self, *, enforcing: bool = True, is_held: bool = False, **conditions: bool) -> View:
+    def inputs(self, *, enforcing: bool = True, **given: bool) -> Inputs:
         """What a cycle takes as given."""
-        return View(
+        made = Inputs(
+            policy=self.policy,
+            node=self.node,
             pods=PodList(pods=self.pods, synced=at(self.second)),
-            setting=Setting(policy=self.policy, node=self.node, namespaces=self.namespaces),
-            conditions=replace(Conditions(), **conditions),  # type: ignore[arg-type]
+            namespaces=self.namespaces,
             enforcing=enforcing,
-            is_held=is_held,
         )
+        return replace(made, **given)  # type: ignore[arg-type]
 
     def results(self) -> list[str]:
         """What was told, in order, of what did not merely begin."""
@@ -168,7 +170,7 @@ class World:
         return self.ended[-1].reason
 
 
-def planned(finish: Finish, do: str = "evict") -> PlanEntry:
+def planned(finish: ClosedCycle, do: str = "evict") -> PlanEntry:
     """The plan's entry of a step that does this."""
     return next(entry for entry in finish.plan.entries if entry.do.value == do)
 

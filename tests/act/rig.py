@@ -13,8 +13,8 @@ from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
-from watchdog.node.pidfd import Handle
-from watchdog.node.processes import hold
+from watchdog.node.process import Handle
+from watchdog.node.process_table import hold
 from watchdog.node.procfs import Procfs
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"
@@ -133,7 +133,7 @@ class Group:
 def due(step: Step, *targets: ProcessKey) -> PlanEntry:
     """A plan entry that is due now, on these processes."""
     seen = snapshot([use(key.pid, 2 * Gi) for key in targets], [process(key.pid, "a/main", key=key) for key in targets])
-    (entry,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step))).actions
+    (entry,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step))).taken
     return entry
 
 

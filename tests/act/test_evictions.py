@@ -30,7 +30,7 @@ def test_the_grace_is_whole_seconds_and_at_least_one(grace_s: float, given: int)
 
 
 def test_without_the_journal_nothing_is_tried() -> None:
-    """Point 31: while the journal can't be written nobody is evicted, and that is said."""
+    """Point 31: while the journal can't be written nothing is evicted, and that is said."""
     world = World()
     world.record.broken = True
     finish = world.look(0)
@@ -40,7 +40,7 @@ def test_without_the_journal_nothing_is_tried() -> None:
 
 
 def test_without_an_api_it_fails_at_once() -> None:
-    """With `--pods` there is no API: failed, nothing intended, no second look, and the step waits before it repeats."""
+    """With `--pods` there is no API: failed, nothing intended, no last look, and the step waits before it repeats."""
     world = World(api=None)
     opened = world.open(0)
     assert opened.only == frozenset()
@@ -66,20 +66,20 @@ def test_a_warning_is_given_by_the_pass_that_plans_it(*, enforcing: bool, result
         assert (world.results(), world.record.lines) == ([result], [])
 
 
-def test_no_try_without_a_second_look() -> None:
+def test_no_attempt_without_a_last_look() -> None:
     """Law 3: an eviction too is looked at twice; where the driver does not answer the second time nothing is done."""
     world = World()
     opened = world.open(0)
     assert opened.only == {"GPU-0"}
     world.close(opened, answers=False)
     assert (world.tries, world.results()) == ([], ["withdrawn"])
-    assert world.look(9.9).plan.actions == ()  # it backs off like a failure
+    assert world.look(9.9).plan.taken == ()  # it backs off like a failure
     opened = world.open(10)
     world.seen.again = replace(world.seen.now, uses=())
     world.close(opened)
     assert (world.tries, world.results()) == ([], ["withdrawn", "withdrawn"])
     assert [line[0] for line in world.record.lines] == ["intend", "withdraw"] * 2
-    assert world.reason() == "its use was at or below the mark again"
+    assert world.reason() == "its use was at or below the threshold again"
 
 
 def test_accepted_then_released() -> None:
@@ -106,12 +106,12 @@ def test_accepted_then_released() -> None:
 
 
 def test_the_reaction_is_measured_to_the_acceptance() -> None:
-    """From the last reading that was not above the mark to the moment at which the API server took it."""
+    """From the last reading that was not above the threshold to the moment at which the API server took it."""
     world = World(used={5: Gi})
     world.look(0)
     world.used = {5: 4 * Gi}
     begun_at = world.look(1)
-    assert planned(begun_at).trying is not None
+    assert planned(begun_at).pending_eviction is not None
     world.second = 1.5
     world.answer(EvictionAnswer.ACCEPTED)
     world.look(2)
@@ -155,7 +155,7 @@ def test_answers_that_end_it(answer: EvictionAnswer, result: str) -> None:
     world.answer(answer, "so it is")
     assert (world.results(), world.reason()) == ([result], "so it is")
     assert ("end", result) in world.record.lines
-    assert (world.trying, world.state.under_way) == (None, None)
+    assert (world.pending_eviction, world.state.under_way) == (None, None)
     for second in range(1, 10):
         world.look(second)
     assert len(world.tries) == 1

@@ -13,13 +13,13 @@ from watchdog.core.policy import Protect
 
 
 def test_use_that_falls_ends_it() -> None:
-    """Law 5: a reading at or below the mark, and it is not tried again."""
+    """Law 5: a reading at or below the threshold, and it is not tried again."""
     world = blocked(World())
     world.used = {5: Gi}
     world.look(5)
-    assert (world.results(), world.reason()) == (["blocked", "gone"], "its use was at or below the mark again")
+    assert (world.results(), world.reason()) == (["blocked", "gone"], "its use was at or below the threshold again")
     assert ("end", "gone") in world.record.lines
-    assert world.trying is None
+    assert world.pending_eviction is None
     world.look(60)
     assert len(world.tries) == 1
 
@@ -27,8 +27,8 @@ def test_use_that_falls_ends_it() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"enforcing": False}, "enforcement was withdrawn before it came about"),
-        ({"maintenance": True}, "the GPUs came under maintenance before it came about"),
+        ({"enforcing": False}, "enforcement was turned off before the eviction was accepted"),
+        ({"maintenance": True}, "the GPUs came under maintenance before the eviction was accepted"),
     ],
 )
 def test_force_withdrawn_ends_it(change: dict[str, bool], reason: str) -> None:
@@ -48,7 +48,7 @@ def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
     assert not world.tries[0].is_wanted()
     world.answer(EvictionAnswer.WITHDRAWN)
     assert world.results() == ["interrupted"]
-    assert "not permitted on it any more" in world.reason()
+    assert "no longer permitted" in world.reason()
 
 
 def test_a_policy_that_protects_the_pod_ends_it() -> None:
@@ -69,7 +69,7 @@ def test_a_rule_that_evicts_no_more_ends_it() -> None:
     world.look(1)
     assert (world.results()[-1], world.reason()) == (
         "interrupted",
-        "the rule that is for the pod now has no step that evicts",
+        "the rule for the pod now has no step that evicts",
     )
 
 
@@ -132,7 +132,7 @@ def test_the_next_try_after_a_lost_answer_knows_of_it() -> None:
 
 
 def test_it_is_given_up_in_time() -> None:
-    """Ten minutes, or so many tries: then it has failed, with the last reason, and the step backs off."""
+    """Ten minutes, or this many tries: then it has failed, with the last reason, and the step backs off."""
     world = blocked(World())
     second = 0.0
     while not {"failed"} & set(world.results()):
@@ -142,7 +142,7 @@ def test_it_is_given_up_in_time() -> None:
         world.answer(EvictionAnswer.BLOCKED, "the disruption budget b needs 2 healthy pods", 29.0)
     assert world.results() == ["blocked", "failed"]
     assert world.reason() == "given up, tried 21 times in 10m: the disruption budget b needs 2 healthy pods"
-    assert world.trying is None
+    assert world.pending_eviction is None
 
 
 def test_so_many_tries_are_enough() -> None:
@@ -215,7 +215,7 @@ def test_a_card_that_has_room_again_ends_it() -> None:
     world = blocked(World(policy=policy(rule(pressed)), used={5: 78 * Gi}, free=Gi))
     world.free = 20 * Gi
     world.look(5)
-    assert (world.results(), world.reason()) == (["blocked", "gone"], "its card had room again")
+    assert (world.results(), world.reason()) == (["blocked", "gone"], "its GPU was no longer short of memory")
 
 
 DAEMON = Owner(kind="DaemonSet", name="d")
@@ -225,7 +225,7 @@ DAEMON = Owner(kind="DaemonSet", name="d")
     ("fresh", "why"),
     [
         (pod("a"), None),
-        (pod("a", owner=DAEMON), "its DaemonSet would put the pod back"),
+        (pod("a", owner=DAEMON), "its DaemonSet would recreate the pod"),
         (pod("a", static=True), "it is a static pod"),
         (pod("a", namespace="kube-system"), "it is in kube-system"),
         (pod("a", priority=2_000_000_000), "its priority is system-critical"),

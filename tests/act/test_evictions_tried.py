@@ -16,8 +16,8 @@ KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
 LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
 
 
-def test_blocked_is_told_once_and_tried_again_by_passes() -> None:
-    """Blocked once reported, however often it stays so; each further try is the same action, with a look before it."""
+def test_blocked_is_told_once_and_tried_again_by_cycles() -> None:
+    """Blocked is reported once, however often it stays so; each further try is the same action, after a last look."""
     world = blocked(World())
     assert (world.results(), world.ended[0].number) == (["blocked"], 7)
     assert ("end", "blocked") not in world.record.lines
@@ -42,15 +42,20 @@ def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
     """A blocked eviction stands in the plan with its reason and the time of the next try; that is no news each time."""
     world = blocked(World(), wait_s=20.0)
     entry = planned(world.look(6))
-    assert (entry.withheld_by, entry.lets_go_in_s, entry.due_in_s, entry.news) == (Brake.PENDING, 14.0, 0, False)
-    assert entry.trying is not None
-    assert (entry.trying.tries, entry.trying.is_blocked) == (1, True)
-    assert entry.trying.refused.startswith("the disruption budget b needs")
+    assert (entry.withheld_by, entry.lets_go_in_s, entry.due_in_s, entry.is_new) == (
+        Brake.PENDING,
+        14.0,
+        0,
+        False,
+    )
+    assert entry.pending_eviction is not None
+    assert (entry.pending_eviction.tries, entry.pending_eviction.is_blocked) == (1, True)
+    assert entry.pending_eviction.refused.startswith("the disruption budget b needs")
     for second in (20, 21):
         entry = planned(world.look(second))
         assert (entry.taken, entry.withheld_by, entry.lets_go_in_s) == (False, Brake.PENDING, None)
-        assert entry.trying is not None
-        assert (entry.trying.tries, entry.trying.next_s) == (2, None)
+        assert entry.pending_eviction is not None
+        assert (entry.pending_eviction.tries, entry.pending_eviction.next_s) == (2, None)
 
 
 def test_a_try_without_an_answer_holds_up_no_pass() -> None:
@@ -94,7 +99,7 @@ def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
         evicted = world.ended[-1]
         assert (evicted.entry.do.value, evicted.result) == ("evict", Result.INTERRUPTED)
         assert evicted.reason == "rule all has begun to kill meanwhile"
-        assert world.trying is None
+        assert world.pending_eviction is None
         assert world.state.under_way is not None
         assert world.state.under_way.step == KILL_LATER.signature
     finally:
@@ -174,7 +179,7 @@ def test_a_blind_stretch_begins_the_count_anew_for_the_next_try_too() -> None:
 
 
 def test_a_stale_list_holds_the_try_back() -> None:
-    """Law 3: on a stale pod list nobody is tried again."""
+    """Law 3: on a stale pod list nothing is tried again."""
     world = blocked(World())
     world.look(5, pods_stale=True)
     assert len(world.tries) == 1
@@ -183,7 +188,7 @@ def test_a_stale_list_holds_the_try_back() -> None:
 
 
 def test_an_unwritable_journal_holds_the_try_back() -> None:
-    """Point 31: force is withheld while the journal can't be written, tries that go on included."""
+    """Point 31: enforcement is withheld while the journal can't be written, tries that go on included."""
     world = blocked(World())
     entry = planned(world.look(5, journal_writable=False))
     assert (len(world.tries), entry.withheld_by) == (1, Brake.JOURNAL)
@@ -221,7 +226,7 @@ def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
     finish = world.look(1)
     assert len(world.tries) == 1
     second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
-    assert [(entry.withheld_by, entry.trying) for entry in second] == [(Brake.PENDING, None)]
+    assert [(entry.withheld_by, entry.pending_eviction) for entry in second] == [(Brake.PENDING, None)]
 
 
 def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
@@ -268,4 +273,4 @@ def test_an_account_that_is_not_seen_for_a_while_is_not_evicted_twice() -> None:
     world.pods = pods
     world.look(2)
     assert len(world.tries) == 1
-    assert world.trying is not None
+    assert world.pending_eviction is not None

@@ -20,11 +20,11 @@ HOG = pod("a", container(declared="1Gi"))
     ("now", "reason"),
     [
         (replace(HOG, annotations={"x": "1"}, labels={"y": "2"}), ""),
-        (replace(HOG, priority=2_000_000_000), "the pod was protected by then"),
-        (replace(HOG, containers=(container(declared="8Gi"),)), "its use was at or below the mark again"),
+        (replace(HOG, priority=2_000_000_000), "the pod had become protected"),
+        (replace(HOG, containers=(container(declared="8Gi"),)), "its use was at or below the threshold again"),
         (replace(HOG, containers=(*HOG.containers, container("new", "1Mi"))), "the containers of the pod had changed"),
-        (replace(HOG, namespace="spared"), "the policy, or the rule that is for the pod, had changed"),
-        (None, "what it uses, or is allowed, was not known"),
+        (replace(HOG, namespace="spared"), "the policy, or the rule that applies to the pod, had changed"),
+        (None, "its use or its limit was unknown"),
     ],
 )
 def test_what_is_written_after_the_last_look_is_judged_by_that_look(now: Pod | None, reason: str) -> None:
@@ -55,7 +55,7 @@ def test_a_label_of_the_node_or_the_namespace_counts_until_the_first_signal(*, o
         world.namespaces = {HOG.namespace: spare}
     world.close(opened)
     assert (world.tries, world.results()) == ([], ["withdrawn"])
-    assert "the policy, or the rule that is for the pod, had changed" in world.reason()
+    assert "the policy, or the rule that applies to the pod, had changed" in world.reason()
 
 
 def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Pa
 
     with pytest.raises(RuntimeError):
         world.close(opened, refusal=refusal)
-    world.cycle.drop(opened, "the pass failed")
+    world.cycle.drop(opened, "the cycle failed")
     begun, other = asked
     assert [attempt.uid for attempt in world.tries] == [begun]
     assert [(each.entry.account.uid, each.result) for each in world.cycle.take_ended()] == [(other, "withdrawn")]
@@ -95,9 +95,9 @@ def test_a_relabel_before_the_last_look_spares_nobody_whose_step_is_due_under_bo
         world.look(second)
     world.pods = (pods[0],)
     opened = world.open(10)
-    assert [entry.rule.name for entry in opened.plan.actions] == ["one"]
+    assert [entry.rule.name for entry in opened.plan.taken] == ["one"]
     world.pods = (pods[1],)
-    world.close(replace(opened, view=replace(opened.view, pods=replace(opened.view.pods, pods=world.pods))))
+    world.close(replace(opened, inputs=replace(opened.inputs, pods=replace(opened.inputs.pods, pods=world.pods))))
     assert [attempt.grace_s for attempt in world.tries] == ([5] if is_evicted else [])
     assert ("had changed" in world.reason()) if not is_evicted else not world.ended
 

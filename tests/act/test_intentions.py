@@ -51,14 +51,14 @@ def test_an_intention_counts_once_where_the_journal_is_taken_over_meanwhile(grou
     """Points 22 and 29: what the journal already counts counts once if it begins, and not at all if it does not."""
     made = world(group)
     opened = made.open(1.0)
-    (entry,) = opened.plan.actions
+    (entry,) = opened.plan.taken
     earlier, intended = Begun(at_s=at(0.5).boottime_s), Begun(at_s=at(1.0).boottime_s)
     whom = owner_of(entry.assessment.pod)
-    made.cycle.take_over((), BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
     finish = made.close(opened, refusal=lambda _: None if begins else "it was protected by then")
     assert [each.result for each in (*finish.began, *finish.outcomes)] == [Result.DONE if begins else Result.WITHDRAWN]
     assert len(made.cycle.ledger.brakes.begun[NODE]) == (2 if begins else 1)
-    made.cycle.take_over((), BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
     assert len(made.cycle.ledger.brakes.begun[NODE]) == 2
 
 
@@ -77,18 +77,21 @@ def test_a_defect_in_one_late_intention_loses_no_other(group: Group) -> None:
 
 
 def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
-    """Point 29: what holds an action back at the last moment is told once an incident, like any brake."""
+    """Point 29: what holds an action back at the last moment is reported once an incident, like any brake."""
     made = world(group, MemoryRecord(stalled=True))
     entries = [planned(made.close(made.open(second)), "kill") for second in (0, 1)]
-    assert [(entry.withheld_by, entry.news) for entry in entries] == [(Brake.JOURNAL, True), (Brake.JOURNAL, False)]
+    assert [(entry.withheld_by, entry.is_new) for entry in entries] == [
+        (Brake.JOURNAL, True),
+        (Brake.JOURNAL, False),
+    ]
 
 
 def test_what_the_disk_has_not_taken_is_not_waited_for_when_a_journal_is_taken_over(group: Group) -> None:
     """Law 10: what is still on its way to the disk is in no journal, and nobody waits until it is."""
     made = world(group, MemoryRecord(stalled=True))
-    whom = owner_of(made.open(1.0).plan.actions[0].assessment.pod)
+    whom = owner_of(made.open(1.0).plan.taken[0].assessment.pod)
     journal = BrakeMemory.of([(whom, Begun(at_s=at(0.5).boottime_s))])
-    taking = threading.Thread(target=made.cycle.take_over, args=((), journal), daemon=True)
+    taking = threading.Thread(target=made.cycle.take_over, args=((), 0.0, journal), daemon=True)
     taking.start()
     taking.join(10)
     assert not taking.is_alive()

@@ -9,7 +9,7 @@ from tests.browser.browsing import PHONE, WALL, visit
 from tests.browser.test_page import check_fits
 from tests.export.page_reader import action
 from tests.export.test_page_hostile import HOSTILE, hostile
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.report.status import Moment, RecentStatus
@@ -19,9 +19,9 @@ _BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyl
 
 
 @pytest.fixture
-def board() -> Iterator[tuple[Board, str]]:
-    """A board, and the address at which it is served."""
-    made = Board(Metrics(), 1.0)
+def endpoints() -> Iterator[tuple[Endpoints, str]]:
+    """Endpoints, and the address at which it is served."""
+    made = Endpoints(Metrics(), 1.0)
     server = HttpServer("127.0.0.1:0", made)
     server.start()
     yield made, f"http://127.0.0.1:{server.port}/?still"
@@ -37,10 +37,10 @@ def done(name: str) -> tuple[RecentStatus, ...]:
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
 def test_nothing_of_it_is_run_or_loaded(
-    browser: Browser, board: tuple[Board, str], name: str, size: tuple[int, int]
+    browser: Browser, endpoints: tuple[Endpoints, str], name: str, size: tuple[int, int]
 ) -> None:
     """No dialog, no request, no element beyond those of a tame page, no scrolling to the side, nothing for axe."""
-    made, url = board
+    made, url = endpoints
     made.publish(hostile("tame"))
     made.set_journal("", done("tame"))
     with visit(browser, url, size) as tame:

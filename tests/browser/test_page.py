@@ -119,7 +119,7 @@ def test_a_full_node_fits_at_twice_its_size(browser: Browser, full: Daemon, size
 def test_on_a_wall_the_first_screen_has_what_matters(browser: Browser, full: Daemon) -> None:
     """Nobody scrolls a wall: the state, who is over with the time left, and what was done lie on the first screen."""
     with visit(browser, page_of(full), WALL) as seen:
-        for what in ("h1", ".told .next >> nth=0", "#lately"):
+        for what in ("h1", ".urgent .next >> nth=0", "#recent"):
             box = seen.page.locator(what).bounding_box()
             assert box is not None
             assert box["y"] + box["height"] < WALL[1], what

@@ -17,8 +17,8 @@ from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import evict
-from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
-from watchdog.kube.notices import Note
+from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+from watchdog.kube.messages import LogMessage
 from watchdog.kube.watch import Informer
 
 RESOURCE: Final = "example.com/gpu-memory"
@@ -76,7 +76,7 @@ class Kills:
         said: list[str] = []
 
         def is_done(count: int) -> bool:
-            said.extend(writer.notices.take())
+            said.extend(writer.messages.take())
             mine = [e for e in events_of(self._plane, self._pods.namespace) if e["regarding"]["uid"] == uid]
             return bool(said) or any((e.get("series") or {"count": 1})["count"] >= count for e in mine)
 
@@ -114,10 +114,10 @@ class Kills:
         keeper = CapacityKeeper(self._api)
         policy = Policy(sha256="", source="", capacity=Capacity(resource=RESOURCE, amount=secrets.randbelow(2**30)))
         keeper.keep(feed.read(now)[0], Snapshot(at=now, driver=None, gpus=(CARD,)), policy)
-        notes: list[Note] = []
+        notes: list[LogMessage] = []
 
         def has_said() -> bool:
-            notes.extend(keeper.take_notes())
+            notes.extend(keeper.take_messages())
             return bool(notes)
 
         wait_until(has_said, "the capacity was advertised, or not")
@@ -128,7 +128,7 @@ class Kills:
         feed.start()
         try:
             wait_until(lambda: bool(feed.problem or feed.requests["watch"]), "the list came, or did not")
-            feed.look()
+            feed.take_view()
             change()
 
             def is_over() -> bool:

@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.cluster import programs
 from tests.cluster.accounts import Account, with_rights
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE
+from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
+from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
 
 
 def run(plane: ControlPlane, minutes: float) -> None:

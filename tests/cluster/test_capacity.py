@@ -72,8 +72,8 @@ def test_a_difference_is_mended_and_nothing_is_asked_without_one(
         time.sleep(3)
         assert patches(control_plane, node, since) == [200, 200]
         assert [note.text for note in upkeep.notes] == [
-            f"node {node} advertises 120Gi of {RESOURCE} now, before it was nothing",
-            f"node {node} advertises 120Gi of {RESOURCE} now, before it was 0",
+            f"node {node} now advertises 120Gi of {RESOURCE}, before it was nothing",
+            f"node {node} now advertises 120Gi of {RESOURCE}, before it was 0",
         ]
     others = {each.verb for each in control_plane.requests(user_agent=USER_AGENT, since=since)}
     assert others <= {"list", "watch", "patch"}
@@ -264,7 +264,7 @@ def test_a_policy_that_drops_it_leaves_it_and_says_so(control_plane: ControlPlan
         wait_for(control_plane.api, node, 80 * GI)
         upkeep.policy = replace(POLICY, capacity=None)
         wait_until(lambda: bool(upkeep.problems), "it was said")
-        assert f"`gpu-watchdog withdraw --node {node} --resource {RESOURCE}` takes it back" in upkeep.problems[0]
+        assert f"`gpu-watchdog withdraw --node {node} --resource {RESOURCE}` removes it" in upkeep.problems[0]
         upkeep.policy = replace(POLICY, capacity=Capacity(resource=RESOURCE, amount=5 * GI))
         wait_for(control_plane.api, node, 5 * GI)
         upkeep.policy = replace(POLICY, capacity=None)
@@ -304,12 +304,12 @@ def test_withdraw_takes_it_back_and_may_be_repeated(control_plane: ControlPlane,
     before = control_plane.get("node", node)["status"]["capacity"]
     code, out, said = withdraw(WITH_CAPACITY)
     assert code == 0
-    assert f"node {node} advertises {RESOURCE} no more, before it was 80Gi" in out
+    assert f"node {node} no longer advertises {RESOURCE} (it was 80Gi)" in out
     assert "still has [capacity]" in said
     after = control_plane.get("node", node)["status"]["capacity"]
     assert after == {key: value for key, value in before.items() if key != RESOURCE}
     code, out, _ = withdraw(WITH_CAPACITY)
-    assert (code, out) == (0, f"node {node} advertises no {RESOURCE}: there is nothing to take back\n")
+    assert (code, out) == (0, f"node {node} does not advertise {RESOURCE}: nothing to remove\n")
 
 
 def test_withdraw_without_the_table(control_plane: ControlPlane, node: str, withdraw: Command) -> None:
@@ -317,7 +317,7 @@ def test_withdraw_without_the_table(control_plane: ControlPlane, node: str, with
     set_entry(control_plane, node, "80Gi")
     code, out, said = withdraw('mode = "observe"')
     assert (code, out) == (1, "")
-    assert "has no [capacity] table: say what to take back with --resource" in said
+    assert "has no [capacity] table: give the resource with --resource" in said
     code, out, said = withdraw("mode = 7")
     assert (code, out) == (1, "")
     assert "--resource" in said
@@ -337,7 +337,7 @@ def test_withdraw_that_cannot(control_plane: ControlPlane, pods: Pods, withdraw:
     code, out, said = withdraw(WITH_CAPACITY, node=other)
     assert (code, out) == (1, "")
     assert "403" in said
-    assert said.endswith("; run it in the daemon's pod, or as an administrator\n")
+    assert said.endswith("; run this in the daemon's pod, or as an administrator\n")
     assert capacity_of(control_plane.api, other) == 80 * GI
     code, _, said = withdraw(WITH_CAPACITY, "--resource", "cpu")
     assert code == 2

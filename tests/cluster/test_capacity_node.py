@@ -198,7 +198,7 @@ def test_withdraw_takes_it_out_of_allocatable_too(cluster: Cluster, room: str, t
         process = cluster.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, _ = process.communicate(timeout=180)
         assert process.returncode == 0
-        assert b"before it was 78Gi" in out
+        assert b"(it was 78Gi)" in out
         gone_s = site.wait("allocatable", 0)
         assert site.amount("capacity") == 0
         cluster.restart_kubelet(hard=True)  # what a node does not know at all is no reason to reject a pod

@@ -115,21 +115,22 @@ def test_whoever_is_warned_and_then_killed_reads_it_in_describe(tenancy: Tenancy
     assert re.fullmatch(r"\d+s \(x\d+ over \d+s\)", age)
     declared = "(1Gi declared by veriff.com/gpu-memory, plus allowance)"
     assert warning == (
-        f"Pod {tenancy.namespace}/{NAME} uses 1.6Gi of GPU memory, 126% of the 1.3Gi allowed {declared}. Rule shared: "
-        "above 100%, at once. This is a warning: the rule kills above 150%, at once, which is 1.9Gi here. To stay "
-        'within what is allowed, use less GPU memory or declare more: set resources.limits["veriff.com/gpu-memory"] of '
-        "container main to at least 1.5Gi (the allowance comes on top). Questions: ask #gpu-help in the chat."
+        f"Pod {tenancy.namespace}/{NAME} uses 1.6Gi of GPU memory, 126% of the 1.3Gi allowed {declared}. Rule "
+        "shared: above 100%, immediately. This is a warning: the rule kills above 150%, immediately (threshold "
+        "1.9Gi). To stay within the limit, use less GPU memory or declare more: set "
+        'resources.limits["veriff.com/gpu-memory"] of container main to at least 1.5Gi (the allowance is '
+        "added to this). Questions: ask #gpu-help in the chat."
     )
     kind, _, _, _, killed = shown["GPUMemoryKilled"]
     assert kind == "Warning"
     assert killed == (
-        f"Pod {tenancy.namespace}/{NAME} uses 9Gi of GPU memory, 709% of the 1.3Gi allowed {declared}. Rule shared: "
-        "above 150%, at once. Killing 1 process of container main: SIGTERM, then SIGKILL after 2s. Whether it is "
-        "started again is up to the pod's restart policy. Kubernetes shows how the main process ends, not OOMKilled: "
-        "Error with exit code 143 or 137 if a signal ends it, Completed if it exits with 0. To stay within what is "
-        "allowed, use less GPU memory or declare more: set "
-        'resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ask #gpu-help in the '
-        "chat."
+        f"Pod {tenancy.namespace}/{NAME} uses 9Gi of GPU memory, 709% of the 1.3Gi allowed {declared}. Rule "
+        "shared: above 150%, immediately. Killing 1 process of container main: SIGTERM, then SIGKILL after 2s. "
+        "The pod's restart policy decides whether the container restarts. Kubernetes does not report "
+        "OOMKilled. The container shows Error (exit code 143 or 137), or Completed if its main process exits "
+        "with 0. To stay within the limit, use less GPU memory or declare more: set "
+        'resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ask '
+        "#gpu-help in the chat."
     )
     kind, _, _, _, released = shown["GPUMemoryReleased"]
     assert kind == "Normal"
@@ -158,7 +159,7 @@ def test_whoever_asks_for_the_events_alone_reads_the_same(tenancy: Tenancy) -> N
         "gpu": gpu,
         "container": "main",
         "rule": "shared",
-        "mark": "above 150%, at once",
+        "mark": "above 150%, immediately",
     }
     asked = ("get", "events", "-n", tenancy.namespace, "-o", "json", "--field-selector", "reason=GPUMemoryKilled")
     (item,) = json.loads(tenancy.plane.kubectl(*asked).stdout)["items"]
@@ -171,8 +172,10 @@ def test_whoever_declares_nothing_reads_what_to_declare(tenancy: Tenancy) -> Non
     with tenancy.run(WARN, default="1Gi"):
         tenancy.wait("GPUMemoryOverLimit")
     note = tenancy.described()["GPUMemoryOverLimit"][4]
-    assert "709% of the 1.3Gi allowed (1Gi by default of rule shared, plus allowance)" in note
-    assert "This is a warning: the rule does nothing more. The pod declares no GPU memory. To stay within" in note
+    assert "709% of the 1.3Gi allowed (1Gi from the default of rule shared, plus allowance)" in note
+    assert (
+        "This is a warning: the rule takes no further action. The pod declares no GPU memory. To stay within"
+    ) in note
     assert f'declare what it needs: set resources.limits["{MEMORY}"] of container main to at least 9Gi.' in note
 
 
@@ -183,9 +186,9 @@ def test_whoever_writes_what_cant_be_meant_reads_that(tenancy: Tenancy) -> None:
         tenancy.wait("GPUMemoryMisdeclared")
     note = tenancy.described()["GPUMemoryMisdeclared"][4]
     assert note.startswith(
-        f"Pod {tenancy.namespace}/{NAME}: {MEMORY} of container main counts as written: 900Gi is more than "
+        f"Pod {tenancy.namespace}/{NAME}: {MEMORY} of container main is used as written: 900Gi is more than "
     )
-    assert f"Under {MEMORY} 1 stands for 1 byte, and 8Gi can be written. Correct it where the pod is defined." in note
+    assert f"Under {MEMORY} 1 means 1 byte, and suffixes like 8Gi work. Correct it in the pod's manifest." in note
 
 
 def test_the_events_of_a_pod_that_was_evicted_outlive_it(tenancy: Tenancy) -> None:
@@ -196,4 +199,4 @@ def test_the_events_of_a_pod_that_was_evicted_outlive_it(tenancy: Tenancy) -> No
     tenancy.plane.kubectl("delete", "pod", NAME, "-n", tenancy.namespace, "--force", "--grace-period=0")
     wait_until(lambda: NAME not in tenancy.plane.kubectl("get", "pods", "-n", tenancy.namespace).stdout)
     (line,) = [line for line in tenancy.listed().splitlines() if "GPUMemoryEvicted" in line]
-    assert "Evicting the pod with a grace period of 1s. Nothing puts another in its place. To stay within" in line
+    assert "Evicting the pod with a grace period of 1s. No controller will replace the pod. To stay within" in line

@@ -15,12 +15,12 @@ OBSERVES = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = 
 OF_OBSERVING = [verb for verb in EVERY if verb[1] in {"pods", "nodes"} and verb[2] in {"list", "watch"}]
 DAY = dt.timedelta(days=1)
 REFUSED_LATER = (
-    "see that it is of this cluster, and that its account still exists: one that was deleted and made again needs a "
-    "new token (delete the pod, or write the kubeconfig anew)"
+    "check that it belongs to this cluster and that its account still exists: an account that was deleted and "
+    "recreated needs a new token (delete the pod, or write a new kubeconfig)"
 )
 NEW_TOKEN = (
-    "in a pod the kubelet writes a new one: see that it runs and that this node's clock is right, then delete the "
-    "pod; otherwise put a new token into the kubeconfig"
+    "in a pod the kubelet renews it: check that the kubelet runs and that this node's clock is right, then delete "
+    "the pod; otherwise put a new token into the kubeconfig"
 )
 
 
@@ -28,10 +28,10 @@ def test_all_is_well(control_plane: ControlPlane, clinic: Clinic, clinic_account
     """With exactly the rights that the policy needs nothing is wrong; it names the server and the account."""
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token=clinic_account.token()))
     assert (said.wrong(), said.code, said.stderr) == ({}, 0, "")
-    assert said.what("api") == f"{control_plane.url} answers: Kubernetes v1.34.4"
-    assert said.what("api_credentials") == f"the API server takes us for {clinic_account.name}"
+    assert said.what("api") == f"{control_plane.url} responds: Kubernetes v1.34.4"
+    assert said.what("api_credentials") == f"the API server authenticates this account as {clinic_account.name}"
     assert said.what("node_name") == f"the cluster has a node {clinic.node}"
-    assert said.what("pods") == f"pods of node {clinic.node}, by the API: 1"
+    assert said.what("pods") == f"pods on node {clinic.node}, according to the API: 1"
     assert said.what("capacity") == "the node advertises 85899345920 of veriff.com/gpu-memory"
 
 
@@ -53,7 +53,7 @@ def test_each_right_that_is_missing(
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token=clinic_account.token()))
     _group, target, verb = missing
     (told,) = said.wrong().values()
-    assert told.startswith(f"this account may not {verb} {target}: ")
+    assert told.startswith(f"this account is not allowed to {verb} {target}: ")
     command = f"gpu-watchdog rights --policy {clinic.policy} --namespace {namespace} --service-account watchdog"
     assert told.endswith(f" -> as an administrator: `{command} | kubectl apply -f -`")
     assert said.code == (0 if target in {"events", "nodes/status"} else 1)
@@ -77,8 +77,8 @@ def test_what_enforcing_would_need(
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token=clinic_account.token()))
     assert said.code == 0
     assert said.wrong()["rights_to_enforce"] == (
-        'with mode = "enforce" this policy would need rights that this account lacks: create and patch events '
-        f"-> before that, as an administrator: `gpu-watchdog rights --policy {clinic.policy} "
+        'this account lacks rights that this policy would need with mode = "enforce": create and patch events '
+        f"-> before enforcing, as an administrator: `gpu-watchdog rights --policy {clinic.policy} "
         f"--namespace {namespace} --service-account watchdog --enforce | kubectl apply -f -`"
     )
 
@@ -92,8 +92,9 @@ def test_a_policy_that_observes_does_so_without_the_right_to_see_its_node(
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token=clinic_account.token()))
     assert (said.code, set(said.wrong())) == (0, {"right_node", "rights_to_enforce"})
     assert said.wrong()["right_node"].startswith(
-        "this account may not list or watch nodes: the node's labels are not known, nor whether its annotation turns "
-        "enforcement off, nor whether the driver is to be let go for maintenance -> as an administrator: `gpu-watchdog"
+        "this account is not allowed to list or watch nodes: the node's labels are unknown, as is whether its "
+        "annotation turns enforcement off and whether the driver must be released for maintenance -> as an "
+        "administrator: `gpu-watchdog"
     )
 
 
@@ -114,7 +115,7 @@ def test_a_token_of_an_account_that_is_gone(
     clinic_account.delete()
     wait_until(lambda: "api_credentials" in clinic.ask("--kubeconfig", config).wrong())
     assert clinic.ask("--kubeconfig", config).wrong() == {
-        "api_credentials": f"the API server does not accept the token of {clinic_account.name} (401), though it has "
+        "api_credentials": f"the API server rejects the token of {clinic_account.name} (401), though it has "
         f"not expired -> {REFUSED_LATER}"
     }
 
@@ -122,7 +123,7 @@ def test_a_token_of_an_account_that_is_gone(
 def test_a_token_of_no_kind(control_plane: ControlPlane, clinic: Clinic) -> None:
     """A static token has no dates; it is not accepted, and that is all that can be known."""
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="nonsense"))
-    assert said.wrong() == {"api_credentials": f"the API server does not accept the token (401) -> {REFUSED_LATER}"}
+    assert said.wrong() == {"api_credentials": f"the API server rejects the token (401) -> {REFUSED_LATER}"}
 
 
 def test_an_expired_client_certificate(control_plane: ControlPlane, clinic: Clinic) -> None:
@@ -150,10 +151,10 @@ def test_in_a_pod(
     uid = {"GPU_WATCHDOG_POD_UID": own["metadata"]["uid"]}
     said = clinic.ask_in_pod(control_plane.port, mounted, **uid)
     assert (said.wrong(), said.code) == ({}, 0)
-    assert said.what("api_config") == f"the service account of this pod leads to {control_plane.url}"
+    assert said.what("api_config") == f"this pod's service account is used for {control_plane.url}"
     assert said.what("own_pod") == f"this pod, {pods.namespace}/watchdog, is in the list"
     (mounted / "ca.crt").write_text("")
-    assert "ca.crt) is missing or empty -> look at the ConfigMap kube-root-ca" in _way(
+    assert "ca.crt) is missing or empty -> check the ConfigMap kube-root-ca" in _way(
         clinic, control_plane, mounted, uid
     )
     (mounted / "token").unlink()
@@ -169,8 +170,8 @@ def _way(clinic: Clinic, control_plane: ControlPlane, mounted: Path, uid: dict[s
 def test_no_credentials(control_plane: ControlPlane, clinic: Clinic) -> None:
     """A kubeconfig whose user has nothing to show: the server takes it for nobody."""
     assert clinic.ask("--kubeconfig", control_plane.kubeconfig()).wrong() == {
-        "api_credentials": "the API server takes us for nobody in particular: no credentials were sent -> give the "
-        "user in the kubeconfig a token or a client certificate; if it has an `exec` plugin, run that by hand"
+        "api_credentials": "the API server treats this account as anonymous: no credentials were sent -> give the "
+        "user in the kubeconfig a token or a client certificate; if it has an `exec` plugin, run that manually"
     }
 
 
@@ -180,13 +181,13 @@ def test_a_wrong_name_of_the_node(
     """A host's name is often not its node's: it is said, and what was perhaps meant is named if it is there."""
     config = control_plane.kubeconfig(token=clinic_account.token())
     assert clinic.ask("--kubeconfig", config, node="no-such-node").wrong() == {
-        "node_name": "the cluster has no node no-such-node, so no pod here is known -> give --node NAME (or "
-        "NODE_NAME), as `kubectl get nodes` shows it; a host's own name can differ"
+        "node_name": "the cluster has no node no-such-node, so no pod on this node is known -> give --node NAME (or "
+        "NODE_NAME) as shown by `kubectl get nodes`; the host name can differ"
     }
     for host in (f"{clinic.node}.example.com", clinic.node.upper()):
         assert clinic.ask("--kubeconfig", config, node=host).wrong() == {
-            "node_name": f"the cluster has no node {host}, but one {clinic.node}, so no pod here is known -> give "
-            f"--node {clinic.node} (or NODE_NAME), if that is this one"
+            "node_name": f"the cluster has no node {host}, but a node {clinic.node}; no pod on this node is known -> "
+            f"give --node {clinic.node} (or NODE_NAME) if that is this node"
         }
 
 
@@ -195,12 +196,13 @@ def test_a_name_that_can_only_be_guessed(control_plane: ControlPlane, clinic: Cl
     clinic.policy.write_text(OBSERVES)
     clinic_account.give(verb for verb in OF_OBSERVING if verb[1] == "pods")
     config = control_plane.kubeconfig(token=clinic_account.token())
-    assert clinic.ask("--kubeconfig", config).what("node_name") == f"there are pods on a node {clinic.node}"
+    assert clinic.ask("--kubeconfig", config).what("node_name") == f"there are pods on a node named {clinic.node}"
     similar = clinic.ask("--kubeconfig", config, node=f"{clinic.node}.example.com").wrong()["node_name"]
-    assert f"but one {clinic.node}, so no pod here is known" in similar
+    assert f"but a node {clinic.node}; no pod on this node is known" in similar
     doubtful = clinic.ask("--kubeconfig", config, node="no-such-node").wrong()["node_name"]
     assert doubtful.startswith(
-        "no pod is on a node no-such-node; whether there is such a node this account can't see -> "
+        "there is no pod on a node named no-such-node, and this account is not allowed to check whether that node "
+        "exists -> "
     )
 
 
@@ -215,6 +217,6 @@ def test_a_pod_that_looks_at_another_node(
     said = clinic.ask("--kubeconfig", config, node=other)
     assert said.wrong().keys() == {"node_name", "own_pod"}
     assert said.wrong()["node_name"] == (
-        f"this pod runs on node {clinic.node}, and was told to look at {other}: none of the pods here is known -> set "
+        f"this pod runs on node {clinic.node}, but --node (NODE_NAME) is {other}: no pod on this node is known -> set "
         f"NODE_NAME by the downward API (fieldRef: spec.nodeName), or give --node {clinic.node}"
     )

@@ -16,7 +16,7 @@ from tests.ports import free_port
 DAY = dt.timedelta(days=1)
 DAY_S = 86400.0
 BROKE = (
-    "the connection broke -> the API server may be restarting: if it stays so, look at its log, and at what stands in "
+    "the connection broke -> the API server may be restarting: if it stays so, check its log, and any proxy in "
     "front of it"
 )
 
@@ -26,7 +26,7 @@ def test_nothing_listens(control_plane: ControlPlane, clinic: Clinic) -> None:
     url = f"https://127.0.0.1:{free_port()}"
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=url))
     assert said.wrong() == {
-        "api": f"{url}: Connection refused: nothing listens there -> see that the API server is up, and that its "
+        "api": f"{url}: Connection refused: nothing listens there -> check that the API server is up, and that its "
         "address is right"
     }
     assert said.stderr == "gpu-watchdog doctor: this node cannot observe. Blocked by: api\n"
@@ -38,8 +38,8 @@ def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProx
     tcp_proxy.accept_silently()
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=tcp_proxy.url))
     assert said.wrong() == {
-        "api": f"{tcp_proxy.url}: it takes the connection and stays silent -> see whether the API server hangs or is "
-        "overloaded, or something in between swallows packets (firewall, MTU)"
+        "api": f"{tcp_proxy.url}: it accepts the connection and stays silent -> check whether the API server hangs or "
+        "is overloaded, or something in between drops packets (firewall, MTU)"
     }
     assert said.lasted_s < 60
 
@@ -51,11 +51,9 @@ def test_a_server_that_answers_too_slowly(
     api_proxy.delay(3)
     config = control_plane.kubeconfig(token=clinic_account.token(), server=api_proxy.url, ca=api_proxy.ca)
     said = clinic.ask("--kubeconfig", config)
-    assert said.what("api_credentials") == f"the API server takes us for {clinic_account.name}"
+    assert said.what("api_credentials") == f"the API server authenticates this account as {clinic_account.name}"
     (late,) = [found["what"] for found in said.findings if found["name"] == "api" and found["state"] == "missing"]
-    assert late.startswith(
-        f"{api_proxy.url} has not answered all questions within 20s; what was waited for last: whether"
-    )
+    assert late.startswith(f"{api_proxy.url} did not answer all requests within 20s; the last one was for the right to")
     assert said.lasted_s < 60
 
 
@@ -80,7 +78,7 @@ def test_something_else_answers(control_plane: ControlPlane, clinic: Clinic, api
     api_proxy.answer(503, body=b"<html>no backend</html>", times=1)
     assert clinic.ask("--kubeconfig", config).wrong() == {
         "api": f"{api_proxy.url}/version: the API server answered 503: <html>no backend</html> -> the API server, or "
-        "what stands in front of it, is not well: if it stays so, look at its log"
+        "a proxy in front of it, is failing: if it stays so, see its log"
     }
     api_proxy.answer(200, body=b"<html>log in</html>", times=1)
     assert "<html>log in</html>" in clinic.ask("--kubeconfig", config).wrong()["api"]
@@ -91,8 +89,8 @@ def test_an_unknown_authority(control_plane: ControlPlane, clinic: Clinic, tmp_p
     config = control_plane.kubeconfig(token="t", ca=Authority(tmp_path / "other").certificate)
     assert clinic.ask("--kubeconfig", config).wrong() == {
         "api_certificate": f"{control_plane.url}: its certificate is not accepted: unable to get local issuer "
-        "certificate -> see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one "
-        "that signed it, and that nothing in between, like a proxy, answers in the API server's place"
+        "certificate -> check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the "
+        "one that signed it, and that nothing in between, like a proxy, answers in the API server's place"
     }
 
 
@@ -103,8 +101,8 @@ def test_a_certificate_for_another_address(control_plane: ControlPlane, clinic: 
         said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=proxy.url))
     assert said.wrong() == {
         "api_certificate": f"{proxy.url}: its certificate is not accepted: IP address mismatch, certificate is not "
-        "valid for '127.0.0.2' -> take a name or address that is in the certificate as `server` of the kubeconfig, or "
-        "have a certificate made for this one"
+        "valid for '127.0.0.2' -> use a name or address that is in the certificate as `server` of the kubeconfig, or "
+        "have a certificate issued for this one"
     }
 
 
@@ -131,8 +129,8 @@ def test_an_expired_certificate_of_the_server(control_plane: ControlPlane, clini
         "the control plane, then restart the API server)"
     )
     assert _before(control_plane, clinic, tmp_path / "b", -3 * DAY_S, **valid).stderr == (
-        "this node's clock is 3d ahead of that of URL, so the certificate there, which is valid until MOMENT, counts "
-        "as expired -> set this node's clock right (chronyd, systemd-timesyncd)"
+        "this node's clock is 3d ahead of that of URL, so its certificate, which is valid until MOMENT, counts "
+        "as expired -> correct this node's clock (chronyd, systemd-timesyncd)"
     )
 
 
@@ -141,12 +139,12 @@ def test_a_certificate_of_tomorrow(control_plane: ControlPlane, clinic: Clinic, 
     now = dt.datetime.now(dt.UTC)
     valid = {"not_before": now + 2 * DAY + dt.timedelta(minutes=30)}
     assert _before(control_plane, clinic, tmp_path / "a", 0, **valid).stderr == (
-        "the certificate of URL is valid only from MOMENT on, in 2d -> wait, or make it anew: the clock by which it "
-        "was made was ahead"
+        "the certificate of URL is not valid until MOMENT, in 2d -> wait, or reissue it: the clock it was issued by "
+        "was ahead"
     )
     assert _before(control_plane, clinic, tmp_path / "b", 3 * DAY_S, **valid).stderr == (
-        "this node's clock is 3d behind that of URL, so the certificate there, which is valid from MOMENT on, does "
-        "not count yet -> set this node's clock right (chronyd, systemd-timesyncd)"
+        "this node's clock is 3d behind that of URL, so its certificate, which is valid from MOMENT, does "
+        "not count yet -> correct this node's clock (chronyd, systemd-timesyncd)"
     )
 
 
@@ -165,7 +163,7 @@ def test_a_wrong_clock(
     said = clinic.ask("--kubeconfig", config)
     assert said.wrong().keys() == {"api_clock"}
     assert said.wrong()["api_clock"].startswith(f"this node's clock is 1h {which} the API server's: ")
-    assert "see which of the two is right (`date -u` on both), and set the other one" in said.wrong()["api_clock"]
+    assert "find out which clock is right (`date -u` on both), and correct the other" in said.wrong()["api_clock"]
     assert said.code == 0
     refused = control_plane.kubeconfig(token="nonsense", server=api_proxy.url, ca=api_proxy.ca)
     assert clinic.ask("--kubeconfig", refused).wrong().keys() == {"api_clock", "api_credentials"}
@@ -192,4 +190,4 @@ def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, clini
         said = clinic.ask("--kubeconfig", config)
     assert said.wrong().keys() == {"api"}
     assert "the API server answered 429" in said.wrong()["api"]
-    assert "it throttles this account: if it stays so, look at the flow schemas" in said.wrong()["api"]
+    assert "it throttles this account: if it stays so, check the flow schemas" in said.wrong()["api"]

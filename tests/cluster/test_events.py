@@ -155,7 +155,7 @@ def test_one_pod_gets_no_more_than_25(control_plane: ControlPlane, namespace: st
         writer.offer(warning(pod, number / 100, key=(uid, str(number))) for number in range(31))
         wait_until(lambda: sum(writer.counts().values()) == 31)
         assert writer.counts() == {"written": 25, "limited": 6, "refused": 0, "dropped": 0}
-        (notice,) = writer.notices.take()
+        (notice,) = writer.messages.take()
         assert notice.startswith(f"pod {namespace}/trainer has had too many Events")
         writer.offer((warning(pod, uid="another"),))
         wait_until(lambda: writer.counts()["written"] == 26)
@@ -206,7 +206,7 @@ def test_what_a_pass_reports_becomes_events(
     event_recorder = EventRecorder(EventWriter(Api(config), NODE))
     sinks = Sinks(options, policy(), at(0), event_recorder)
     sinks.publish(quiet(30, outcomes=(killed(entry=told_of, release_s=1.0),)), is_stale=False)
-    sinks.tend(at(30))
+    sinks.maintain(at(30))
     sinks.publish(quiet(31, began=(killed(entry=told_of),)), is_stale=False)
     wait_until(lambda: event_recorder.counts()["written"] == 1)
     reason = "the watchdog was stopped in the grace period"

@@ -90,5 +90,5 @@ def test_observe_mode_writes_only_where_it_is_wanted(
     assert len(told) == wanted
     for reason, text in told:
         assert reason == "GPUMemoryOverLimit"
-        assert "Nothing is done: observe mode." in text
+        assert "No action is taken: the watchdog is in observe mode." in text
         assert text.endswith("Questions: ask the GPU team.")

@@ -41,7 +41,7 @@ def notice(writer: EventWriter) -> str:
     lines: list[str] = []
 
     def told() -> bool:
-        lines.extend(writer.notices.take())
+        lines.extend(writer.messages.take())
         return bool(lines)
 
     wait_until(told)
@@ -73,7 +73,7 @@ def test_a_namespace_that_is_being_deleted_takes_no_events(
     with writing(account.kubeconfig) as writer:
         writer.offer(several(pod, 5))
         wait_until(lambda: writer.counts()["refused"] == 5)
-        assert notice(writer) == f"namespace {name} is being deleted, so it takes no Events any more"
+        assert notice(writer) == f"namespace {name} is being deleted, so it no longer accepts Events"
     for path in (f"/api/v1/namespaces/{name}/pods/trainer", f"/api/v1/namespaces/{name}"):
         api.call("PATCH", path, {"metadata": {"finalizers": []}})
 
@@ -99,7 +99,7 @@ def test_events_wait_for_an_api_server_that_is_away(
         writer.offer(told)
         assert time.monotonic() - began < 3
         if fault == "refuse":
-            wait_until(lambda: writer.notices.take() != ())
+            wait_until(lambda: writer.messages.take() != ())
         tcp_proxy.heal()
         tcp_proxy.cut()
         wait_until(lambda: writer.counts()["written"] == 4)

@@ -145,7 +145,7 @@ def test_a_pod_of_a_daemonset(bench: Bench, pods: Pods, node: str) -> None:
     reply = bench.evict(pods.run(pod))
     assert (reply.answer, reply.reason) == (
         EvictionAnswer.SPARED,
-        "its DaemonSet would put the pod back on this node at once",
+        "its DaemonSet would recreate the pod on this node immediately",
     )
     assert bench.requests() == [(*LOOK, 200)]
 
@@ -277,7 +277,7 @@ def test_no_right_to_look(bench: Bench, pods: Pods, node: str) -> None:
     config = bench.plane.kubeconfig(token=bench.plane.token("nobody"))
     reply = Bench(bench.account, pods, config).evict(pod)
     assert reply.answer is EvictionAnswer.REFUSED
-    assert reply.reason.startswith("looking at the pod before evicting it: ")
+    assert reply.reason.startswith("reading the pod before evicting it: ")
     assert 'cannot get resource "pods"' in reply.reason
     assert bench.requests() == [(*LOOK, 403)]
 
@@ -311,7 +311,7 @@ def test_an_answer_that_is_lost(bench: Bench, pods: Pods, node: str, api_proxy: 
     assert first.answer is EvictionAnswer.UNKNOWN
     second = made.evict(pod, number=2, is_unsure=True)
     assert second.answer is EvictionAnswer.ACCEPTED
-    assert second.reason == "the answer of the API server had been lost, and the pod is being deleted already"
+    assert second.reason == "the API server's answer was lost, and the pod is being deleted already"
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 201), (*LOOK, 200)]
     assert pods.read(pod)["metadata"]["deletionGracePeriodSeconds"] == 60
 
@@ -350,7 +350,7 @@ def test_no_way_to_the_server(bench: Bench, pods: Pods, node: str, tcp_proxy: Tc
     tcp_proxy.refuse()
     reply = made.evict(pod)
     assert reply.answer is EvictionAnswer.LATER
-    assert reply.reason.startswith("looking at the pod before evicting it: ")
+    assert reply.reason.startswith("reading the pod before evicting it: ")
     assert bench.requests() == []
     tcp_proxy.heal()
     assert made.evict(pod).answer is EvictionAnswer.ACCEPTED

@@ -68,7 +68,7 @@ def _waits_and_goes(here: Life) -> None:
     here.wait(is_told, "the plan says what is in the way")
     said = [line["message"] for line in here.daemon.events("evict_blocked") if line["rule"] == "evict"]
     assert len(said) == 1
-    assert "is blocked and is tried again at most 25 times in 10m" in said[0]
+    assert "is blocked and is retried up to 25 times within 10m" in said[0]
     here.apply("evict", budget(0))
     here.wait(lambda: has(here, "evict", "evict", "done"), "it is evicted", 300)
     here.apply("evict", budget(1))
@@ -84,7 +84,7 @@ def _is_stopped(here: Life, journal: Path) -> None:
     assert took_s < 8
     rows = [row for row in history(journal, None, 0.0) if row.do == "evict" and row.rule == "evict"]
     last = [row for row in rows if row.event == "evict_ended"][-1]
-    assert (last.result, last.reason) == ("interrupted", "the watchdog was stopped before it came about")
+    assert (last.result, last.reason) == ("interrupted", "the watchdog was stopped before the eviction was accepted")
     assert [row.event for row in rows if row.deed == last.deed][-1] == "released"
     asked = here.cluster.control_plane.requests(user_agent="gpu-memory-watchdog")
     assert not [each for each in asked if each.verb.startswith("delete")]

@@ -197,7 +197,7 @@ def test_an_answer_that_was_lost(node: Callable[..., Node], pods: Pods, api_prox
     here.run(lambda: bool(here.world.began))
     (began,) = here.world.began
     assert began.result is Result.DONE
-    assert began.reason == "the answer of the API server had been lost, and the pod is being deleted already"
+    assert began.reason == "the API server's answer was lost, and the pod is being deleted already"
     here.world.used = {}
     here.run(lambda: "done" in here.world.results())
     assert here.told() == ["begun", "done"]

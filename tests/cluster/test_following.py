@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.accounts import Account, NewAccount, wait_until
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
+from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
 from tests.cluster.pods import Pods
 from watchdog import clock
 from watchdog.clock import Bell

@@ -166,7 +166,7 @@ def test_a_journal_with_the_tables_of_before_is_taken_on(braked: Braked) -> None
     assert opened is not None
 
     def age() -> None:
-        tables = ("DROP TABLE past", "DROP TABLE past_span")
+        tables = ("DROP TABLE past", "DROP TABLE past_span", "ALTER TABLE occurrence DROP COLUMN account")
         assert braked.journal(*tables, "PRAGMA user_version = 2") == 2
 
     braked.with_node_away(age)

@@ -92,7 +92,7 @@ def test_a_withdrawal_that_fails_is_told_and_can_be_made_up_for(watchdog: Instal
     said = watchdog.tried_to_uninstall()
     print(f"\n{said.stderr}")
     assert said.returncode == 1
-    assert f"taking {MEMORY} back from node {NODE}: the API server answered 403" in said.stderr
+    assert f"removing {MEMORY} from node {NODE}: the API server answered 403" in said.stderr
     remedy = f"`gpu-watchdog withdraw --all-nodes --resource {MEMORY} --selector nvidia.com/gpu.present=true`"
     assert f"as an administrator: {remedy}\n" in said.stderr
     assert f"job {_ACCOUNT} failed" in said.stderr

@@ -92,7 +92,7 @@ def test_the_annotation_ends_a_grace_within_two_seconds(
 
 @pytest.mark.parametrize(
     ("grace_s", "why"),
-    [(60, "the pod was protected by then: it is terminating"), (0, "the pod had gone from the list")],
+    [(60, "the pod had become protected: it is terminating"), (0, "the pod had gone from the list")],
     ids=["in its time", "by force"],
 )
 def test_a_deletion_seen_in_the_watch_ends_a_grace(

@@ -2,11 +2,11 @@
 
 from tests.cluster.accounts import NewAccount
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import OBSERVES
+from tests.cluster.informer_rig import OBSERVES
 from tests.cluster.rights_guard import RightsGuard, vouch_for
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodInformer
+from watchdog.kube.informers import PodInformer
 
 
 def _list(config: object) -> None:

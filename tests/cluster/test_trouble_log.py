@@ -68,7 +68,7 @@ def test_an_outage_is_two_lines(account: Account, run: Runner, node: str, tcp_pr
         tcp_proxy.refuse()
         tcp_proxy.cut()
         assert _first(running, node) == (
-            f"what is known is kept, and ages: {tcp_proxy.url}: Connection refused: nothing listens there; see that "
+            f"what is known is kept, and ages: {tcp_proxy.url}: Connection refused: nothing listens there; check that "
             "the API server is up, and that its address is right"
         )
         running.wait_passes(5)
@@ -90,7 +90,7 @@ def test_refused_credentials(control_plane: ControlPlane, run: Runner, node: str
     with run(control_plane.kubeconfig(token="nonsense")) as running:
         told = _first(running, node)
     assert "the API server answered 401: Unauthorized; this account's token or certificate has expired or is of" in told
-    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` tells which")
+    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` says which")
 
 
 def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: str, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: 
         told = _first(running, node)
     assert told.endswith(
         f"{proxy.url}: its certificate is not accepted: certificate has expired; renew the API server's certificate, "
-        "or set this node's clock right if it is ahead"
+        "or correct this node's clock if it is ahead"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_wrong_clock_is_two_lines(account: Account, run: Runner, api_proxy: Ap
         running.wait(lambda each: list(_of_clocks(each)))
         running.wait_passes(3)
         (told,) = _of_clocks(running)
-        assert told.startswith("this node's clock is about 1 h behind the API server's: certificates may be refused, ")
+        assert told.startswith("this node's clock is about 1 h behind the API server's: certificates may be rejected, ")
         assert told.endswith("; see which of the two is right (`date -u` on both), and set the other one")
         api_proxy.shift_clock(0)
         api_proxy.finish_streams()

@@ -89,13 +89,13 @@ def test_it_goes_from_every_node(control_plane: ControlPlane, nodes: list[str], 
     said = withdraw(cleaner)
     assert (said.returncode, said.stderr) == (0, "")
     assert advertising(control_plane, nodes) == []
-    assert [f"node {name} advertises {RESOURCE} no more" in said.stdout for name in nodes] == [True] * COUNT
+    assert [f"node {name} no longer advertises {RESOURCE}" in said.stdout for name in nodes] == [True] * COUNT
     assert said.stdout.splitlines()[-1] == f"no node advertises {RESOURCE} any more"
     asked = control_plane.requests(user_agent=USER_AGENT, since=began)
     assert sorted({(each.verb, each.resource) for each in asked}) == [("list", "nodes"), ("patch", "nodes")]
     assert sum(each.verb == "patch" for each in asked) == COUNT
     again = withdraw(cleaner)
-    assert (again.returncode, again.stdout) == (0, f"no node advertises {RESOURCE}: there is nothing to take back\n")
+    assert (again.returncode, again.stdout) == (0, f"no node advertises {RESOURCE}: nothing to remove\n")
 
 
 def test_one_that_can_not_be_changed_keeps_no_other_from_it(
@@ -113,9 +113,9 @@ def test_one_that_can_not_be_changed_keeps_no_other_from_it(
             control_plane.kubectl("delete", kind, "tests-refuses")
     assert said.returncode == 1
     assert advertising(control_plane, nodes) == [nodes[2]]
-    assert f"taking {RESOURCE} back from node {nodes[2]}" in said.stderr
+    assert f"removing {RESOURCE} from node {nodes[2]}" in said.stderr
     told = said.stderr.splitlines()[-1]
-    assert told.startswith(f"{RESOURCE} could not be taken back from 1 of {COUNT} nodes: mend what is said above")
+    assert told.startswith(f"{RESOURCE} could not be removed from 1 of {COUNT} nodes: fix what is reported above")
     assert told.endswith(f"`gpu-watchdog withdraw --all-nodes --resource {RESOURCE}`")
 
 
@@ -128,11 +128,11 @@ def test_one_that_no_answer_comes_for_keeps_no_other_from_it(
         given = ("--all-nodes", "--resource", RESOURCE, "--kubeconfig", str(cleaner.through(proxy)))
         said = subprocess.run([COMMAND, "withdraw", *given], capture_output=True, text=True, timeout=120, check=False)
     assert said.returncode == 1
-    assert [f"node {name} advertises {RESOURCE} no more" in said.stdout for name in nodes] == [
+    assert [f"node {name} no longer advertises {RESOURCE}" in said.stdout for name in nodes] == [
         name != nodes[1] for name in nodes
     ]
     assert said.stderr.startswith(f"node {nodes[1]}: ")
-    assert f"{RESOURCE} could not be taken back from 1 of {COUNT} nodes" in said.stderr.splitlines()[-1]
+    assert f"{RESOURCE} could not be removed from 1 of {COUNT} nodes" in said.stderr.splitlines()[-1]
     # The request was carried out, and its answer lost: once more, and there is nothing left to do.
     assert (advertising(control_plane, nodes), withdraw(cleaner).returncode) == ([], 0)
 
@@ -144,9 +144,9 @@ def test_only_what_is_selected(control_plane: ControlPlane, nodes: list[str], cl
     said = withdraw(cleaner, "--selector", one, "--selector", other)
     assert said.returncode == 0
     assert advertising(control_plane, nodes) == nodes[1::2]
-    selected = f"no node of those that {one} or {other} selects"
+    selected = f"no node matching {one} or {other}"
     assert said.stdout.splitlines()[-1] == f"{selected} advertises {RESOURCE} any more"
-    assert said.stderr.startswith(f"{COUNT // 2} other nodes advertise {RESOURCE} and were not selected, like ")
+    assert said.stderr.startswith(f"{COUNT // 2} other nodes advertise {RESOURCE} and were not selected, such as ")
     odd = withdraw(cleaner, "--selector", "pool in")
     assert (odd.returncode, "listing the nodes: the API server answered 400" in odd.stderr) == (1, True)
     assert advertising(control_plane, nodes) == nodes[1::2]
@@ -202,7 +202,7 @@ def test_where_it_comes_back_that_is_said(control_plane: ControlPlane, nodes: li
         time.sleep(0.2)
     _, stderr = process.communicate(timeout=180)
     assert process.returncode == 1
-    assert f"nodes advertise {RESOURCE} again and again, like {nodes[0]}" in stderr
+    assert f"nodes keep advertising {RESOURCE}, such as {nodes[0]}" in stderr
 
 
 def test_a_list_in_portions_is_read_to_its_end(control_plane: ControlPlane, nodes: list[str], cleaner: Account) -> None:

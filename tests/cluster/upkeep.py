@@ -14,8 +14,8 @@ from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NodeInformer
-from watchdog.kube.notices import Note
+from watchdog.kube.informers import NodeInformer
+from watchdog.kube.messages import LogMessage
 
 RESOURCE: Final = "example.com/gpu-memory"
 GI: Final = 2**30
@@ -40,7 +40,7 @@ class Upkeep:
         self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
         self.policy = policy
         self.has_lock = True
-        self.notes: list[Note] = []
+        self.notes: list[LogMessage] = []
         self._api = Api(kubeconfig)
         self.feed = NodeInformer(self._api, node, Bell())
         self.keeper = CapacityKeeper(self._api)
@@ -76,7 +76,7 @@ class Upkeep:
                 self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
             else:
                 self.keeper.rest()
-            self.notes.extend(self.keeper.take_notes())
+            self.notes.extend(self.keeper.take_messages())
 
 
 def capacity_of(admin: Admin, node: str, resource: str = RESOURCE) -> int | None:

@@ -21,12 +21,12 @@ from tests.cluster import programs
 from tests.cluster.accounts import with_rights
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.feed_rig import OBSERVES
+from tests.cluster.informer_rig import OBSERVES
 from tests.node.support import REPOSITORY
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import PodInformer
+from watchdog.kube.informers import PodInformer
 
 _EACH: Final = 125  # watchers a process: each is a thread, and threads of one process share one Python
 _LIMIT_S: Final = 180.0

@@ -145,9 +145,9 @@ def test_where_there_is_nothing(journal: Path, tmp_path: Path) -> None:
     )
     done = CliRunner().invoke(main, ["history", "--pod", "a/b", "--journal", str(tmp_path / "nowhere.db")])
     assert (done.exit_code, f"there is no journal {tmp_path / 'nowhere.db'}" in done.stderr) == (1, True)
-    assert "this does not tell whether a watchdog runs on the node" in done.stderr
+    assert "this does not show whether a watchdog runs on the node" in done.stderr
     assert "exec POD -- gpu-watchdog history --pod a/b\n" in done.stderr
     text = tmp_path / "policy.toml"
     text.write_text('mode = "observe"\n', encoding="utf-8")
     done = CliRunner().invoke(main, ["history", "--journal", str(text)])
-    assert (done.exit_code, "see that --journal names the journal" in done.stderr) == (1, True)
+    assert (done.exit_code, "check that --journal names the journal" in done.stderr) == (1, True)

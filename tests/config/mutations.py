@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from tests.config.toml_text import to_toml
 from tests.config.valid import Document, valid_document
-from watchdog.config.mistakes import format_path
-from watchdog.config.tables import Location
+from watchdog.config.document import Location, format_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

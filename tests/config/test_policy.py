@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from watchdog.config.document import is_table, keys_of, walk
 from watchdog.config.fields import hours
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
-from watchdog.config.tables import is_table, keys_of, walk
 from watchdog.core import policy as core_policy
 from watchdog.core.policy import (
     NO_ALLOWANCE,
@@ -52,7 +52,7 @@ def test_the_shipped_example_observes_without_a_warning() -> None:
     assert policy.warnings == ()
     assert policy.mode == "observe"
     assert policy.declarations
-    assert any(step.do.is_force for rule in policy.rules for step in rule.steps)
+    assert any(step.do.enforces for rule in policy.rules for step in rule.steps)
 
 
 def test_the_shipped_example_enforces_once_it_is_told_to() -> None:

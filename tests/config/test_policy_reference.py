@@ -9,9 +9,8 @@ from typing import Final
 import pytest
 
 from tests.tools.policy_reference import EXAMPLE, REFERENCE, ROOT, policy_reference
-from watchdog.config.load import parse_policy
-from watchdog.config.mistakes import PolicyError
-from watchdog.config.tables import keys_of, walk
+from watchdog.config.document import keys_of, walk
+from watchdog.config.load import PolicyError, parse_policy
 from watchdog.core.policy import Allowance
 from watchdog.core.units import format_bytes, parse_quantity
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.config.toml_text import to_toml
 from watchdog.config.checks import is_surely_below
-from watchdog.config.load import parse_policy
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError, parse_policy
 from watchdog.core.policy import Policy, Threshold
 
 GI: Final = 2**30
@@ -61,7 +60,7 @@ def rule(name: str, match: str) -> str:
         ),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
         ('stale_after = "2m"\n', "stale_after: is shorter than 2m40s: on a quiet cluster"),
-        ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: protects nobody"),
+        ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: has no effect"),
         ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
         (
             '[protect]\npods = ["a/b", "*/dcgm-exporter-*"]\n',
@@ -69,7 +68,10 @@ def rule(name: str, match: str) -> str:
         ),
         ('[protect]\npods = ["dcgm-exporter-*"]\n', "protect.pods[0]: protects such a pod in any namespace"),
         ('[protect]\npods = ["team-?/x"]\n', "protect.pods[0]: protects such a pod in a namespace team-?: tenants"),
-        ('[protect]\nnamespaces = ["a", "gpu-*"]\n', "protect.namespaces[1]: protects whoever can create a namespace"),
+        (
+            '[protect]\nnamespaces = ["a", "gpu-*"]\n',
+            "protect.namespaces[1]: protects everyone who can create a namespace",
+        ),
         ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),
         (
             f'{SOURCE}{RULE}mode = "enforce"\n',

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
-from watchdog.config.amounts import parse_threshold
-from watchdog.config.document import policy_document
-from watchdog.config.fields import hours
+from watchdog.config.document import keys_of, policy_document, walk
+from watchdog.config.fields import hours, parse_threshold
 from watchdog.config.load import built_in_policy, load_policy, parse_policy
 from watchdog.config.render import render_policy
-from watchdog.config.tables import keys_of, walk
 from watchdog.core.policy import (
     Allowance,
     Capacity,
@@ -209,7 +207,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
     text = render_policy(load_policy(WHOLE))
     for words in (
         "Mode enforce: acts",
-        "listed every 2s at least; no force on a pod list older than 2m; release timeout 45s",
+        "listed every 2s at least; no enforcement on a pod list older than 2m; release timeout 45s",
         "resource example.com/gpu-memory: unit 1Mi, for each GPU, on nodes with example.com/pool=gpu-*, unless ",
         ", unless example.com/cores is 100 or more, limit in annotation example.com/limit, own allowance 5%",
         "own allowance 5% of declared + 1Mi for each of at most 7 contexts",

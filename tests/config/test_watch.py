@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.rig.volume import mount
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.model import Now
 
@@ -39,7 +39,7 @@ def loaded(path: Path) -> PolicyFile:
 
 def seen(file: PolicyFile, second: float) -> tuple[bool, bool]:
     """Whether it can be loaded, and whether enforcement is held, at this moment."""
-    file.look(at(second))
+    file.check(at(second))
     return file.is_ready, file.holds
 
 
@@ -74,16 +74,16 @@ def test_enforcement_is_held_for_a_minute_and_the_file_stays_reported(path: Path
     file = loaded(path)
     for second in range(0, 60, 2):
         os.utime(path, (second, second))
-        assert (seen(file, second), file.trouble) == ((False, True), "")
+        assert (seen(file, second), file.problem) == ((False, True), "")
     os.utime(path, (60, 60))
     assert seen(file, 60) == (False, False)
-    assert "has not settled within 1m, and the policy in force stays" in file.trouble
+    assert "is still being written after 1m, and the current policy stays" in file.problem
     os.utime(path, (70, 70))
     assert seen(file, 500) == (False, False)
-    assert "has not settled" in file.trouble
+    assert "is still being written" in file.problem
     assert seen(file, 503) == (True, False)
     file.load()
-    assert (seen(file, 504), file.trouble) == ((False, False), "")
+    assert (seen(file, 504), file.problem) == ((False, False), "")
 
 
 def test_time_in_which_nobody_looked_does_not_end_the_minute(path: Path) -> None:
@@ -157,9 +157,9 @@ def test_nothing_is_enforced_by_a_policy_that_has_never_settled(path: Path) -> N
     with path.open("a", encoding="utf-8"):
         file.begin(at(0, wall_s=path.stat().st_ctime + 100))
         assert all(seen(file, second) == (False, True) for second in range(0, 62, 2))
-        assert "nobody is acted on" in file.trouble
+        assert "no action is taken" in file.problem
         file.load()  # SIGHUP
-    assert (seen(file, 201), file.trouble) == ((False, False), "")
+    assert (seen(file, 201), file.problem) == ((False, False), "")
 
 
 def test_a_file_that_has_gone_is_refused_once_it_has_been_gone_for_a_while(path: Path) -> None:
@@ -189,7 +189,7 @@ if not child:
         os.close(os.open(path, os.O_WRONLY))
     os._exit(0)
 while os.waitpid(child, os.WNOHANG) == (0, 0):
-    file.look(Now(boottime_s=1.0, wall_s=0.0, boot_id="b"))
+    file.check(Now(boottime_s=1.0, wall_s=0.0, boot_id="b"))
 print("alive")
 """
 

@@ -150,7 +150,7 @@ def test_a_declaration_can_bring_its_own_allowance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "do", "threshold_bytes"),
+    ("threshold", "do", "threshold_bytes"),
     [
         (Threshold(share=Fraction(1)), Do.WARN, 1000),
         (Threshold(share=Fraction(1, 2)), Do.WARN, 500),
@@ -163,9 +163,11 @@ def test_a_declaration_can_bring_its_own_allowance() -> None:
         (Threshold(share=Fraction(1001, 1000)), Do.KILL, 1001),
     ],
 )
-def test_a_mark_is_never_below_allowed_for_force(mark: Threshold, do: Do, threshold_bytes: int) -> None:
+def test_a_threshold_is_never_below_allowed_for_kill_and_evict(
+    threshold: Threshold, do: Do, threshold_bytes: int
+) -> None:
     """Point 14: a percentage, an amount above, or an amount; warnings alone may come below allowed."""
-    assert mark.threshold_bytes(1000, do) == threshold_bytes
+    assert threshold.threshold_bytes(1000, do) == threshold_bytes
 
 
 def test_a_pod_that_neither_uses_nor_declares_has_no_account() -> None:

@@ -49,8 +49,8 @@ def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: str) -> None
     assert held(town.see(1, [resident("b", "web")]))["b"][0] == brake
 
 
-def test_the_time_is_that_at_which_the_last_brake_lets_go() -> None:
-    """The first brake is named, and the time is when none holds any more: nobody is promised a kill that won't come."""
+def test_the_time_is_that_at_which_the_last_brake_releases() -> None:
+    """The first brake is named, and the time is when none holds any more: no kill is announced that won't come."""
     brakes = Brakes(owner=Window(count=1, per_s=50), node=Window(count=1, per_s=80))
     town = Town(under(brakes))
     town.live(0, [resident("a", "web")])
@@ -93,9 +93,9 @@ def test_one_pass_lets_no_more_through_than_the_window() -> None:
 
 
 def test_a_deed_that_did_not_begin_counts_nothing() -> None:
-    """What the gate let through and the second look took back leaves no trace in the brakes."""
+    """What the gate let through and the last look took back leaves no trace in the brakes."""
     town = Town(under(Brakes(node=Window(count=1, per_s=100))))
-    assert town.see(0, [resident("a", "web")]).actions
+    assert town.see(0, [resident("a", "web")]).taken
     assert town.live(1, [resident("b", "db")]) == ["b"]
 
 
@@ -170,16 +170,16 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
         assert memory.waits(OWNER, brakes, 5000.0) == ((Brake.OWNER_BACKOFF, 9 if factor == 1 else 49),)
 
 
-def test_a_stronger_step_on_the_same_victim_is_no_new_deed() -> None:
+def test_a_stronger_step_on_the_same_victim_is_no_new_action() -> None:
     """Point 24 and 29: what ends a grace early is not held back by the brake that its own action has filled."""
     ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
     town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
-    (kill,) = town.see(0, [resident("a", "web")]).actions
+    (kill,) = town.see(0, [resident("a", "web")]).taken
     under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
     town.ledger = town.ledger.note_begun(kill.assessment, under_way, at(0))
     for second in range(1, 5):
         town.see(second, [resident("a", "web")])
-    (stronger,) = town.see(5, [resident("a", "web")]).actions
+    (stronger,) = town.see(5, [resident("a", "web")]).taken
     assert stronger.escalates
 
 
@@ -187,7 +187,7 @@ def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
     """Point 37: observe mode keeps its own counts, which are dropped; what was really done counts on."""
     town = Town(under(Brakes(node=Window(count=2, per_s=100))))
     town.live(0, [resident("a", "web")])
-    (planned,) = town.see(1, [resident("b", "db")]).actions
+    (planned,) = town.see(1, [resident("b", "db")]).taken
     town.ledger = town.ledger.note_observed(planned.assessment, at(1))
     assert held(town.see(2, [resident("c", "cache")])) == {"c": ("node", 98.0)}
     town.ledger = town.ledger.reset()
@@ -196,10 +196,10 @@ def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
 
 
 def test_a_rule_that_only_observes_takes_nothing_from_the_others() -> None:
-    """What a rule on trial would have done is counted apart: it must not hold back force elsewhere."""
+    """What a rule on trial would have done is counted apart: it must not hold back enforcement elsewhere."""
     trial = replace(rule(step()), name="trial", mode="observe")
     town = Town(under(Brakes(node=Window(count=1, per_s=100)), trial))
-    (planned,) = town.see(0, [resident("a", "web")]).actions
+    (planned,) = town.see(0, [resident("a", "web")]).taken
     assert planned.assessment.observes
     town.ledger = town.ledger.note_observed(planned.assessment, at(0))
     assert held(town.see(1, [resident("b", "db")])) == {"b": ("node", 99.0)}
@@ -214,7 +214,7 @@ def test_from_observing_to_acting_a_rule_climbs_its_ladder_anew() -> None:
     for second in range(5):
         town.see(second, pods)
     town.policy = under(Brakes(), rule(step("100%", 5)))
-    assert next(second for second in range(5, 20) if town.see(second, pods).actions) == 10
+    assert next(second for second in range(5, 20) if town.see(second, pods).taken) == 10
 
 
 @given(

@@ -1,4 +1,4 @@
-"""The breaker: where most owners are due at once nobody is hit, and then one a `hold`."""
+"""The breaker: where most owners are due at once nothing is hit, and then one a `hold`."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -107,7 +107,7 @@ def test_what_holds_says_when_the_next_one_may_go() -> None:
 
 
 def test_it_closes_once_few_are_over_but_not_before_a_hold() -> None:
-    """Point 30: a share that has fallen closes it after its hold; then force is what it was."""
+    """Point 30: a share that has fallen closes it after its hold; then enforcement is as before."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place.see(0, pods)
@@ -117,8 +117,8 @@ def test_it_closes_once_few_are_over_but_not_before_a_hold() -> None:
     assert place.ledger.brakes.opened is None
 
 
-def test_ladders_that_begin_anew_do_not_close_it() -> None:
-    """After a restart nobody is due for a while; who is above a mark of force still counts against closing."""
+def test_ladders_that_start_over_do_not_close_it() -> None:
+    """After a restart nothing is due for a while; owners above an enforcing threshold still count against closing."""
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place = Town(under(ALL, rule(step("100%", 10))))
     for second in range(12):
@@ -151,7 +151,7 @@ def test_protected_and_undeclared_owners_are_not_in_the_base() -> None:
 
 
 def test_owners_that_no_force_can_reach_are_not_in_the_base() -> None:
-    """Point 30: the base needs a rule with force in it, not under pressure; others would dilute the share."""
+    """Point 30: the base needs a rule that enforces, not under pressure; others would dilute the share."""
     pods = [resident("a", "a"), resident("b", "b"), resident("c", "c")]
     idle = [resident(f"i{number}", f"i{number}", "idle") for number in range(5)]
     for ladder in ((), (step("100%", 0, "warn"),), (replace(step(), under_pressure=True),)):

@@ -60,7 +60,7 @@ PARENT = MigParent(uuid="GPU-0", index=0, name="A100")
         (CARDS, seen(card(0, up=False), card(1, up=False)), 0),
         (CARDS, seen(card(0), card(1, up=False, total=None)), 79 * GI),
         (CARDS, seen(card(0), card(1, total=None)), None),  # up, and of no known size
-        (CARDS, seen(card(0, reserved=None)), 80 * GI),  # an older driver does not tell what it keeps
+        (CARDS, seen(card(0, reserved=None)), 80 * GI),  # an older driver does not say what it keeps
         (CARDS, seen(card(0, used=None)), 79 * GI),  # how much is used has no part in it
         (CARDS, seen(), 0),
         (CARDS, seen(card(0, up=False), blind=True), None),

@@ -59,7 +59,7 @@ def test_between_request_and_limit_nobody_is_killed() -> None:
     under = policy(declarations=(LIMITED,))
     within = planned(snapshot([use(1, 10 * Gi)]), [limited("8Gi", "12Gi")], under)
     above = planned(snapshot([use(1, 13 * Gi)]), [limited("8Gi", "12Gi")], under)
-    assert [len(plan.actions) for plan in (within, above)] == [0, 1]
+    assert [len(plan.taken) for plan in (within, above)] == [0, 1]
 
 
 def test_without_a_limit_there_is_no_request_beside_the_declaration() -> None:
@@ -79,7 +79,7 @@ def test_without_a_limit_there_is_no_request_beside_the_declaration() -> None:
     ],
 )
 def test_a_limit_that_cannot_be_is_said_and_the_request_holds(limit: str, why: str) -> None:
-    """Point 8: below the request or unparsable, it is reported; nobody is misdeclared by it."""
+    """Point 8: below the request or unparsable, it is reported, and makes no account misdeclared."""
     account = only(limited("8Gi", limit))
     assert (account.declared, account.requested, account.verdict) == (8 * Gi, None, Verdict.WITHIN)
     (skipped,) = account.misdeclarations

@@ -335,14 +335,14 @@ def test_another_instance_than_asked_for_is_not_declared() -> None:
 
 
 def test_an_instance_without_a_profile_may_be_the_one() -> None:
-    """Where the driver does not tell the profile of the instance that is used, its own size counts."""
+    """Where the driver does not give the profile of the instance that is used, its own size counts."""
     rows = (mig(0, "1g.10gb"), mig(1, None, 40 * Gi))
     assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(1,)) == 40 * Gi
 
 
 @pytest.mark.parametrize("rows", [(mig(0, "7g.80gb"),), (mig(0, "1g.10gb", total=None),)])  # type: ignore[arg-type]
 def test_an_instance_of_no_known_size_leaves_the_account_unknown(rows: tuple[Gpu, ...]) -> None:
-    """A profile that the node does not have, or a size that NVML does not tell, is no reason to act."""
+    """A profile that the node does not have, or a size that NVML does not give, is no reason to act."""
     (account,) = seen(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(0,))
     assert (account.verdict, account.allowed) == (Verdict.UNKNOWN, None)
     assert account.declared_by == "nvidia.com/mig-1g.10gb"

@@ -1,4 +1,4 @@
-"""Who is the victim, who comes first, and what holds force back."""
+"""Who is the victim, who comes first, and what holds enforcement back."""
 
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from tests.worlds import (
     at,
     container,
     gpu,
+    inputs,
     owner,
     planned,
     pod,
@@ -23,11 +24,12 @@ from tests.worlds import (
 )
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
-from watchdog.core.ledger import AccountState, Ledger, Trying, UnderWay
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import AccountState, Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
-from watchdog.core.plan import Conditions
+from watchdog.core.plan import note_sent
 from watchdog.core.policy import Declaration, Do, Protect, Step
-from watchdog.core.rules import TERMINATING, Terminating, protection
+from watchdog.core.rules import TERMINATING, TerminatingPods, protection
 
 AT_ONCE = policy(rule(step()))
 
@@ -52,7 +54,7 @@ def test_the_victim_is_farthest_above_its_own_declaration(
         [use(pid, gigs * Gi) for pid, gigs in enumerate(used.values(), 5)],
         [process(pid, f"a/{name}") for pid, name in enumerate(used, 5)],
     )
-    (action,) = planned(seen, [several], AT_ONCE).actions
+    (action,) = planned(seen, [several], AT_ONCE).taken
     assert (action.victim, [key.pid for key in action.targets]) == (victim, [5 + list(used).index(victim)])
 
 
@@ -60,7 +62,7 @@ def test_in_a_container_account_the_victim_is_that_container() -> None:
     """Point 21: the neighbour container of the same pod has its own account and lives."""
     several = pod("a", container("x", "1Gi"), container("y", "8Gi"))
     seen = snapshot([use(5, 2 * Gi), use(6, 7 * Gi)], [process(5, "a/x"), process(6, "a/y")])
-    (action,) = planned(seen, [several], policy(rule(step(), account="container"))).actions
+    (action,) = planned(seen, [several], policy(rule(step(), account="container"))).taken
     assert (action.victim, [key.pid for key in action.targets]) == ("x", [5])
 
 
@@ -73,7 +75,7 @@ def test_unknown_containers_are_never_victims() -> None:
     assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
     above = snapshot([use(5, 5 * Gi), use(6, 70 * Gi)], [process(5, "a/main"), process(6, "a/new")])
     for overdue in ([], ["a/new"]):
-        (action,) = planned(above, [declares], AT_ONCE, overdue=overdue).actions
+        (action,) = planned(above, [declares], AT_ONCE, overdue=overdue).taken
         assert [key.pid for key in action.targets] == [5]
 
 
@@ -85,14 +87,14 @@ def test_the_scope_says_which_processes(scope: str, pids: list[int]) -> None:
         [use(5, 2 * Gi), use(6, 3 * Gi), use(7, Gi), use(8, Gi)],
         [process(5, "a/x"), process(6, "a/x"), process(7, "a/y"), process(8, "a/new")],
     )
-    (action,) = planned(seen, [several], policy(rule(step(scope=scope)))).actions  # type: ignore[arg-type]
+    (action,) = planned(seen, [several], policy(rule(step(scope=scope)))).taken  # type: ignore[arg-type]
     assert [key.pid for key in action.targets] == pids
 
 
 def test_the_largest_process_is_the_one_over_all_its_gpus() -> None:
     """Point 21: scope `process` adds up what a process holds on several GPUs."""
     seen = snapshot([use(5, 3 * Gi), use(6, 2 * Gi, 0), use(6, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
-    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step(scope="process")))).actions
+    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step(scope="process")))).taken
     assert action.targets == (ProcessKey(pid=6, start_ticks=60),)
 
 
@@ -107,7 +109,7 @@ def test_who_is_most_over_comes_first() -> None:
         [use(pid, used * Gi) for pid, (_, used, _) in enumerate(rows.values(), 5)],
         [process(pid, f"{uid}/main") for pid, uid in enumerate(rows, 5)],
     )
-    assert [each.account.uid for each in planned(seen, pods, AT_ONCE).actions] == ["c", "b", "d", "e", "a"]
+    assert [each.account.uid for each in planned(seen, pods, AT_ONCE).taken] == ["c", "b", "d", "e", "a"]
 
 
 YEAR_S = 365 * 86400.0
@@ -133,7 +135,7 @@ PROTECTED = [
 
 @pytest.mark.parametrize(("who", "why"), PROTECTED)
 def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
-    """Points 28 and 35: built in and by policy, a protected pod is measured and warned, and its force withheld."""
+    """Points 28 and 35: built in and by policy, a protected pod is measured and warned, not acted on."""
     spared = Protect(
         namespaces=("gpu-operator",), pods=("*-dcgm-exporter-*",), priority_at_least=1000, annotation="spare"
     )
@@ -142,23 +144,25 @@ def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
     under = policy(rule(step("100%", 0, "warn"), step()), protect=spared)
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under)
     expected = [Do.KILL] if why is None else [Do.WARN]
-    assert [each.do for each in plan.actions] == expected
+    assert [each.do for each in plan.taken] == expected
     assert [e.withheld_by for e in plan.entries if e.do is Do.KILL] == [None if why is None else Brake.PROTECTED]
 
 
 def test_when_a_pod_was_first_seen_terminating_is_remembered() -> None:
     """Point 28: no edit of a pod and no new list moves that moment, as long as the pod is listed."""
-    seen = Terminating()
+    seen = TerminatingPods()
     lives, dies = pod("a"), pod("b", deletion_deadline_s=T0 + YEAR_S)
-    first = seen.mark((lives, dies), at(0))
+    first = seen.with_first_seen((lives, dies), at(0))
     assert [each.terminating_since for each in first] == [None, at(0)]
-    assert seen.mark((lives, dies), at(1)) == first
+    assert seen.with_first_seen((lives, dies), at(1)) == first
     later = replace(dies, labels={"a": "b"}, deletion_deadline_s=T0 + 2 * YEAR_S)
-    assert [each.terminating_since for each in seen.mark((later, lives), at(599))] == [at(0), None]
-    seen.mark((lives, replace(dies, deletion_deadline_s=None)), at(700))  # a list from an API server that lags
-    assert [each.terminating_since for each in seen.mark((dies,), at(800))] == [at(0)]
-    seen.mark((lives,), at(801))
-    assert [each.terminating_since for each in seen.mark((dies,), at(900))] == [at(900)]
+    assert [each.terminating_since for each in seen.with_first_seen((later, lives), at(599))] == [at(0), None]
+    seen.with_first_seen(
+        (lives, replace(dies, deletion_deadline_s=None)), at(700)
+    )  # a list from an API server that lags
+    assert [each.terminating_since for each in seen.with_first_seen((dies,), at(800))] == [at(0)]
+    seen.with_first_seen((lives,), at(801))
+    assert [each.terminating_since for each in seen.with_first_seen((dies,), at(900))] == [at(900)]
 
 
 @pytest.mark.parametrize("own", [("a", None), (None, "a/main"), ("hash", None)])
@@ -181,7 +185,7 @@ def test_daemonset_pods_are_not_evicted() -> None:
     seen = snapshot([use(5, 2 * Gi)])
     evict = planned(seen, [of_daemonset], policy(rule(step(do="evict"))))
     assert [each.withheld_by for each in evict.entries] == [Brake.PROTECTED]
-    assert planned(seen, [of_daemonset], AT_ONCE).actions[0].do is Do.KILL
+    assert planned(seen, [of_daemonset], AT_ONCE).taken[0].do is Do.KILL
 
 
 def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> None:
@@ -191,7 +195,7 @@ def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> No
     evict = planned(seen, [hanging], policy(rule(step(do="evict"))))
     assert [each.withheld_by for each in evict.entries] == [Brake.PROTECTED]
     ladder = planned(seen, [hanging], policy(rule(step(), step("150%", do="evict"))))
-    assert [each.do for each in ladder.actions] == [Do.KILL]
+    assert [each.do for each in ladder.taken] == [Do.KILL]
     spared = replace(hanging, namespace="kube-system")
     ladder = planned(seen, [spared], policy(rule(step(), step("150%", do="evict"))))
     assert [(each.do, each.withheld_by) for each in ladder.entries] == [(Do.EVICT, Brake.PROTECTED)]
@@ -236,7 +240,7 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     """Point 24: it ends the grace, and never adds a victim."""
     ladder = policy(rule(step("100%"), step("150%", grace_s=0.0)))
     seen = snapshot([use(5, 2 * Gi)])
-    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).actions
+    (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).taken
     assert (action.step, action.escalates) == (1, True)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
@@ -274,7 +278,7 @@ def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     ladder = policy(rule(step("150%", do="evict"), step("300%", 5, "evict")))
     plan = planned(snapshot([use(5, 4 * Gi)]), [dying], ladder, ledger)
     due = [entry for entry in plan.entries if entry.due_in_s <= 0]
-    assert [(entry.withheld_by, entry.news) for entry in due] == [held]
+    assert [(entry.withheld_by, entry.is_new) for entry in due] == [held]
     assert [entry.lets_go_in_s for entry in due] == [60.0 if held[0] is Brake.PENDING else None]
     assert {entry.withheld_by for entry in plan.entries} == {held[0]}
 
@@ -287,30 +291,30 @@ def test_a_deletion_may_be_ours_while_the_answer_to_an_eviction_is_awaited(
 ) -> None:
     """Point 28: the API server may have carried it out by then; what it has refused is not what deletes the pod."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
-    trying = Trying(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=next_s)
-    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=next_s)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
     (entry,) = planned(snapshot([use(5, 4 * Gi)]), [dying], AT_ONCE, ledger).entries
-    assert (entry.withheld_by, entry.news) == held
+    assert (entry.withheld_by, entry.is_new) == held
 
 
 def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
-    """Point 24: a kill that comes due in the grace of an eviction is pending, and its owner has been told of that."""
+    """Point 24: a kill that comes due in the grace of an eviction is pending, and its owner has been informed."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
     for who in (dying, replace(dying, deletion_deadline_s=None)):
         ledger = Ledger().note_under_way(AccountKey(uid="a"), OURS)
         ladder = policy(rule(step(do="evict"), step("150%")))
         plan = planned(snapshot([use(5, 2 * Gi)]), [who], ladder, ledger)
-        assert [(entry.do, entry.withheld_by, entry.news) for entry in plan.entries] == [
+        assert [(entry.do, entry.withheld_by, entry.is_new) for entry in plan.entries] == [
             (Do.KILL, Brake.PENDING, False)
         ]
 
 
 def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
     """A kill that is held back holds back the weaker one; the eviction in between, which has begun, changes nothing."""
-    trying = Trying(step=step("150%", do="evict").signature, tries=1, until_s=1600.0, next_s=1500.0)
-    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    pending = PendingEviction(step=step("150%", do="evict").signature, tries=1, until_s=1600.0, next_s=1500.0)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
     ladder = policy(rule(step(), step("150%", do="evict"), step("200%")))
-    seen, unwritten = snapshot([use(5, 4 * Gi)]), Conditions(journal_writable=False)
+    seen, unwritten = snapshot([use(5, 4 * Gi)]), inputs(journal_writable=False)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, ledger, unwritten)
     assert [(entry.step, entry.withheld_by) for entry in plan.entries] == [(1, Brake.PENDING), (2, Brake.JOURNAL)]
 
@@ -318,8 +322,8 @@ def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
 def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None:
     """Point 27: whether the next try comes about nobody knows; the warning that comes after it stays in the plan."""
     ladder = policy(rule(step("100%", 90, "warn"), step(do="evict")))
-    trying = Trying(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=1017.0)
-    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(trying=trying)})
+    pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=1017.0)
+    ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
     plan = planned(snapshot([use(5, 4 * Gi)]), [pod("a", container(declared="1Gi"))], ladder, ledger)
     assert [(entry.do, entry.due_in_s, entry.lets_go_in_s) for entry in plan.entries] == [
         (Do.EVICT, 0.0, 17.0),
@@ -332,7 +336,7 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
     seen = snapshot([use(5, 2 * Gi)])
     ladder = policy(rule(step("100%", 0, "warn"), step("100%")))
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way())
-    assert [(e.do.value, e.withheld_by, e.news) for e in plan.entries] == [
+    assert [(e.do.value, e.withheld_by, e.is_new) for e in plan.entries] == [
         ("kill", Brake.PENDING, False),
     ]
     gone = policy(rule(step("120%")))
@@ -420,7 +424,7 @@ def test_without_a_journal_force_is_withheld() -> None:
         snapshot([use(5, 2 * Gi)]),
         [pod("a", container(declared="1Gi"))],
         under,
-        conditions=Conditions(journal_writable=False),
+        given=inputs(journal_writable=False),
     )
     assert sorted((e.do.value, str(e.withheld_by), e.taken) for e in plan.entries) == [
         ("kill", "journal", False),
@@ -440,30 +444,32 @@ def test_without_a_journal_force_is_withheld() -> None:
     ids=["a container", "a pod", "an eviction", "after a warning", "what would end a grace"],
 )
 def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step, ...], ledger: str | None) -> None:
-    """Point 27: force needs a fresh list, whatever the reading; it is said why, and no time for when it ends."""
+    """Point 27: enforcement needs a fresh list, whatever the reading; the reason is given, and no time."""
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     known = None
     if ledger is not None:
         action = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
         known = Ledger().note_under_way(AccountKey(uid="a"), action)
-    old = planned(seen, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True))
-    assert [(e.withheld_by, e.lets_go_in_s, e.news) for e in old.entries if not e.taken] == [(Brake.STALE, None, True)]
-    assert not old.actions
+    old = planned(seen, pods, policy(rule(*ladder)), known, inputs(pods_stale=True))
+    assert [(e.withheld_by, e.lets_go_in_s, e.is_new) for e in old.entries if not e.taken] == [
+        (Brake.STALE, None, True)
+    ]
+    assert not old.taken
     fresh = planned(seen, pods, policy(rule(*ladder)), known)
-    assert [(e.step, e.withheld_by) for e in fresh.actions if e.do.is_force] == [(len(ladder) - 1, None)]
+    assert [(e.step, e.withheld_by) for e in fresh.taken if e.do.enforces] == [(len(ladder) - 1, None)]
     at_the_mark = snapshot([use(5, Gi)])
-    assert planned(at_the_mark, pods, policy(rule(*ladder)), known, Conditions(pods_stale=True)).entries == ()
+    assert planned(at_the_mark, pods, policy(rule(*ladder)), known, inputs(pods_stale=True)).entries == ()
 
 
 def test_a_step_that_came_due_by_fresh_lists_waits_for_the_next_one() -> None:
     """Points 16 and 27: its time was up before the list grew old, and stays so; with the next fresh one it is done."""
     declares, under = pod("a", container(declared="1Gi")), policy(rule(step(for_s=1)))
-    fresh, old, held = Conditions(), Conditions(pods_stale=True), Conditions(maintenance=True)
+    fresh, old, held = inputs(), inputs(pods_stale=True), inputs(maintenance=True)
     ledger, told = Ledger(), []
-    for second, conditions in enumerate([fresh, held, old, old, fresh]):
-        plan = planned(snapshot([use(5, 2 * Gi)], second=second), [declares], under, ledger, conditions)
+    for second, given in enumerate([fresh, held, old, old, fresh]):
+        plan = planned(snapshot([use(5, 2 * Gi)], second=second), [declares], under, ledger, given)
         ledger = plan.ledger
-        told.append([(e.due_in_s, e.withheld_by, e.news, e.taken) for e in plan.entries])
+        told.append([(e.due_in_s, e.withheld_by, e.is_new, e.taken) for e in plan.entries])
     assert told == [
         [(1.0, None, False, False)],
         [(0.0, Brake.MAINTENANCE, True, False)],
@@ -477,59 +483,59 @@ UNDER_WAY = UnderWay(step=step().signature, victim="main", until_s=1030.0)
 
 
 @pytest.mark.parametrize(
-    ("declares", "conditions", "ledger", "brake"),
+    ("declares", "given", "ledger", "brake"),
     [
-        (pod("a", container(declared="1Gi")), Conditions(), Ledger(), Brake.MAINTENANCE),
-        (pod("a", container(declared="1Gi")), Conditions(pods_stale=True), Ledger(), Brake.MAINTENANCE),
-        (pod("a", container(declared="1Gi")), Conditions(journal_writable=False), Ledger(), Brake.MAINTENANCE),
+        (pod("a", container(declared="1Gi")), inputs(), Ledger(), Brake.MAINTENANCE),
+        (pod("a", container(declared="1Gi")), inputs(pods_stale=True), Ledger(), Brake.MAINTENANCE),
+        (pod("a", container(declared="1Gi")), inputs(journal_writable=False), Ledger(), Brake.MAINTENANCE),
         (
             pod("a", container(declared="1Gi")),
-            Conditions(),
+            inputs(),
             Ledger().note_under_way(AccountKey(uid="a"), UNDER_WAY),
             Brake.MAINTENANCE,
         ),
-        (pod("a", container(declared="1Gi"), namespace="kube-system"), Conditions(), Ledger(), Brake.PROTECTED),
+        (pod("a", container(declared="1Gi"), namespace="kube-system"), inputs(), Ledger(), Brake.PROTECTED),
     ],
     ids=["free", "stale", "journal", "pending", "protected"],
 )
 def test_maintenance_is_named_before_what_may_let_go_sooner(
-    declares: Pod, conditions: Conditions, ledger: Ledger, brake: Brake
+    declares: Pod, given: Inputs, ledger: Ledger, brake: Brake
 ) -> None:
     """Point 34: while it lasts none of the others lets anybody through; only what never does comes first."""
     under = policy(rule(step("100%", 0, "warn"), step()))
-    plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(conditions, maintenance=True))
+    plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(given, maintenance=True))
     assert [(e.withheld_by, e.lets_go_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
     is_ending = bool(ledger.accounts)
     warned = [e.taken for e in plan.entries if e.do is Do.WARN]
-    assert warned == ([] if conditions.pods_stale or is_ending else [True])
-    assert not [e for e in plan.actions if e.do.is_force]
+    assert warned == ([] if given.pods_stale or is_ending else [True])
+    assert not [e for e in plan.taken if e.do.enforces]
 
 
 def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
-    """Points 24 and 34: what would only hasten an action is force too."""
+    """Points 24 and 34: what would only escalate an action is enforcement too."""
     weak, strong = step("100%", 0, grace_s=60.0), step("150%", 0, grace_s=0.0)
     under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
     ledger = Ledger().note_under_way(AccountKey(uid="a"), under_way)
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     for maintenance, escalates in ((False, True), (True, False)):
-        conditions = Conditions(maintenance=maintenance)
-        plan = planned(seen, pods, policy(rule(weak, strong)), ledger, conditions)
+        given = inputs(maintenance=maintenance)
+        plan = planned(seen, pods, policy(rule(weak, strong)), ledger, given)
         assert [e.escalates for e in plan.entries if e.step == 1] == [escalates]
 
 
 def test_a_withholding_is_news_once_an_incident_and_brake() -> None:
-    """Point 29: it stays due while the account is above the mark, and is reported once."""
+    """Point 29: it stays due while the account is above the threshold, and is reported once."""
     declares = pod("a", container(declared="1Gi"), namespace="kube-system")
     ledger, news = Ledger(), []
     for second, used in enumerate([2, 2, 2, 1, 2]):
         plan = planned(snapshot([use(5, used * Gi)], second=second), [declares], AT_ONCE, ledger)
         ledger = plan.ledger
-        news.append([entry.news for entry in plan.entries])
+        news.append([entry.is_new for entry in plan.entries])
     assert news == [[True], [False], [False], [], [True]]
 
 
 def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
-    """A first look already says of a protected pod that nothing will be done to it."""
+    """A first reading already says of a protected pod that nothing will be done to it."""
     plan = planned(
         snapshot([use(5, 2 * Gi)]),
         [pod("a", container(declared="1Gi"), namespace="kube-system")],
@@ -542,7 +548,20 @@ def test_what_protects_a_pod_shows_although_its_incident_was_observed() -> None:
     """Point 35: an action that observe mode has planned in an incident does not hide that nothing would be done now."""
     declares = pod("a", container(declared="1Gi"))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], AT_ONCE)
-    ledger = plan.ledger.note_observed(plan.actions[0].assessment, at(0))
+    ledger = plan.ledger.note_observed(plan.taken[0].assessment, at(0))
     for who, brake in ((declares, None), (replace(declares, namespace="kube-system"), Brake.PROTECTED)):
         (entry,) = planned(snapshot([use(5, 2 * Gi)], second=1), [who], AT_ONCE, ledger).entries
         assert (entry.withheld_by, entry.taken) == (brake, False)
+
+
+def test_what_a_kill_in_progress_has_sent_is_remembered() -> None:
+    """The status says of a kill in progress which signals were sent and that its processes have ended."""
+    account = AccountKey(uid="a")
+    ledger = Ledger().note_under_way(account, KILL)
+    noted = note_sent(ledger, [(account, ("SIGTERM",), False)])
+    assert noted.accounts[account].under_way == replace(KILL, sent=("SIGTERM",))
+    ended = note_sent(noted, [(account, ("SIGTERM",), True), (AccountKey(uid="b"), ("SIGKILL",), False)])
+    assert ended.accounts == {
+        account: replace(noted.accounts[account], under_way=replace(KILL, sent=("SIGTERM",), ended=True))
+    }
+    assert note_sent(ended, [(account, ("SIGTERM",), True)]) is ended

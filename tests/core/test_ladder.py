@@ -14,6 +14,7 @@ from tests.worlds import (
     at,
     container,
     gpu,
+    inputs,
     planned,
     pod,
     policy,
@@ -26,9 +27,10 @@ from tests.worlds import (
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.ledger import Ledger, Trying, UnderWay
+from watchdog.core.ladder import step_readings
+from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import UNREADABLE, ContainerKind, Now, Snapshot
-from watchdog.core.plan import Conditions, Plan
+from watchdog.core.plan import Plan
 from watchdog.core.policy import (
     Allowance,
     Brakes,
@@ -79,25 +81,27 @@ class Story:
 
     def _decide(self, seen: Snapshot, *, stale: bool = False) -> Plan:
         pods = [pod("a", container(declared=self.declared), labels={"tier": self.tier})]
-        plan = decide(assessed(seen, pods, self.under), self.under, self.ledger, seen.at, Conditions(pods_stale=stale))
+        plan = decide(
+            assessed(seen, pods, self.under), self.ledger, seen.at, inputs(self.under, pods, pods_stale=stale)
+        )
         self.ledger = plan.ledger
         return plan
 
 
 def taken(plan: Plan) -> list[str]:
     """What a plan does."""
-    return [entry.do.value for entry in plan.actions]
+    return [entry.do.value for entry in plan.taken]
 
 
 def test_a_step_is_due_after_its_time_above_the_mark() -> None:
-    """Point 15: the timer runs between consecutive conclusive readings above the mark."""
+    """Point 15: the timer runs between consecutive conclusive readings above the threshold."""
     story = Story(policy(rule(KILL_10)))
     assert [taken(story.see(second, 5 * Gi)) for second in range(10)] == [[]] * 10
     assert taken(story.see(10, 5 * Gi)) == ["kill"]
 
 
 def test_due_in_s_says_when_it_would_come() -> None:
-    """The plan of a first look says how long each step above its mark still takes."""
+    """The plan of a first reading says how long each step above its threshold still takes."""
     plan = Story(policy(rule(WARN_5, KILL_10))).see(0, 5 * Gi)
     assert [(entry.step, entry.due_in_s, entry.taken) for entry in plan.entries] == [(0, 5, False), (1, 10, False)]
 
@@ -108,7 +112,7 @@ def test_for_0s_is_due_at_the_first_reading() -> None:
 
 
 def test_a_reading_at_the_mark_resets_the_timer() -> None:
-    """Point 15 and Law 8: use that is at the mark, strictly not above it, sets the count back to nothing."""
+    """Point 15 and Law 8: use that is at the threshold, strictly not above it, sets the count back to nothing."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     story.see(10, 4 * Gi)
@@ -117,7 +121,7 @@ def test_a_reading_at_the_mark_resets_the_timer() -> None:
 
 
 def test_each_step_has_its_own_timer() -> None:
-    """Point 15: falling below a higher mark does not set back the lower one."""
+    """Point 15: falling below a higher threshold does not set back the lower one."""
     story = Story(policy(rule(step("100%", 4, "warn"), step("150%", 4, "kill"))))
     story.run(range(3), 7 * Gi)
     story.see(3, 5 * Gi)
@@ -160,7 +164,7 @@ def test_a_stale_pod_list_counts_nothing_and_withholds() -> None:
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     plan = story.see(10, 5 * Gi, stale=True)
-    assert plan.actions == ()
+    assert plan.taken == ()
     due = Story(policy(rule(step()))).see(0, 5 * Gi, stale=True)
     assert [(entry.withheld_by, entry.taken) for entry in due.entries] == [(Brake.STALE, False)]
 
@@ -185,7 +189,7 @@ def test_a_low_use_ends_a_stretch_unless_the_list_is_too_old(*, is_stale: bool) 
     else:
         (found,) = assessed(snapshot([use(5, 4 * Gi)], second=10), [pod("a", container(declared="4Gi"))], story.under)
         hidden = replace(found, declared=None, allowed=None, verdict=Verdict.UNKNOWN)
-        story.ledger = decide([hidden], story.under, story.ledger, at(10), Conditions()).ledger
+        story.ledger = decide([hidden], story.ledger, at(10), inputs(story.under)).ledger
     assert [entry.due_in_s for entry in story.see(11, 5 * Gi).entries] == [0 if is_stale else 10]
 
 
@@ -193,7 +197,7 @@ def test_of_the_steps_due_the_last_is_taken() -> None:
     """Point 17: warn, kill and a harder kill due at once: the last in the list."""
     ladder = rule(step("100%", 0, "warn"), step("110%", 0), step("150%", 0, grace_s=0.0))
     plan = Story(policy(ladder)).see(0, 70 * Gi)
-    assert [(entry.step, entry.do) for entry in plan.actions] == [(2, Do.KILL)]
+    assert [(entry.step, entry.do) for entry in plan.taken] == [(2, Do.KILL)]
 
 
 def test_a_warning_comes_once_an_incident_and_again_after_repeat() -> None:
@@ -209,7 +213,7 @@ def test_after_a_kill_the_steps_that_kill_start_over() -> None:
     """Point 18: who is over again after a kill climbs the whole ladder again; the warning is not repeated."""
     story = Story(policy(rule(step("100%", 0, "warn"), KILL_10)))
     plan = story.run(range(11), 5 * Gi)
-    (kill,) = plan.actions
+    (kill,) = plan.taken
     story.ledger = story.ledger.note_begun(
         kill.assessment, UnderWay(step=kill.definition.signature, victim="main"), at(10)
     )
@@ -223,7 +227,7 @@ def test_a_failed_step_is_not_tried_at_every_pass() -> None:
     story = Story(policy(rule(step())))
     tried = []
     for second in range(100):
-        for entry in story.see(second, 5 * Gi).actions:
+        for entry in story.see(second, 5 * Gi).taken:
             tried.append(second)
             story.ledger = story.ledger.note_failed(entry.account, entry.do, at(second))
     assert tried == [0, 10, 30, 70]
@@ -232,7 +236,7 @@ def test_a_failed_step_is_not_tried_at_every_pass() -> None:
 def test_a_failed_step_holds_up_no_later_step() -> None:
     """Point 27: a failed eviction does not stand in the way of the kill after it."""
     story = Story(policy(rule(step("100%", 0, "evict"), step("100%", 3, "kill"))))
-    (evict,) = story.see(0, 5 * Gi).actions
+    (evict,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_failed(evict.account, evict.do, at(0))
     assert taken(story.run(range(1, 3), 5 * Gi)) == []
     assert taken(story.see(3, 5 * Gi)) == ["kill"]
@@ -296,7 +300,7 @@ def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
 
 
 def test_from_observe_to_enforce_all_ladders_begin_anew() -> None:
-    """Point 20: nobody is killed for the time in which nobody was told to watch out."""
+    """Point 20: no pod is killed for time in which its owner was not warned."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     story.ledger = story.ledger.reset()
@@ -307,7 +311,7 @@ def test_from_observe_to_enforce_all_ladders_begin_anew() -> None:
 def test_observe_plans_one_deed_an_incident() -> None:
     """Point 37: what observe mode has planned once is not planned again until the incident has ended."""
     story = Story(policy(rule(step("100%", 0, "kill"))))
-    (kill,) = story.see(0, 5 * Gi).actions
+    (kill,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_observed(kill.assessment, at(0))
     assert [taken(story.see(second, 5 * Gi)) for second in range(1, 5)] == [[]] * 4
     story.see(5, 4 * Gi)
@@ -336,11 +340,11 @@ def test_over_since_is_known_without_a_rule_too() -> None:
 
 
 def test_not_above_is_the_last_sure_reading_before() -> None:
-    """The reaction time is counted from the last conclusive reading that was not above the mark: an upper bound."""
+    """The reaction time is counted from the last conclusive reading not above the threshold: an upper bound."""
     story = Story(policy(rule(step())))
     story.see(0, Gi)
     story.see(1, None)
-    (kill,) = story.see(2, 5 * Gi).actions
+    (kill,) = story.see(2, 5 * Gi).taken
     assert kill.not_above == at(0)
 
 
@@ -382,20 +386,20 @@ def test_a_process_in_a_container_that_the_list_lacks_ends_no_stretch(used: int 
 def test_a_reading_in_the_dark_does_not_say_that_anybody_was_not_above(dark: Snapshot) -> None:
     """The reaction time would be too short if it were counted from a reading that hid something."""
     ledger = planned(dark, [pod("a")], policy(), Ledger()).ledger
-    assert ledger.last_pass is None
+    assert ledger.last_cycle is None
 
 
 def test_a_new_account_was_not_above_at_the_last_whole_pass() -> None:
     """A pod that appears over its limit was not above it when the whole node was last seen without it."""
     under = policy(rule(step()))
-    first = decide((), under, Ledger(), at(0), Conditions())
+    first = decide((), Ledger(), at(0), inputs(under))
     story = Story(under, first.ledger)
-    (kill,) = story.see(1, 5 * Gi).actions
+    (kill,) = story.see(1, 5 * Gi).taken
     assert kill.not_above == at(0)
 
 
 def test_undeclared_accounts_have_no_ladder() -> None:
-    """Point 13: without an allowed amount no step can be above its mark, an absolute one neither."""
+    """Point 13: without an allowed amount no step can be above its threshold, an absolute one neither."""
     under = policy(rule(step(str(Gi))), declarations=())
     assert Story(under).see(0, 70 * Gi).entries == ()
 
@@ -455,7 +459,7 @@ def test_a_relabel_kills_nobody_at_once() -> None:
 
 
 def test_time_within_the_rule_in_force_does_not_count_for_another() -> None:
-    """Point 15: while the rule in force has nothing to say, the stretch of another rule is held and does not grow."""
+    """Point 15: while the current rule has nothing to say, the stretch of another rule is held and does not grow."""
     story = Story(tiers(KILL_10, step("200%", 10, "kill")))
     for second in range(100):
         story.tier = "a" if second < 5 or second == 99 else "b"
@@ -527,7 +531,7 @@ def test_accounts_of_another_kind_end_with_their_usage_and_with_their_pod() -> N
         story.see(9, Gi if recovered else None)
         story.tier = "a"
         assert [entry.due_in_s for entry in story.see(10, 5 * Gi).entries] == [10 if recovered else 1]
-    gone = decide((), story.under, story.ledger, at(11), Conditions())
+    gone = decide((), story.ledger, at(11), inputs(story.under))
     assert gone.ledger.accounts == {}
 
 
@@ -558,7 +562,7 @@ def test_a_back_off_belongs_to_the_account_and_not_to_the_step() -> None:
     tried = []
     for second in range(40):
         story.tier = "a" if second % 2 else "b"
-        for entry in story.see(second, 5 * Gi).actions:
+        for entry in story.see(second, 5 * Gi).taken:
             tried.append(second)
             story.ledger = story.ledger.note_failed(entry.account, entry.do, at(second))
     assert tried == [0, 10, 30]
@@ -570,7 +574,7 @@ def test_a_back_off_outlasts_a_change_between_accounts_for_pods_and_for_containe
     tried = []
     for second in range(40):
         story.tier = "a" if second % 2 else "b"
-        for entry in story.see(second, 5 * Gi).actions:
+        for entry in story.see(second, 5 * Gi).taken:
             tried.append(second)
             story.ledger = story.ledger.note_ended(entry.account).note_failed(entry.account, entry.do, at(second))
     assert tried == [0, 1, 10, 11, 30, 31]
@@ -590,19 +594,19 @@ def test_after_a_kill_the_steps_of_every_rule_start_over() -> None:
 def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() -> None:
     """Points 15, 18 and 24: an action that has not ended, and the rules it has run under, are known afterwards too."""
     story = Story(policy(rule(step("50%", 0, "warn"), step())))
-    (kill,) = [entry for entry in story.see(0, 5 * Gi).actions if entry.do is Do.KILL]
+    (kill,) = [entry for entry in story.see(0, 5 * Gi).taken if entry.do is Do.KILL]
     key, under_way = kill.account, UnderWay(step=step().signature, victim="main")
-    trying = Trying(step=step(do="evict").signature, tries=1, until_s=9999.0)
-    ledger = story.ledger.note_begun(kill.assessment, under_way, at(0)).note_tried({key: trying})
+    pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=9999.0)
+    ledger = story.ledger.note_begun(kill.assessment, under_way, at(0)).note_pending_evictions({key: pending})
     story.ledger = ledger.note_observed(kill.assessment, at(0)).note_failed(key, Do.KILL, at(0))
     assert story.ledger.accounts[key].is_in_incident
     story.see(1, Gi)
     state = story.ledger.accounts[key]
-    assert (state.ran_under, state.read, state.under_way, state.trying) == (
+    assert (state.ran_under, state.read, state.under_way, state.pending_eviction) == (
         frozenset({"all"}),
         at(1),
         under_way,
-        trying,
+        pending,
     )
     assert not state.is_in_incident
 
@@ -610,7 +614,7 @@ def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() ->
 def test_a_list_that_is_too_old_ends_no_incident() -> None:
     """Points 15 and 16: what has failed is not tried again at once because an old list seemed to say it was over."""
     story = Story(policy(rule(step())))
-    (kill,) = story.see(0, 5 * Gi).actions
+    (kill,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_ended(kill.account).note_failed(kill.account, Do.KILL, at(0))
     story.see(1, Gi, stale=True)
     assert [taken(story.see(second, 5 * Gi)) for second in (2, 10)] == [[], ["kill"]]
@@ -620,9 +624,16 @@ def test_an_incident_ends_at_the_lowest_threshold_of_all_rules_it_ran_under() ->
     """Point 15: a relabel to a rule with a higher threshold ends no back-off as long as the use is above the other."""
     story = Story(tiers(step(), step("200%")))
     story.tier = "a"
-    (kill,) = story.see(0, 6 * Gi).actions
+    (kill,) = story.see(0, 6 * Gi).taken
     story.ledger = story.ledger.note_ended(kill.account).note_failed(kill.account, Do.KILL, at(0))
     story.tier = "b"
     story.see(1, 6 * Gi)
     story.tier = "a"
     assert [taken(story.see(second, 6 * Gi)) for second in (2, 10)] == [[], ["kill"]]
+
+
+def test_without_an_allowed_amount_no_step_is_compared() -> None:
+    """Points 6 and 15: what is allowed by request alone is nothing to hold an account against."""
+    (found,) = assessed(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], policy(rule(step())))
+    assert len(step_readings(found, stale=False)) == 1
+    assert step_readings(replace(found, allowed=None, allowed_by_request=Gi), stale=False) == ()

@@ -2,19 +2,18 @@
 
 from dataclasses import replace
 
-from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
+from tests.worlds import Gi, at, container, inputs, planned, pod, policy, rule, snapshot, step, use
 from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Snapshot
-from watchdog.core.plan import Conditions
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.node.driver import DriverReading, let_go
+from watchdog.node.driver import DriverReading, released_reading
 
-MAINTENANCE = Conditions(maintenance=True)
+MAINTENANCE = inputs(maintenance=True)
 
 
-def test_a_look_at_nothing_closes_no_breaker() -> None:
-    """Point 30: that nobody is above a mark says that the crowd has gone only where somebody could be seen."""
+def test_an_empty_reading_closes_no_breaker() -> None:
+    """Point 30: no account above a threshold says that the offenders have gone only where they could be seen."""
     under = policy(brakes=Brakes(breaker=Breaker(hold_s=600)))
     ledger = Ledger(brakes=BrakeMemory(opened=Begun(at(0).boottime_s)))
     dark = planned(snapshot(second=700, gpus=(), blind=True), [], under, ledger, MAINTENANCE).ledger
@@ -22,10 +21,10 @@ def test_a_look_at_nothing_closes_no_breaker() -> None:
     assert planned(snapshot(second=700), [], under, ledger).ledger.brakes.opened is None
 
 
-def test_nobody_was_within_at_a_look_at_nothing() -> None:
-    """The upper bound of a reaction runs from the last look at which somebody could have been seen above a mark."""
+def test_an_empty_reading_finds_no_account_within() -> None:
+    """The upper bound of a reaction runs from the last reading in which the account could be seen above a threshold."""
     dark = planned(snapshot(second=5, gpus=(), blind=True), [], policy(), Ledger(), MAINTENANCE)
-    assert dark.ledger.last_pass is None
+    assert dark.ledger.last_cycle is None
     (entry,) = planned(
         snapshot([use(5, 2 * Gi)], second=9), [pod("a", container(declared="1Gi"))], policy(), dark.ledger
     ).entries
@@ -51,6 +50,6 @@ def planned_at(seen: Snapshot, second: float) -> Snapshot:
 
 def test_the_stand_in_of_a_reading_has_no_number() -> None:
     """Point 34: nothing is guessed, not even sizes; before the first reading there is not even a row."""
-    assert let_go("why") == DriverReading(driver=None, gaps=let_go("why").gaps, blind=True)
-    (gap,) = let_go("the node's label x is y").gaps
+    assert released_reading("why") == DriverReading(driver=None, gaps=released_reading("why").gaps, blind=True)
+    (gap,) = released_reading("the node's label x is y").gaps
     assert str(gap.problem).startswith("the node's label x is y: its GPUs are under maintenance")

@@ -147,7 +147,7 @@ def test_a_server_of_a_daemonset_is_never_ended(under: Policy, *, privileged: bo
 def test_a_card_that_cannot_be_listed(
     uses: list[Use], more: dict[str, bool], expected: list[tuple[Brake | None, bool]]
 ) -> None:
-    """Point 36: where an MPS server may run and its clients can't be listed now, nobody is ended who may be one."""
+    """Point 36: where an MPS server may run whose clients can't be listed now, no process that may be one is ended."""
     unseen = frozenset({"GPU-1"} if more.get("unseen") else ())
     dark = gpu(1, listed=False, up=more.get("up", True))
     seen = snapshot([use(1, 9 * Gi), *uses], [server(2, None)], [gpu(0), dark], unseen=unseen)
@@ -168,9 +168,9 @@ def test_it_is_reported_once_and_stays_due() -> None:
     """Point 29: a withheld action is reported once per incident and brake."""
     seen = snapshot([CLIENT])
     plan: Plan = planned(seen, [HOG], AT_ONCE)
-    assert [entry.news for entry in plan.entries] == [True]
+    assert [entry.is_new for entry in plan.entries] == [True]
     again = planned(replace(seen, at=replace(seen.at, boottime_s=seen.at.boottime_s + 1)), [HOG], AT_ONCE, plan.ledger)
-    assert [(entry.news, entry.withheld_by) for entry in again.entries] == [(False, Brake.MPS)]
+    assert [(entry.is_new, entry.withheld_by) for entry in again.entries] == [(False, Brake.MPS)]
 
 
 def test_no_mps_no_hazard() -> None:

@@ -6,14 +6,29 @@ from fractions import Fraction
 import pytest
 
 from tests.core.town import Town, held, resident, under
-from tests.worlds import Gi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import (
+    Gi,
+    assessed,
+    at,
+    container,
+    gpu,
+    inputs,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.assess import card_of, rank, short_cards
 from watchdog.core.assessment import Assessment
 from watchdog.core.decide import decide
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
-from watchdog.core.plan import Conditions, PlanEntry
+from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Brakes, Policy, Scope, Step
 
 
@@ -41,7 +56,7 @@ def test_a_card_is_short_when_less_than_the_share_is_free(used: int | None, shor
 
 
 def test_an_unknown_total_is_never_short() -> None:
-    """Point 36: a card that does not tell its size can't be called short (GB10 tells no memory at all)."""
+    """Point 36: a card that does not give its size can't be called short (GB10 gives no memory at all)."""
     assert short_cards([card(total=None)], Fraction(5, 100)) == frozenset()
 
 
@@ -53,7 +68,7 @@ def test_the_step_counts_only_while_the_card_is_short() -> None:
     hits = []
     for second, cards in enumerate([full, full, room, full, full, full, full]):
         place.gpus = cards
-        hits += [second] * len(place.see(second, pods).actions)
+        hits += [second] * len(place.see(second, pods).taken)
     assert hits == [6]
 
 
@@ -71,10 +86,10 @@ def test_room_ends_the_stretch_though_not_all_use_is_known(*, has_room: bool, du
 
 @pytest.mark.parametrize("other", [step("100%", 0, "warn"), step("100%", 60)], ids=["warning", "not due yet"])
 def test_a_step_besides_changes_nothing_of_who_gives_way(other: Step) -> None:
-    """Point 37: of the other steps only force that is due, and not under pressure, comes before the rank."""
+    """Point 37: of the other steps only a kill that is due, and not under pressure, comes before the rank."""
     place = town(other, pressed("110%"))
     plan = place.see(0, [resident("much", priority=1000), resident("little")], {"much": 5 * Gi, "little": 2 * Gi})
-    assert [entry.account.uid for entry in plan.actions if entry.do.is_force] == ["little"]
+    assert [entry.account.uid for entry in plan.taken if entry.do.enforces] == ["little"]
 
 
 def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
@@ -89,7 +104,7 @@ def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
 
 
 def _plan(assessment: Assessment, under_policy: Policy) -> list[PlanEntry]:
-    return list(decide([assessment], under_policy, Ledger(), at(0), Conditions()).entries)
+    return list(decide([assessment], Ledger(), at(0), inputs(under_policy)).entries)
 
 
 def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
@@ -97,14 +112,14 @@ def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
     place = town()
     pods = [resident("a", "a"), resident("b", "b")]
     plan = place.see(0, pods, {"a": 5 * Gi, "b": 3 * Gi})
-    (kill,) = plan.actions
+    (kill,) = plan.taken
     assert kill.account.uid == "a"
     assert held(plan) == {"b": ("pending", 40.0)}  # grace and release_timeout, at most
     under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
     place.ledger = place.ledger.note_begun(kill.assessment, under_way, at(0))
     assert held(place.see(1, pods, {"a": 5 * Gi, "b": 3 * Gi}))["b"] == ("pending", None)
     place.ledger = place.ledger.note_ended(kill.account)
-    assert [entry.account.uid for entry in place.see(2, pods[1:], {"b": 3 * Gi}).actions] == ["b"]
+    assert [entry.account.uid for entry in place.see(2, pods[1:], {"b": 3 * Gi}).taken] == ["b"]
     place.gpus = (card(used=10 * Gi),)
     assert place.see(3, pods[1:], {"b": 3 * Gi}).entries == ()
 
@@ -113,7 +128,7 @@ def test_each_short_card_has_its_own_victim() -> None:
     """Point 36: cards do not wait for each other."""
     place = town(gpus=(card(), card(1)))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], on={"b": 1})
-    assert sorted((entry.account.uid, entry.card) for entry in plan.actions) == [("a", "GPU-0"), ("b", "GPU-1")]
+    assert sorted((entry.account.uid, entry.card) for entry in plan.taken) == [("a", "GPU-0"), ("b", "GPU-1")]
 
 
 def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
@@ -121,7 +136,7 @@ def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
     place = Town(under(Brakes(), rule(step("400%"), pressed())), gpus=(card(),))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 2 * Gi})
     # a's own step under pressure is the last that is due; b waits for it
-    assert [entry.account.uid for entry in plan.actions] == ["a"]
+    assert [entry.account.uid for entry in plan.taken] == ["a"]
     assert held(plan) == {"b": ("pending", 40.0)}
 
 
@@ -129,7 +144,7 @@ def test_a_step_under_pressure_that_is_held_back_holds_back_no_other() -> None:
     """The ladder's own step is taken where the one under pressure has to wait for its card."""
     place = Town(under(Brakes(), rule(step("150%"), pressed("160%"))), gpus=(card(),))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 4 * Gi})
-    assert sorted((entry.account.uid, entry.step) for entry in plan.actions) == [("a", 1), ("b", 0)]
+    assert sorted((entry.account.uid, entry.step) for entry in plan.taken) == [("a", 1), ("b", 0)]
 
 
 def _ranked(*pods: tuple[Pod, int]) -> list[str]:
@@ -145,6 +160,7 @@ def test_the_rank_is_over_the_request_then_priority_then_excess() -> None:
     assert _ranked(
         (resident("within"), Gi // 2), (important, 9 * Gi), (resident("little"), 2 * Gi), (resident("much"), 3 * Gi)
     ) == ["much", "little", "important", "within"]
+    assert _ranked((resident("within"), Gi), (important, Gi + 1)) == ["important", "within"]
 
 
 def test_the_excess_is_that_on_the_card() -> None:
@@ -165,17 +181,17 @@ def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> No
     uses = [use(1, 30 * Gi, 1), use(2, 4 * Gi, 1), use(2, Gi), use(3, 3 * Gi)]
     processes = [process(1, "a/big"), process(2, "a/small"), process(3, "a/small")]
     seen = snapshot(uses, processes, gpus=[card(), card(1, used=0)])
-    (kill,) = planned(seen, [two], policy(rule(pressed(scope="process")))).actions
+    (kill,) = planned(seen, [two], policy(rule(pressed(scope="process")))).taken
     assert (kill.victim, [key.pid for key in kill.targets], kill.card) == ("small", [3], "GPU-0")
 
 
 def test_a_lasting_shortage_is_one_incident() -> None:
-    """Point 37: observe mode plans one action an incident, although no other step is above its mark."""
+    """Point 37: observe mode plans one action an incident, although no other step is above its threshold."""
     place = town(step("400%"), pressed())
     pods = [resident("a", "a")]
-    (planned_,) = place.see(0, pods).actions
+    (planned_,) = place.see(0, pods).taken
     place.ledger = place.ledger.note_observed(planned_.assessment, at(0))
-    assert [place.see(second, pods).actions for second in range(1, 4)] == [(), (), ()]
+    assert [place.see(second, pods).taken for second in range(1, 4)] == [(), (), ()]
 
 
 def test_observe_plans_one_victim_a_short_card() -> None:
@@ -184,7 +200,7 @@ def test_observe_plans_one_victim_a_short_card() -> None:
     pods = [resident(uid, uid) for uid in "abc"]
     planned_: list[str] = []
     for second in range(5):
-        for entry in place.see(second, pods).actions:
+        for entry in place.see(second, pods).taken:
             planned_.append(entry.account.uid)
             place.ledger = place.ledger.note_observed(entry.assessment, at(second))
     assert planned_ == ["a"]
@@ -192,6 +208,6 @@ def test_observe_plans_one_victim_a_short_card() -> None:
 
 
 def test_a_stale_list_holds_it() -> None:
-    """Point 27: no force on a pod list that is too old, under pressure neither."""
+    """Point 27: no enforcement on a pod list that is too old, not even under pressure."""
     plan = town().see(0, [resident("a")], stale=True)
     assert [(entry.taken, entry.card) for entry in plan.entries] == [(False, "GPU-0")]

@@ -5,9 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.worlds import Gi, assessed, at, container, owner, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import (
+    Gi,
+    assessed,
+    at,
+    container,
+    inputs,
+    owner,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.config.fields import hours
-from watchdog.core.assess import Setting, assess
+from watchdog.core.assess import assess
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gap, GapReason, Node, Pod
@@ -205,8 +220,7 @@ def test_the_hours_of_all_rules_at_once() -> None:
 def look(tenants: list[Pod], under: Policy, namespaces: Namespaces) -> tuple[Assessment, ...]:
     """Assess pods whose namespaces have labels."""
     seen = snapshot([use(5, 70 * Gi)])
-    setting = Setting(policy=under, node=NODE, namespaces=namespaces)
-    return assess(attribute(seen, tenants), seen, tenants, setting)
+    return assess(attribute(seen, tenants), seen, inputs(under, tenants, namespaces=namespaces))
 
 
 def test_labels_of_namespaces_reach_the_assessment() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.test_ladder import Story
 from tests.worlds import Gi, at, policy, rule, step
-from watchdog.core.ledger import AccountState, Trying, UnderWay
+from watchdog.core.ledger import AccountState, PendingEviction, UnderWay
 from watchdog.core.plan import Outcome, PlanEntry, Result, accept, settle
 from watchdog.core.policy import Do
 
@@ -14,9 +14,9 @@ EVICT, KILL = step("100%", 0, "evict"), step("120%", 60, "kill")
 
 
 def story() -> tuple[Story, PlanEntry]:
-    """An account that is above both marks, and the entry of its eviction."""
+    """An account that is above both thresholds, and the entry of its eviction."""
     made = Story(policy(rule(EVICT, KILL)))
-    (entry,) = made.see(0, 6 * Gi).actions
+    (entry,) = made.see(0, 6 * Gi).taken
     made.see(1, 6 * Gi)
     return made, entry
 
@@ -50,7 +50,7 @@ def test_what_an_eviction_leaves_behind(result: Result, action: int | None, rese
     after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), number=action))
     (known,) = after.accounts.values()
     assert (("all", KILL.signature) not in known.stretches) is resets
-    assert (Do.EVICT in known.retries) is backs_off
+    assert (Do.EVICT in known.failures) is backs_off
 
 
 def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
@@ -66,31 +66,31 @@ def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
     """It was counted when it was begun."""
     made, entry = story()
     begun = made.ledger.note_begun(
-        entry.assessment, Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
+        entry.assessment, PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
     )
-    after = accept(begun.note_tried({}), entry, under_way(EVICT))
+    after = accept(begun.note_pending_evictions({}), entry, under_way(EVICT))
     (known,) = after.accounts.values()
-    assert (known.under_way, known.trying, known.acted) == (under_way(EVICT), None, True)
+    assert (known.under_way, known.pending_eviction, known.acted) == (under_way(EVICT), None, True)
     assert len(after.brakes.begun[()]) == 1
 
 
 def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
     """All ladders start over, but an eviction whose answer is awaited is known, as an action in progress is."""
     made, entry = story()
-    trying = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
-    begun = made.ledger.note_begun(entry.assessment, trying, at(0)).reset()
+    pending = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
+    begun = made.ledger.note_begun(entry.assessment, pending, at(0)).reset()
     (known,) = begun.accounts.values()
-    assert (known.trying, known.stretches) == (trying, {})
+    assert (known.pending_eviction, known.stretches) == (pending, {})
 
 
 def test_the_ledger_has_just_what_is_tried() -> None:
     """Another moment of the same eviction takes its place; one that is over goes; what is the same changes nothing."""
     made, entry = story()
-    first = Trying(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
+    first = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
     later = replace(first, next_s=at(9).boottime_s)
-    one = made.ledger.note_tried({entry.account: first})
-    assert one.note_tried({entry.account: first}) is one
-    (known,) = one.note_tried({entry.account: later}).accounts.values()
-    assert known.trying == later
-    (known,) = one.note_tried({}).accounts.values()
-    assert known.trying is None
+    one = made.ledger.note_pending_evictions({entry.account: first})
+    assert one.note_pending_evictions({entry.account: first}) is one
+    (known,) = one.note_pending_evictions({entry.account: later}).accounts.values()
+    assert known.pending_eviction == later
+    (known,) = one.note_pending_evictions({}).accounts.values()
+    assert known.pending_eviction is None

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
-from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import NODE, Gi, at, container, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
-from watchdog.core.assess import Setting, assess
+from watchdog.core.assess import assess
 from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, Snapshot
-from watchdog.core.plan import Conditions, Plan
+from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, PodList, Snapshot
+from watchdog.core.plan import Plan
 from watchdog.core.policy import Do, Match, Policy
 from watchdog.core.steady import Assessor
 
@@ -27,20 +28,19 @@ class World:
     """What one cycle takes."""
 
     seen: Snapshot
-    pods: tuple[Pod, ...]
-    setting: Setting
+    inputs: Inputs
 
 
-def anew(seen: Snapshot, pods: tuple[Pod, ...], setting: Setting) -> tuple[object, tuple[Assessment, ...]]:
+def afresh(seen: Snapshot, given: Inputs) -> tuple[object, tuple[Assessment, ...]]:
     """What a cycle gives that remembers nothing."""
-    attribution = attribute(seen, pods)
-    return attribution, assess(attribution, seen, pods, setting)
+    attribution = attribute(seen, given.pods.pods)
+    return attribution, assess(attribution, seen, given)
 
 
-def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: float) -> tuple[GeneratedNode, Setting]:
+def _step(dice: random.Random, node: GeneratedNode, given: Inputs, second: float) -> tuple[GeneratedNode, Inputs]:
     """One cycle later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
-    news = ["use", "one", "pods", "end", "policy", "node", "namespaces", "own", "size"]
-    what = dice.choice(["nothing"] * 3 + news)
+    changes = ["use", "one", "pods", "end", "policy", "node", "namespaces", "own", "size"]
+    what = dice.choice(["nothing"] * 3 + changes)
     if what == "use":
         node = node.later(dice.randrange(2**32), second)
     elif what == "one" and node.seen.uses:
@@ -55,17 +55,17 @@ def _step(dice: random.Random, node: GeneratedNode, setting: Setting, second: fl
         node = replace(node, under=build(dice, 1, 0, 0).under if dice.random() < 0.5 else replace(node.under))
     elif what == "node":
         labels = {"pool": dice.choice("ab"), REPLICAS: dice.choice("14")}
-        setting = replace(setting, node=Node(name="n1", labels=labels))
+        given = replace(given, node=Node(name="n1", labels=labels))
     elif what == "namespaces":
-        setting = replace(setting, namespaces={f"ns-{number}": {"team": dice.choice("ab")} for number in range(2)})
+        given = replace(given, namespaces={f"ns-{number}": {"team": dice.choice("ab")} for number in range(2)})
     elif what == "own":
-        setting = replace(setting, own=Place(kind=PlaceKind.POD, pod=f"uid-{dice.randrange(9):02}"))
+        given = replace(given, own=Place(kind=PlaceKind.POD, pod=f"uid-{dice.randrange(9):02}"))
     elif what == "size":
         first_gpu, *more = node.seen.gpus
         node = replace(node, seen=replace(node.seen, gpus=(replace(first_gpu, total=dice.randrange(90) * Gi), *more)))
     # A cycle makes its snapshot again, of equal values that are other objects.
     seen = replace(node.seen, at=at(second), uses=tuple(node.seen.uses), processes=dict(node.seen.processes))
-    return replace(node, seen=seen), replace(setting, policy=node.under)
+    return replace(node, seen=seen), replace(given, policy=node.under, pods=PodList(pods=node.pods))
 
 
 def _terminate(dice: random.Random, pod: Pod, deadline_s: float) -> Pod:
@@ -73,45 +73,45 @@ def _terminate(dice: random.Random, pod: Pod, deadline_s: float) -> Pod:
 
 
 @given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
-def test_it_gives_what_a_pass_gives_that_remembers_nothing(node: GeneratedNode, seed: int, passes: int) -> None:
+def test_it_gives_what_a_cycle_gives_that_remembers_nothing(node: GeneratedNode, seed: int, cycles: int) -> None:
     """Through any changes of use, pods, policy, node and time an assessor agrees with `attribute` and `assess`."""
     dice, assessor = random.Random(seed), Assessor()
-    setting = Setting(policy=node.under, node=NODE)
-    for second in range(passes):
-        node, setting = _step(dice, node, setting, second)
-        assert assessor.assess(node.seen, node.pods, setting) == anew(node.seen, node.pods, setting)
+    given = inputs(node.under)
+    for second in range(cycles):
+        node, given = _step(dice, node, given, second)
+        assert assessor.assess(node.seen, given) == afresh(node.seen, given)
 
 
 @given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
-def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, passes: int) -> None:
+def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, cycles: int) -> None:
     """An account that is left as it is, since nothing about it has changed, later climbs like any other."""
     dice, assessor = random.Random(seed), Assessor()
-    setting = Setting(policy=node.under, node=NODE)
+    given = inputs(node.under)
     steady, plain = Ledger(), Ledger()
-    for second in range(passes):
-        node, setting = _step(dice, node, setting, second)
-        conditions = Conditions(pods_stale=dice.random() < 0.1)
-        _, again = assessor.assess(node.seen, node.pods, setting)
-        _, fresh = anew(node.seen, node.pods, setting)
-        one = decide(again, setting.policy, steady, node.seen.at, conditions)
-        other = decide(fresh, setting.policy, plain, node.seen.at, conditions)
+    for second in range(cycles):
+        node, given = _step(dice, node, given, second)
+        given = replace(given, pods_stale=dice.random() < 0.1)
+        _, again = assessor.assess(node.seen, given)
+        _, fresh = afresh(node.seen, given)
+        one = decide(again, steady, node.seen.at, given)
+        other = decide(fresh, plain, node.seen.at, given)
         assert one.entries == other.entries
-        if one.actions and dice.random() < 0.3:
+        if one.taken and dice.random() < 0.3:
             one, other = _ended(one, node), _ended(other, node)
         steady, plain = one.ledger, other.ledger
         assert steady.accounts.keys() == plain.accounts.keys()
         for key, state in plain.accounts.items():
             assert steady.last_read(steady.accounts[key]) == plain.last_read(state)
-            assert replace(steady.accounts[key], read=None, calm=None) == replace(state, read=None, calm=None)
+            assert replace(steady.accounts[key], read=None, below_all=None) == replace(state, read=None, below_all=None)
 
 
 def _ended(plan: Plan, node: GeneratedNode) -> Plan:
     """The plan after its first action has failed."""
-    first = plan.actions[0]
+    first = plan.taken[0]
     return replace(plan, ledger=plan.ledger.note_failed(first.account, first.do, node.seen.at))
 
 
-def _calm_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
+def _quiet_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
     pods = tuple(pod(uid, container(declared="4Gi", of=uid)) for uid in ("a", "b"))
     processes = [process(5, "a/main"), process(6, "b/main")]
     return snapshot([use(5, Gi), use(6, Gi)], processes, [gpu()]), pods, policy(rule(step()))
@@ -119,24 +119,28 @@ def _calm_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
 
 def test_what_has_not_changed_is_not_worked_out_again() -> None:
     """The very assessments are given again, of all pods or of those that are left when one pod's use moves."""
-    seen, pods, under = _calm_node()
-    assessor, setting = Assessor(), Setting(policy=under, node=NODE)
-    _, first = assessor.assess(seen, pods, setting)
-    _, second = assessor.assess(replace(seen, at=at(1), uses=tuple(seen.uses)), pods, replace(setting))
+    seen, pods, under = _quiet_node()
+    assessor, given = Assessor(), inputs(under, pods)
+    _, first = assessor.assess(seen, given)
+    _, second = assessor.assess(replace(seen, at=at(1), uses=tuple(seen.uses)), replace(given))
     assert second is first
     cards = tuple(replace(each, used=3 * Gi) for each in seen.gpus)
     moved = replace(seen, at=at(2), uses=(use(5, 2 * Gi), seen.uses[1]), gpus=cards)
-    _, (a, b) = assessor.assess(moved, pods, setting)
+    _, (a, b) = assessor.assess(moved, given)
     assert a.used == 2 * Gi
     assert b is first[1]
 
 
+def _declaring_less(pods: PodList) -> PodList:
+    return PodList(pods=(pod("a", container(declared="1Mi")), *pods.pods[1:]))
+
+
 CHANGES: dict[str, Callable[[World], World]] = {
-    "own place": lambda w: replace(w, setting=replace(w.setting, own=Place(kind=PlaceKind.POD, pod="a"))),
-    "node label": lambda w: replace(w, setting=replace(w.setting, node=Node(name="n1", labels={"pool": "x"}))),
-    "node not known": lambda w: replace(w, setting=replace(w.setting, node=replace(NODE, known=False))),
-    "namespace label": lambda w: replace(w, setting=replace(w.setting, namespaces={"ns": {"team": "x"}})),
-    "namespace not known": lambda w: replace(w, setting=replace(w.setting, namespaces={})),
+    "own place": lambda w: replace(w, inputs=replace(w.inputs, own=Place(kind=PlaceKind.POD, pod="a"))),
+    "node label": lambda w: replace(w, inputs=replace(w.inputs, node=Node(name="n1", labels={"pool": "x"}))),
+    "node not known": lambda w: replace(w, inputs=replace(w.inputs, node=replace(NODE, known=False))),
+    "namespace label": lambda w: replace(w, inputs=replace(w.inputs, namespaces={"ns": {"team": "x"}})),
+    "namespace not known": lambda w: replace(w, inputs=replace(w.inputs, namespaces={})),
     "the hours of a rule end": lambda w: replace(w, seen=replace(w.seen, at=at(36_000))),
     "size of a card": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(total=2 * Gi),))),
     "blind": lambda w: replace(w, seen=replace(w.seen, blind=True)),
@@ -144,9 +148,11 @@ CHANGES: dict[str, Callable[[World], World]] = {
     "down": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(up=False, listed=False),))),
     "not listed": lambda w: replace(w, seen=replace(w.seen, gpus=(gpu(listed=False),))),
     "unreadable": lambda w: replace(w, seen=replace(w.seen, processes={5: process(5, place=UNREADABLE)})),
-    "its deadline passes": lambda w: replace(w, seen=replace(w.seen, at=at(20))),
-    "the same pod declares less": lambda w: replace(w, pods=(pod("a", container(declared="1Mi")), *w.pods[1:])),
-    "policy": lambda w: replace(w, setting=replace(w.setting, policy=policy(declarations=()))),
+    "its deadline cycles": lambda w: replace(w, seen=replace(w.seen, at=at(20))),
+    "the same pod declares less": lambda w: replace(
+        w, inputs=replace(w.inputs, pods=PodList(pods=(pod("a", container(declared="1Mi")), *w.inputs.pods.pods[1:])))
+    ),
+    "policy": lambda w: replace(w, inputs=replace(w.inputs, policy=policy(declarations=()))),
 }
 
 
@@ -167,57 +173,57 @@ def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: boo
         pod("idle", container(declared="4Gi", of="idle")),
     )
     seen = snapshot([use(5, Gi), use(6, Gi)], [process(5, "a/main"), process(6, "b/main")], [gpu()])
-    before = World(seen=seen, pods=pods, setting=Setting(policy=policy(*rules), node=NODE, namespaces={"ns": {}}))
+    before = World(seen=seen, inputs=inputs(policy(*rules), pods, namespaces={"ns": {}}))
     assessor = Assessor()
-    assert assessor.assess(before.seen, before.pods, before.setting) == anew(before.seen, before.pods, before.setting)
+    assert assessor.assess(before.seen, before.inputs) == afresh(before.seen, before.inputs)
     after = CHANGES[name](before)
     if use_moves:
         uses = tuple(replace(each, used=2 * Gi) if each.pid == 6 else each for each in after.seen.uses)
         after = replace(after, seen=replace(after.seen, uses=uses))
-    expected = anew(after.seen, after.pods, after.setting)
-    assert expected != anew(before.seen, before.pods, before.setting)
-    assert assessor.assess(after.seen, after.pods, after.setting) == expected
+    expected = afresh(after.seen, after.inputs)
+    assert expected != afresh(before.seen, before.inputs)
+    assert assessor.assess(after.seen, after.inputs) == expected
 
 
-def test_what_is_noted_ends_the_calm() -> None:
+def test_what_is_noted_drops_the_kept_assessment() -> None:
     """An action that fails on an account that is below its thresholds leaves no wait for the next incident."""
-    seen, pods, under = _calm_node()
-    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
-    ledger = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
+    seen, pods, under = _quiet_node()
+    assessments = assess(attribute(seen, pods), seen, inputs(under, pods))
+    ledger = decide(assessments, Ledger(), at(0), inputs(under, pods)).ledger
     ledger = ledger.note_failed(assessments[0].account, Do.KILL, at(1))
-    ledger = decide(assessments, under, ledger, at(2), Conditions()).ledger
-    assert not ledger.accounts[assessments[0].account].retries
+    ledger = decide(assessments, ledger, at(2), inputs(under, pods)).ledger
+    assert not ledger.accounts[assessments[0].account].failures
 
 
-def test_over_and_below_all_marks_is_still_over() -> None:
-    """An account over its allowed amount whose marks lie higher keeps the time since when it is over."""
-    seen, pods, _ = _calm_node()
+def test_over_and_below_all_thresholds_is_still_over() -> None:
+    """An account over its allowed amount whose thresholds lie higher keeps the time since when it is over."""
+    seen, pods, _ = _quiet_node()
     under = policy(rule(step("200%")))
     seen = replace(seen, uses=(use(5, 5 * Gi),))
-    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
+    assessments = assess(attribute(seen, pods), seen, inputs(under, pods))
     ledger = Ledger()
     for second in range(3):
-        ledger = decide(assessments, under, ledger, at(second), Conditions()).ledger
-        ledger = decide(tuple(replace(each) for each in assessments), under, ledger, at(second), Conditions()).ledger
+        ledger = decide(assessments, ledger, at(second), inputs(under, pods)).ledger
+        ledger = decide(tuple(replace(each) for each in assessments), ledger, at(second), inputs(under, pods)).ledger
     assert ledger.accounts[assessments[0].account].over_since == at(0)
     assert ledger.accounts[assessments[1].account].over_since is None
 
 
-def test_a_calm_account_keeps_its_state() -> None:
-    """Nothing is written down again of an account that is not above any mark, as long as whole cycles say the same."""
-    seen, pods, under = _calm_node()
-    assessments = assess(attribute(seen, pods), seen, pods, Setting(policy=under, node=NODE))
-    first = decide(assessments, under, Ledger(), at(0), Conditions()).ledger
-    second = decide(assessments, under, first, at(1), Conditions()).ledger
+def test_an_account_below_all_thresholds_keeps_its_state() -> None:
+    """An account that is not above any threshold keeps its state, as long as whole cycles say the same."""
+    seen, pods, under = _quiet_node()
+    assessments = assess(attribute(seen, pods), seen, inputs(under, pods))
+    first = decide(assessments, Ledger(), at(0), inputs(under, pods)).ledger
+    second = decide(assessments, first, at(1), inputs(under, pods)).ledger
     assert all(second.accounts[key] is state for key, state in first.accounts.items())
     assert all(second.last_read(state) == at(1) for state in second.accounts.values())
 
 
 def test_a_rule_of_a_reloaded_policy_is_the_new_one() -> None:
-    """A second look tells the rules of a reload apart by identity, so those of an equal policy must not be mixed up."""
-    seen, pods, under = _calm_node()
+    """A last look tells the rules of a reload apart by identity, so those of an equal policy must not be mixed up."""
+    seen, pods, under = _quiet_node()
     assessor = Assessor()
-    assessor.assess(seen, pods, Setting(policy=under, node=NODE))
+    assessor.assess(seen, inputs(under, pods))
     reloaded = replace(under, rules=tuple(replace(each) for each in under.rules))
-    _, assessments = assessor.assess(seen, pods, Setting(policy=reloaded, node=NODE))
+    _, assessments = assessor.assess(seen, inputs(reloaded, pods))
     assert {id(each.rule) for each in assessments} == {id(reloaded.rules[0])}

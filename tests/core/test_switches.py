@@ -1,4 +1,4 @@
-"""What the node's own object can tell the daemon to do, and that nothing there ever makes for more force."""
+"""What the node's own object can ask of the daemon, and that nothing there ever makes for more enforcement."""
 
 import pytest
 

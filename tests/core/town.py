@@ -1,13 +1,13 @@
-"""A town: many pods on one node, pass after pass, the ledger going along."""
+"""A town: many pods on one node, cycle after cycle, the ledger going along."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.worlds import Gi, assessed, at, container, owner, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import Gi, assessed, at, container, inputs, owner, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
-from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Brakes, Policy
 
 AT_ONCE = rule(step())
@@ -49,7 +49,7 @@ class Town:
             processes.append(process(number, f"{each.uid}/main"))
         seen = snapshot(uses, processes, second=second, **({"gpus": self.gpus} if self.gpus else {}))
         found = assessed(seen, pods, self.policy)
-        plan = decide(found, self.policy, self.ledger, at(second), Conditions(pods_stale=stale))
+        plan = decide(found, self.ledger, at(second), inputs(self.policy, pods, pods_stale=stale))
         self.ledger = plan.ledger
         return plan
 
@@ -62,9 +62,9 @@ class Town:
     def live(self, second: float, pods: Iterable[Pod], used: Mapping[str, int] | None = None) -> list[str]:
         """One cycle whose actions are done; the UIDs of the pods that were hit."""
         plan = self.see(second, pods, used)
-        for entry in plan.actions:
+        for entry in plan.taken:
             self.strike(entry, second)
-        return [entry.account.uid for entry in plan.actions]
+        return [entry.account.uid for entry in plan.taken]
 
 
 def held(plan: Plan) -> dict[str, tuple[str, float | None]]:

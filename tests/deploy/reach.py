@@ -18,7 +18,7 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Node
 from watchdog.kube.client import Api
-from watchdog.kube.feeds import NodeInformer
+from watchdog.kube.informers import NodeInformer
 
 _ANNOTATION: Final = "gpu-memory-watchdog/mode"
 _STAGE: Final = "example.com/gpu-memory-stage"

@@ -14,7 +14,7 @@ from tests.cluster.programs import programs
 from tests.deploy import chart, kustomize
 from tests.deploy.rights import ROOT
 from tests.node.support import cannot_run
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 
@@ -94,7 +94,7 @@ def test_the_port_is_on_the_addresses_that_were_asked_for(listen: str, reached: 
     assert asked.endswith(":9837")
     if ":" in listen and not Path("/proc/net/if_inet6").exists():
         cannot_run("needs IPv6 on loopback")
-    server = HttpServer(asked.replace(":9837", ":0"), Board(Metrics(), 1.0))
+    server = HttpServer(asked.replace(":9837", ":0"), Endpoints(Metrics(), 1.0))
     try:
         server.start()
         for address in reached:

@@ -21,7 +21,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.daemon.enforcement import REMEDIES
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.journal.lock import NodeLock
@@ -146,7 +146,7 @@ def test_every_endpoint_is_told() -> None:
     """operations.md has each path of the daemon, and each that it has is answered."""
     told = _rows(OPERATIONS, "Endpoints")
     assert told == {"/", "/metrics", "/healthz", "/readyz", "/api/status"}
-    server = HttpServer("127.0.0.1:0", Board(Metrics(), 1.0))
+    server = HttpServer("127.0.0.1:0", Endpoints(Metrics(), 1.0))
     server.start()
     try:
         for path in told:
@@ -171,15 +171,15 @@ def test_every_suspension_is_told() -> None:
 
 
 def _unready_lines(tmp_path: Path) -> Iterator[str]:
-    """The reasons that the board and the lock give, each made by its own cause."""
+    """The reasons that the endpoints and the lock give, each made by its own cause."""
     past = at(0)
-    board = Board(Metrics(), 1.0, now=lambda: past)
-    yield from board.readiness().lines
+    endpoints = Endpoints(Metrics(), 1.0, now=lambda: past)
+    yield from endpoints.readiness().lines
     past = at(60)
-    yield from board.readiness().lines
-    board.publish(climbing())
+    yield from endpoints.readiness().lines
+    endpoints.publish(climbing())
     past = at(120)
-    yield from board.readiness().lines
+    yield from endpoints.readiness().lines
     held, second = NodeLock(tmp_path / "journal.db"), NodeLock(tmp_path / "journal.db")
     assert held.acquire()
     assert not second.acquire()

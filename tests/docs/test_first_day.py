@@ -15,6 +15,7 @@ from watchdog.cli.scan_text import scan_text
 from watchdog.config.load import load_policy, parse_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import parse_quantity
+from watchdog.report.status_build import status_of
 
 _ROOT: Final = Path(__file__).parents[2]
 _FIRST_DAY: Final = (_ROOT / "docs" / "first-day.md").read_text(encoding="utf-8")
@@ -31,7 +32,7 @@ def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
     under = replace(load_policy(_ROOT / "config" / "policy.toml"), source="/etc/gpu-watchdog/policy.toml")
     seen = trainer_node(4.0)
     cards = tuple(replace(each, name="NVIDIA H100") for each in seen.gpus)
-    printed = scan_text(Story(under=under).see(replace(seen, gpus=cards)))
+    printed = scan_text(status_of(Story(under=under).see(replace(seen, gpus=cards))), under.source)
     (sample,) = re.findall(r"^```text\n(.*?)^```$", _FIRST_DAY, re.MULTILINE | re.DOTALL)
     assert sample == printed
 

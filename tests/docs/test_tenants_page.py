@@ -56,7 +56,7 @@ def test_each_reason_is_explained(reason: str) -> None:
 def test_what_to_declare_is_as_an_event_says_it() -> None:
     """The number of the example and the one of an annotation, with its quotes."""
     assert "veriff.com/gpu-memory: 11Gi" in section("Declare more")
-    assert "to at least 11Gi (the allowance comes on top)." in occurrences()["GPUMemoryKilled"].note
+    assert "to at least 11Gi (the allowance is added to this)." in occurrences()["GPUMemoryKilled"].note
     assert 'gpu-fraction: "0.38"' in section("Declare more")
     assert 'annotation gpu-fraction to at least "0.38"' in by(FRACTION, "0.2").note
 

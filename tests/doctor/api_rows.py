@@ -105,7 +105,7 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     "api_config": (
         ("file", GOOD_API),
         ("pod", api(kubeconfig=None)),
-        ("lacking", api(ended="no_way", problem=Problem("there is no way", "make one"), host="")),
+        ("lacking", api(ended="unconfigured", problem=Problem("there is no way", "make one"), host="")),
     ),
     "api": (
         ("answers", GOOD_API),
@@ -171,7 +171,7 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
             "unknown",
             replace(
                 on_node(GOOD_API, ""),
-                processes=replace(GOOD.processes, footing=replace(GOOD.processes.footing, own=ELSEWHERE)),
+                processes=replace(GOOD.processes, environment=replace(GOOD.processes.environment, own=ELSEWHERE)),
             ),
         ),
     ),

@@ -18,9 +18,9 @@ from watchdog.cli.doctor.facts import (
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, PodList
-from watchdog.daemon.enforcement import Footing
+from watchdog.daemon.enforcement import Environment
+from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_calls import Library
 
 FOLDER = Path("/var/lib/gpu-watchdog")
 READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))
@@ -43,7 +43,7 @@ GOOD = Facts(
         procfs=Path("/proc"),
         procfs_problem="",
         init_problem="",
-        footing=Footing(in_host_pid_namespace=True, pidfd_missing=None),
+        environment=Environment(in_host_pid_namespace=True, pidfd_missing=None),
         in_first_user_namespace=True,
         listed={7: process(7)},
         attribution=Attribution(),

@@ -20,7 +20,9 @@ def _confined(**changes: object) -> Facts:
 
 def _own(place: Place) -> Facts:
     in_pod = spoilt("container", in_pod=True)
-    return replace(in_pod, processes=replace(in_pod.processes, footing=replace(in_pod.processes.footing, own=place)))
+    return replace(
+        in_pod, processes=replace(in_pod.processes, environment=replace(in_pod.processes.environment, own=place))
+    )
 
 
 CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {

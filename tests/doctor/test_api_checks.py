@@ -21,10 +21,10 @@ from tests.doctor.api_rows import (
     within,
 )
 from tests.doctor.build import GOOD
+from watchdog.cli.doctor.api import TOPIC_OF
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
 from watchdog.cli.doctor.report import diagnose
-from watchdog.cli.doctor.rights import TOPIC_OF
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
 DAY_S = 86400.0
@@ -56,7 +56,7 @@ def _one(facts: Facts) -> Finding:
             peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S),
             "api_certificate",
             (
-                f"this node's clock is 3d ahead of that of {HOST}, so the certificate there, which is valid until "
+                f"this node's clock is 3d ahead of that of {HOST}, so its certificate, which is valid until "
                 "2027-01-13 08:00:00 UTC, counts as expired"
             ),
         ),
@@ -68,17 +68,14 @@ def _one(facts: Facts) -> Finding:
         (
             shown("token", ends_s=NOW_S + 3600),
             "api_credentials",
-            (
-                "the API server does not accept the token of system:serviceaccount:gpu:watchdog (401), though it has "
-                "not expired"
-            ),
+            ("the API server rejects the token of system:serviceaccount:gpu:watchdog (401), though it has not expired"),
         ),
         (
             shown("certificate"),
             "api_credentials",
-            "the API server does not accept the client certificate (401)",
+            "the API server rejects the client certificate (401)",
         ),
-        (api(ended="anonymous"), "api_credentials", "the API server takes us for nobody in particular: "),
+        (api(ended="anonymous"), "api_credentials", "the API server treats this account as anonymous: "),
     ],
 )
 def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> None:
@@ -96,7 +93,7 @@ def test_each_right_is_told_with_what_does_not_work(right: Right) -> None:
     for verb in right.verbs:
         finding = _one(lacking(right.target, verb))
         assert finding.name == TOPIC_OF[right].name
-        assert finding.what.startswith(f"this account may not {verb} {right.target}: ")
+        assert finding.what.startswith(f"this account is not allowed to {verb} {right.target}: ")
         assert finding.remedy == APPLY
 
 
@@ -185,7 +182,7 @@ def test_what_was_learned_before_time_ran_out_is_told() -> None:
     """A look that has not come to its end tells what it knows, and what it was waiting for."""
     facts = api(ended="late", asking="the pods of this node", waited_s=20.4)
     found = {each.name: each.what for each in diagnose(facts).findings}
-    assert found["api"].endswith("within 20s; what was waited for last: the pods of this node")
+    assert found["api"].endswith("within 20s; the last one was for the pods of this node")
     assert {"api_config", "api_credentials", "api_clock", "right_pods"} <= found.keys()
     assert "pods" not in found
 
@@ -193,6 +190,6 @@ def test_what_was_learned_before_time_ran_out_is_told() -> None:
 def test_a_good_api_counts_what_it_found() -> None:
     """What is fine is told as well, with names and numbers."""
     whats = {each.name: each.what for each in diagnose(GOOD_API).findings}
-    assert whats["api"] == f"{HOST} answers: Kubernetes v1.34.4"
-    assert whats["pods"] == "pods of node n1, by the API: 1"
+    assert whats["api"] == f"{HOST} responds: Kubernetes v1.34.4"
+    assert whats["pods"] == "pods on node n1, according to the API: 1"
     assert whats["own_pod"] == "this pod, ns/pod-a, is in the list"

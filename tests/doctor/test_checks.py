@@ -15,13 +15,14 @@ from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import FindingState, Purpose
 from watchdog.cli.doctor.report import TOPICS, diagnose
-from watchdog.config.mistakes import PolicyProblem
+from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
 from watchdog.core.policy import Declaration, Match, Safety
-from watchdog.node.driver import DriverReading, let_go
-from watchdog.node.nvml_calls import Library, NvmlCallError
+from watchdog.node.devices import Library
+from watchdog.node.driver import DriverReading, released_reading
+from watchdog.node.nvml_calls import NvmlCallError
 
 Row = tuple[str, Facts]
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
@@ -45,9 +46,9 @@ BY_NODE = policy(rule(match=Match(node_labels={"pool": "gpu"})))
 BY_SPACE = policy(rule(match=Match(namespace_labels={"team": "ml"})))
 BY_SHARES = policy(declarations=(SHARED,))
 LABELLED = Node(name="n1", labels={"sharing": "time-slicing"})
-FOREIGN = replace(GOOD.processes.footing, in_host_pid_namespace=False)
+FOREIGN = replace(GOOD.processes.environment, in_host_pid_namespace=False)
 NO_PIDFD = replace(
-    GOOD.processes.footing, pidfd_missing=Problem("pidfd_open: not permitted", "use another seccomp profile")
+    GOOD.processes.environment, pidfd_missing=Problem("pidfd_open: not permitted", "use another seccomp profile")
 )
 
 
@@ -100,7 +101,7 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
         ("answers", GOOD),
         ("answers", read(driver=None)),
         ("hangs", spoilt("driver", library=None, reading=BLIND)),
-        ("let_go", spoilt("driver", library=None, reading=let_go("why"), maintenance="why")),
+        ("maintenance", spoilt("driver", library=None, reading=released_reading("why"), maintenance="why")),
         ("fails", _failed(9)),
         ("fails", spoilt("driver", reading=BLIND)),
     ),
@@ -158,16 +159,18 @@ SYSTEM: Final[Mapping[str, tuple[Row, ...]]] = {
     "time_zones": (("there", GOOD), ("lacking", spoilt("system", has_time_zones=False))),
     "pid_namespace": (
         ("host", GOOD),
-        ("foreign", spoilt("processes", footing=FOREIGN)),
+        ("foreign", spoilt("processes", environment=FOREIGN)),
         (
             "allowed",
-            _policed(spoilt("processes", footing=FOREIGN), policy=policy(safety=Safety(foreign_pid_namespace=True))),
+            _policed(
+                spoilt("processes", environment=FOREIGN), policy=policy(safety=Safety(foreign_pid_namespace=True))
+            ),
         ),
     ),
     "procfs": (("there", GOOD), ("lacking", spoilt("processes", procfs_problem="No such file or directory"))),
     "procfs_own": (
         ("own", GOOD),
-        ("foreign", spoilt("processes", footing=replace(GOOD.processes.footing, procfs_is_own=False))),
+        ("foreign", spoilt("processes", environment=replace(GOOD.processes.environment, procfs_is_own=False))),
     ),
     "procfs_open": (
         ("open", GOOD),
@@ -182,15 +185,17 @@ SYSTEM: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "pidfd": (
         ("there", GOOD),
-        ("lacking", spoilt("processes", footing=NO_PIDFD)),
+        ("lacking", spoilt("processes", environment=NO_PIDFD)),
         (
             "allowed",
-            _policed(spoilt("processes", footing=NO_PIDFD), policy=policy(safety=Safety(signal_without_pidfd=True))),
+            _policed(
+                spoilt("processes", environment=NO_PIDFD), policy=policy(safety=Safety(signal_without_pidfd=True))
+            ),
         ),
     ),
     "cap_kill": (
         ("there", GOOD),
-        ("lacking", spoilt("processes", footing=replace(GOOD.processes.footing, may_signal_others=False))),
+        ("lacking", spoilt("processes", environment=replace(GOOD.processes.environment, may_signal_others=False))),
         ("namespaced", spoilt("processes", in_first_user_namespace=False)),
     ),
     "descriptors": (("enough", GOOD), ("few", spoilt("system", descriptors=256))),
@@ -264,14 +269,14 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("to_make", spoilt("journal", folder_exists=False)),
         ("closed", spoilt("journal", folder_problem="Read-only file system")),
         ("blocked", spoilt("journal", folder_exists=False, folder_problem="/var is read-only")),
-        ("made_up", spoilt("journal", folder_exists=False, file_system="proc")),
+        ("virtual", spoilt("journal", folder_exists=False, file_system="proc")),
     ),
     "journal_disk": (
         ("local", GOOD),
         ("unknown", spoilt("journal", file_system="")),
         ("remote", spoilt("journal", file_system="nfs4")),
         ("remote", spoilt("journal", file_system="fuse.sshfs")),
-        ("fleeting", spoilt("journal", file_system="overlay")),
+        ("volatile", spoilt("journal", file_system="overlay")),
         ("of_pod", spoilt("journal", is_empty_dir=True)),
     ),
     "journal_space": (
@@ -300,7 +305,7 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
     "listen": (
         ("free", GOOD),
         ("ours", spoilt("listen", state="ours")),
-        ("ours_sick", spoilt("listen", state="ours_sick", problem="the last pass finished 5m ago")),
+        ("ours_sick", spoilt("listen", state="ours_sick", problem="the last cycle completed 5m ago")),
         ("taken", spoilt("listen", state="taken", problem="can't listen on X: in use: choose another")),
         ("unusable", spoilt("listen", state="unusable", problem="can't listen on X: no such address: choose another")),
     ),
@@ -339,7 +344,7 @@ def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
     ("facts", "observe", "enforce"),
     [
         pytest.param(spoilt("journal", is_stopped=True), True, False, id="stop"),
-        pytest.param(spoilt("processes", footing=NO_PIDFD), True, False, id="pidfd"),
+        pytest.param(spoilt("processes", environment=NO_PIDFD), True, False, id="pidfd"),
         pytest.param(spoilt("cluster", pods_path=None), False, False, id="pods"),
         pytest.param(read(gpus=(DOWN, gpu(1)), gaps=(LOST,)), True, True, id="one GPU lost"),
         pytest.param(read(gpus=(DOWN,), gaps=(LOST,)), False, False, id="all GPUs lost"),
@@ -365,13 +370,13 @@ def test_processes_of_the_host_are_no_fault() -> None:
     """Beside pods' processes one of the host is told as what it is, and not as one that lacks a pod."""
     facts = spoilt("processes", listed={7: process(7), 8: process(8, None)})
     (found,) = [each for each in diagnose(facts).findings if each.name == "cgroups"]
-    assert found.what == "processes on the GPUs: 1 in the cgroup of a pod, 1 of the host itself"
+    assert found.what == "GPU processes: 1 in the cgroup of a pod, 1 of the host itself"
 
 
 def test_an_old_pod_list_is_no_brake() -> None:
-    """Whoever reads that a list is older than stale_after must not think that force rests on it."""
+    """Whoever reads that a list is older than stale_after must not think that it suspends enforcement."""
     (found,) = [each for each in diagnose(spoilt("cluster", age_s=3600.0)).findings if each.name == "pods_fresh"]
-    assert "a file that stands still counts as true, so the daemon goes on using force by it" in found.what
+    assert "an unchanged file counts as current, so the daemon keeps enforcing by it" in found.what
 
 
 def test_nothing_is_said_of_what_can_not_be_seen() -> None:

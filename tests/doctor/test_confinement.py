@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from watchdog.cli.doctor.facts import Confinement, confinement_of, look_at_confinement
+from watchdog.cli.doctor.facts import Confinement, confinement_of, read_confinement
 
 _DEFAULT: Final = Confinement(profile="cri-containerd.apparmor.d", is_of_runtime=True)
 
@@ -56,9 +56,9 @@ def test_a_bare_name_is_a_profile_only_where_apparmor_is_on(
     for name, text in (("apparmor/current", own), ("current", main), ("enabled", enabled)):
         if text is not None:
             (tmp_path / name).write_text(text, encoding="utf-8")
-    assert look_at_confinement(tmp_path, tmp_path / "enabled") == expected
+    assert read_confinement(tmp_path, tmp_path / "enabled") == expected
 
 
 def test_this_process_can_be_looked_at() -> None:
     """Whatever this machine has, or has not, is read without an error."""
-    assert isinstance(look_at_confinement(), Confinement)
+    assert isinstance(read_confinement(), Confinement)

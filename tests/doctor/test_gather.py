@@ -9,17 +9,17 @@ import pytest
 
 from tests.ports import free_port
 from tests.worlds import at
-from watchdog.cli.doctor.facts import look_at_container, mount_lines, mount_of
+from watchdog.cli.doctor.facts import mount_lines, mount_of, read_container
 from watchdog.cli.doctor.finding import FindingState
 from watchdog.cli.doctor.gather import look_at_listen
 from watchdog.cli.doctor.journal import check_journal, look_at_content, look_at_journal, make_problem, write_problem
 from watchdog.daemon.sampler import read_once
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.journal.file import JournalFile
+from watchdog.node.devices import SONAME, find_library, has_capability_devices
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_calls import SONAME, find_library, has_capability_devices
 
 MOUNTS = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
@@ -76,10 +76,10 @@ def test_the_policy_of_the_image_is_known_by_its_mount(monkeypatch: pytest.Monke
     root = "22 1 254:0 / / rw - overlay overlay rw"
     mounted = f"40 22 254:0 /pods/u/volumes/kubernetes.io~configmap/policy {tmp_path} ro - ext4 /dev/vda rw"
     for lines, expected in (([root], False), ([root, mounted], True), ([], True)):
-        found = look_at_container(policy, lines)
+        found = read_container(policy, lines)
         assert (found.in_pod, found.has_policy_mount) == (True, expected)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    assert not look_at_container(policy, [root]).in_pod
+    assert not read_container(policy, [root]).in_pod
 
 
 def test_where_a_library_lies(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_looking_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     file = tmp_path / "file"
     file.touch()
-    assert write_problem(file) == "it is no folder"
-    assert "is no folder" in make_problem(file)
+    assert write_problem(file) == "it is not a folder"
+    assert "is not a folder" in make_problem(file)
     assert "read-only" in make_problem(Path("/proc/self"))
 
 
@@ -170,7 +170,7 @@ def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> No
         pytest.skip(f"{folder} is not on {kind}")
     found = look_at_journal(Path(folder) / "journal.db")
     (finding,) = [each for each in check_journal(found, 2**28) if each.name == "journal_folder"]
-    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("made_up", FindingState.MISSING, True)
+    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("virtual", FindingState.MISSING, True)
 
 
 def test_a_stop_file_that_leads_nowhere_counts(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_who_has_the_address() -> None:
     assert look_at_listen(listen).state == "free"
     assert look_at_listen(listen).state == "free"
     moment = at(0)
-    server = HttpServer(listen, Board(Metrics(), 1.0, now=lambda: moment))
+    server = HttpServer(listen, Endpoints(Metrics(), 1.0, now=lambda: moment))
     server.start()
     try:
         assert look_at_listen(listen).state == "ours"
@@ -194,7 +194,7 @@ def test_who_has_the_address() -> None:
         moment = at(60)
         assert look_at_listen(listen).policy_sha256 == ""
         sick = look_at_listen(listen)
-        assert (sick.state, "no pass has finished" in sick.problem) == ("ours_sick", True)
+        assert (sick.state, "no cycle has completed" in sick.problem) == ("ours_sick", True)
     finally:
         server.close()
 

@@ -7,7 +7,7 @@ from tests.tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
 from watchdog.cli.doctor.report import TOPICS, diagnose, diagnosis_text, document, shortcoming
-from watchdog.config.mistakes import PolicyProblem
+from watchdog.config.load import PolicyProblem
 from watchdog.core.model import GapReason
 
 STOPPED = spoilt("journal", is_stopped=True)
@@ -23,14 +23,9 @@ def _bad(facts: Facts) -> Diagnosis:
 def test_a_line_a_finding() -> None:
     """Without a width each finding is one line with its remedy; what is in the way stands near the prompt."""
     assert diagnosis_text(_bad(STOPPED)) == (
-        "fine\n"
-        "ok       python: Python 3.11\n"
-        "\n"
-        "enforcing\n"
-        "lacks    stop_file: the file /var/lib/gpu-watchdog/stop turns enforcement off. "
-        "Remedy: `gpu-watchdog resume` removes it, when you know who put it there and why\n"
-        "\n"
-        "can observe: yes; can enforce: no; the policy asks for: enforce\n"
+        "fine\nok       python: Python 3.11\n\nenforcing\nlacks    stop_file: the file "
+        "/var/lib/gpu-watchdog/stop turns enforcement off. Remedy: find out who created it and why, then run "
+        "`gpu-watchdog resume`\n\ncan observe: yes; can enforce: no; the policy asks for: enforce\n"
     )
 
 
@@ -40,7 +35,7 @@ def test_lines_fit_a_terminal() -> None:
     assert lines[4:7] == [
         "lacks    stop_file: the file /var/lib/gpu-watchdog/stop",
         "         turns enforcement off",
-        "         -> `gpu-watchdog resume` removes it, when you know",
+        "         -> find out who created it and why, then run",
     ]
     assert max(map(len, lines)) <= 60
 
@@ -72,7 +67,7 @@ def test_why_it_is_not_enough() -> None:
     both = replace(two, journal=STOPPED.journal)
     assert shortcoming(diagnose(both)).endswith(". Blocked by: process_lists; for enforcing also: stop_file")
     none = spoilt("policy", policy=None, is_there=False)
-    assert shortcoming(diagnose(none)) == "there is no policy to go by. Blocked by: policy"
+    assert shortcoming(diagnose(none)) == "there is no valid policy. Blocked by: policy"
 
 
 def test_what_was_meant_is_not_called_a_fault() -> None:
@@ -84,7 +79,7 @@ def test_what_was_meant_is_not_called_a_fault() -> None:
         listen=replace(GOOD.listen, state="ours", policy_sha256="f00"),
     )
     assert shortcoming(diagnose(broken)) == (
-        "there is no policy to go by, and the daemon that runs here goes on with its last good one. Blocked by: policy"
+        "there is no valid policy, and the running daemon keeps using its last valid one. Blocked by: policy"
     )
 
 
@@ -111,7 +106,7 @@ def test_the_json() -> None:
                 "state": "missing",
                 "for": ["enforce"],
                 "what": "the file /var/lib/gpu-watchdog/stop turns enforcement off",
-                "remedy": "`gpu-watchdog resume` removes it, when you know who put it there and why",
+                "remedy": "find out who created it and why, then run `gpu-watchdog resume`",
             },
         ],
     }

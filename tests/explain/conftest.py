@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.explain.site import Site
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    board = Board(Metrics(), 1.0)
-    server = HttpServer("127.0.0.1:0", board)
+    endpoints = Endpoints(Metrics(), 1.0)
+    server = HttpServer("127.0.0.1:0", endpoints)
     server.start()
-    yield Site(board=board, url=f"http://127.0.0.1:{server.port}", journal=tmp_path / "journal.db")
+    yield Site(endpoints=endpoints, url=f"http://127.0.0.1:{server.port}", journal=tmp_path / "journal.db")
     server.close()

@@ -9,7 +9,7 @@ from watchdog.cli.explain import Explanation, explain_pod
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.journal.journal import Journal
 
 NOW_S = at(40).wall_s
@@ -21,7 +21,7 @@ STOPPED = "enforcement was turned off meanwhile"
 class Site:
     """A daemon's endpoints, its journal, and who asks."""
 
-    board: Board
+    endpoints: Endpoints
     url: str
     journal: Path
 

@@ -9,7 +9,7 @@ from tests.explain.site import Site, write
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.test_page import busy
 from tests.worlds import at, gpu, snapshot
-from watchdog.cli.explain import UnexplainedError, explain_pod, unseen
+from watchdog.cli.explain import UnexplainedError, explain_pod, out_of_sight
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
@@ -42,15 +42,19 @@ def unlisted(second: float) -> Snapshot:
 
 def blind(site: Site, *snapshots: Snapshot) -> None:
     """The daemon has had these cycles, after one in which all was well."""
-    site.board.publish(quiet(0))
+    site.endpoints.publish(quiet(0))
     for each in snapshots:
-        site.board.publish(Story().see(each))
+        site.endpoints.publish(Story().see(each))
 
 
 CASES = [
-    (no_driver, "NVML has not answered since 08:00:05 UTC: nothing is known of the GPUs of this node", NO_DRIVER),
-    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC: who uses how much of it is not known", LOST),
-    (unlisted, "Not all who use GPU-0 are known, since 08:00:05 UTC", HANGS),
+    (
+        no_driver,
+        ("NVML has not answered since 08:00:05 UTC: the GPUs of this node and the pods using them are unknown"),
+        NO_DRIVER,
+    ),
+    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC: its use by pod is unknown", LOST),
+    (unlisted, "The list of processes on GPU-0 is incomplete, since 08:00:05 UTC", HANGS),
 ]
 
 
@@ -79,7 +83,7 @@ def test_what_is_not_seen_comes_before_how_the_pod_stands(
     blind(site, made(5), made(6))
     text = site.text()
     assert says in text
-    assert text.index(says) < text.index("How much GPU memory pod a/trainer uses is not known now.")
+    assert text.index(says) < text.index("How much GPU memory pod a/trainer uses is currently unknown.")
     assert text.count(why) == 1
 
 
@@ -88,24 +92,24 @@ def test_a_card_that_the_pod_does_not_use_is_not_its_concern(site: Site) -> None
     seen = trainer_node(4.0, 5)
     other = gpu(1, up=False, used=None)
     gap = Gap(reason=GapReason.GPU_LOST, what=other.uuid, problem=Problem(LOST))
-    site.board.publish(quiet(snapshot=replace(seen, gpus=(*seen.gpus, other), gaps=(gap,))))
+    site.endpoints.publish(quiet(snapshot=replace(seen, gpus=(*seen.gpus, other), gaps=(gap,))))
     assert site.text().startswith("Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC Pod a/trainer uses 4Gi")
 
 
 def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
     """And what goes missing later has its own beginning."""
     blind(site, no_driver(5))
-    site.board.publish(quiet(8))
+    site.endpoints.publish(quiet(8))
     assert "not answered" not in site.text()
-    site.board.publish(Story().see(no_driver(9)))
+    site.endpoints.publish(Story().see(no_driver(9)))
     assert "NVML has not answered since 08:00:09 UTC" in site.text()
 
 
 def test_what_has_begun_needs_no_driver() -> None:
     """A kill in its grace goes on while NVML does not answer: nobody is told that it does not."""
-    text = " ".join(unseen(status_of(replace(busy(31, 65), snapshot=no_driver(31)))))
-    assert "Until it answers again nobody new is killed or evicted. What has begun may go on all the same" in text
-    assert "it had begun for a/trainer." in text
+    text = " ".join(out_of_sight(status_of(replace(busy(31, 65), snapshot=no_driver(31)))))
+    assert "No new kill or eviction starts until it answers again. Actions already in progress may continue" in text
+    assert "; in progress: a/trainer." in text
 
 
 def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:
@@ -114,24 +118,26 @@ def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:
         site.explain()
     first, second, third, *_ = str(error.value).split("\n  ")
     assert first == "nothing is known of pod a/trainer"
-    assert second.startswith(f"the daemon at {site.url}/api/status knows nothing yet: no pass has finished yet, ")
-    assert second.endswith(" after the start")
-    assert third.startswith("so nothing is known yet of any pod there, and nobody is killed or evicted")
-    assert "after more than 10s its first call into the driver hangs" in third
-    assert "does not tell whether a watchdog runs" not in str(error.value)
+    assert second.startswith(f"the daemon at {site.url}/api/status knows nothing yet: no cycle has completed yet, ")
+    assert second.endswith(" after startup")
+    assert third.startswith("so nothing is known yet about any pod there, and no pod is killed or evicted")
+    assert "after more than 10s its first driver call hangs" in third
+    assert "does not show whether a watchdog runs" not in str(error.value)
 
 
 def test_maintenance_is_said_of_a_pod_that_is_not_known(site: Site) -> None:
     """While NVML is let go nobody's memory is known, and that is no sign that there is none."""
     report: CycleReport = quiet(snapshot=snapshot(blind=True), maintenance="the node is being upgraded")
-    site.board.publish(report)
-    with pytest.raises(UnexplainedError, match=r"under maintenance \(the node is being upgraded\): nothing is known"):
+    site.endpoints.publish(report)
+    with pytest.raises(
+        UnexplainedError, match=r"under maintenance \(the node is being upgraded\): their use is unknown"
+    ):
         site.explain("a/other")
 
 
 def test_asked_from_afar_the_journal_here_is_no_evidence(site: Site) -> None:
     """With --url the journal is another node's: that there is none here does not mean that no daemon has run."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     told = explain_pod("a/trainer", site.url, site.journal, at(40).wall_s, from_afar=True).no_past
     assert told.startswith(
         "it stands in the journal of the daemon's own node: `kubectl -n gpu-memory-watchdog exec POD"

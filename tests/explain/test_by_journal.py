@@ -21,8 +21,8 @@ def test_by_the_journal_where_no_daemon_answers(site: Site) -> None:
     assert "/api/status: Connection refused; this is from the journal, as of 08:00:32 UTC." in text
     assert "exec POD -- gpu-watchdog explain a/trainer" in text
     assert "At 08:00:31 UTC, when the journal of node n1 last mentioned it, pod a/trainer used 12.4Gi of GPU" in text
-    assert "and might use 10.2Gi: 8Gi declared by veriff.com/gpu-memory, and 2.2Gi on top for what the" in text
-    assert "The rule for it was notebooks, and this was about its mark above 110% for 10s." in text
+    assert "; its limit was 10.2Gi: 8Gi declared by veriff.com/gpu-memory, plus 2.2Gi driver allowance" in text
+    assert 'Rule "notebooks" applied to it (step: above 110% for 10s).' in text
     assert site.explain(url=f"http://127.0.0.1:{free_port()}").document["source"] == "journal"
 
 
@@ -31,12 +31,12 @@ def test_what_happened_comes_first(site: Site) -> None:
     write(site.journal, after_the_kill(), action=True)
     first, source, *_ = site.explain(url=None).paragraphs
     assert " ".join(first) == (
-        "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory, 10.2Gi were allowed, and rule "
-        "notebooks kills above 110% for 10s. Its processes got SIGTERM at 08:00:31 UTC. Its memory was seen free at "
-        "08:00:32 UTC."
+        "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory, its limit was 10.2Gi, "
+        "and rule notebooks kills above 110% for 10s. Its processes got SIGTERM at 08:00:31 UTC. Its memory "
+        "was confirmed free at 08:00:32 UTC."
     )
     assert "this is from the journal" in " ".join(source)
-    site.board.publish(Story(pods=()).see(snapshot()))
+    site.endpoints.publish(Story(pods=()).see(snapshot()))
     assert site.explain().paragraphs[0] == first
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.explain.site import NOW_S, STOPPED, Site, after_the_kill, half_killed, write
 from tests.export.build import Story, climbing, policy, quiet, status_document, trainer
 from tests.export.page_reader import action
-from tests.test_ask import answering, http
+from tests.test_client import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.brakes import Begun
@@ -24,7 +24,7 @@ from watchdog.report.status import Moment, SignalStatus
 def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
     """How the pod stands comes from the daemon, what was done to it from the journal, in words for its owner."""
     write(site.journal, after_the_kill(), action=True)
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     text = site.text()
     killed = "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory"
     assert text.startswith(f"Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC {killed}")
@@ -42,11 +42,11 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
 def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Site, is_from_status: bool) -> None:
     """A StatefulSet puts a new pod of the same name in the place of the one that was killed: its UID is another."""
     if is_from_status:
-        site.board.set_journal("", (action(mark="above 110%"),))
+        site.endpoints.set_journal("", (action(mark="above 110%"),))
     else:
         write(site.journal, after_the_kill(), action=True)
     successor = trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),))
-    site.board.publish(Story(pods=(successor,)).see(snapshot([use(7, Gi)], [process(7, "u2/main")], second=40)))
+    site.endpoints.publish(Story(pods=(successor,)).see(snapshot([use(7, Gi)], [process(7, "u2/main")], second=40)))
     text = site.text()
     assert "It was killed" not in text
     earlier = "An earlier pod of this name was killed at 08:00:"
@@ -57,7 +57,7 @@ def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Si
 def test_the_json_has_the_same(site: Site) -> None:
     """`--json` gives the accounts and the plan as the daemon has them, the sentences, and the journal's rows."""
     write(site.journal, after_the_kill(), action=True)
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     found = site.explain().document
     assert list(found) == ["namespace", "pod", "node", "source", "at", "accounts", "plan", "sentences", "history"]
     assert (found["namespace"], found["pod"], found["node"], found["source"]) == ("a", "trainer", "n1", "daemon")
@@ -66,7 +66,7 @@ def test_the_json_has_the_same(site: Site) -> None:
     assert [each["do"] for each in found["plan"]] == ["kill"]
     assert "Pod a/trainer uses 12.4Gi of GPU memory." in found["sentences"]
     assert [each["event"] for each in found["history"]] == ["explained"]
-    packed = site.board.status()
+    packed = site.endpoints.status()
     assert packed is not None
     status = json.loads(gzip.decompress(packed))
     assert json.loads(json.dumps([found["accounts"], found["plan"]])) == [status["accounts"], status["plan"]]
@@ -75,13 +75,10 @@ def test_the_json_has_the_same(site: Site) -> None:
 def test_a_kill_that_was_interrupted_is_told_with_its_signals(site: Site) -> None:
     """The stop file in a grace period: that SIGTERM was sent and SIGKILL was not is said, with the time and why."""
     half_killed(site.journal, Result.INTERRUPTED, STOPPED, "SIGTERM")
-    says = (
-        "Of that kill: it was interrupted. Its processes got SIGTERM at 08:00:31 UTC, and no SIGKILL was sent: "
-        f"{STOPPED}."
-    )
+    says = f"Result: it was interrupted. Its processes got SIGTERM at 08:00:31 UTC, and no SIGKILL was sent: {STOPPED}."
     assert says in site.text(url=None)
-    assert site.text(url=None).count("A kill of it was begun at 08:00:31 UTC (container main)") == 1
-    site.board.publish(quiet(40))
+    assert site.text(url=None).count("A kill of this pod started at 08:00:31 UTC (container main)") == 1
+    site.endpoints.publish(quiet(40))
     assert says in site.text()
     assert "ended as" not in site.text()
 
@@ -89,15 +86,15 @@ def test_a_kill_that_was_interrupted_is_told_with_its_signals(site: Site) -> Non
 def test_a_process_that_was_spared_sigkill_is_not_called_killed(site: Site) -> None:
     """Point 22: by the journal and by the status, that SIGTERM was enough is said, and nothing of its memory."""
     half_killed(site.journal, Result.GONE, ENOUGH, "SIGTERM")
-    says = f"Of that kill: it was not needed any more. The reason: {ENOUGH}. Its processes got SIGTERM at 08:00:31 UTC."
+    says = f"Result: it was no longer needed. The reason: {ENOUGH}. Its processes got SIGTERM at 08:00:31 UTC."
     assert says in site.text(url=None)
     recent = {
         "result": "gone",
         "reason": ENOUGH,
         "signals": (SignalStatus(signal="SIGTERM", at=Moment(at(31).wall_s), processes=1),),
     }
-    site.board.set_journal("", (action(mark="above 110%", **recent),))
-    site.board.publish(quiet(40))
+    site.endpoints.set_journal("", (action(mark="above 110%", **recent),))
+    site.endpoints.publish(quiet(40))
     for text in (site.text(url=None), site.text()):
         assert says in text
         assert "was killed" not in text
@@ -118,17 +115,17 @@ def test_the_open_breaker_of_the_node_is_said(site: Site) -> None:
     report = quiet(60, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
     brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
     ledger = replace(report.plan.ledger, brakes=brakes)
-    site.board.publish(replace(report, plan=replace(report.plan, ledger=ledger)))
+    site.endpoints.publish(replace(report, plan=replace(report.plan, ledger=ledger)))
     assert (
-        "The breaker of this node is open since 08:00:10 UTC, because so many workloads were over at once: until "
-        "08:10:10 UTC nobody is killed or evicted, and then one at a time." in site.text()
+        "The breaker has been open since 08:00:10 UTC, because so many workloads were over their limits at once: "
+        "no pod is killed or evicted until 08:10:10 UTC, then one workload at a time." in site.text()
     )
 
 
 def test_a_pod_that_has_gone(site: Site) -> None:
     """A pod that was killed and is no more is not known to the daemon; the journal still explains it."""
     write(site.journal, after_the_kill())
-    site.board.publish(Story(pods=()).see(snapshot()))
+    site.endpoints.publish(Story(pods=()).see(snapshot()))
     text = site.text()
     assert "The daemon of node n1 knew of no GPU memory of pod a/trainer at 08:00:00 UTC; this is from the" in text
     assert "The watchdog killed 3 processes of container main" in text
@@ -137,13 +134,13 @@ def test_a_pod_that_has_gone(site: Site) -> None:
 def test_the_journal_of_another_node_has_no_part_in_it(site: Site) -> None:
     """Asked from elsewhere, the journal that lies here says nothing about the pod of that node."""
     write(site.journal, after_the_kill(), node="elsewhere")
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     assert site.explain().past == ()
 
 
 def test_without_a_journal_the_daemon_is_enough(site: Site) -> None:
     """What can't be read is not silently left out: the explanation says so on the side."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     found = site.explain()
     assert found.past == ()
     assert "there is no journal" in found.no_past
@@ -151,16 +148,16 @@ def test_without_a_journal_the_daemon_is_enough(site: Site) -> None:
 
 def test_what_holds_for_the_whole_node_is_said(site: Site) -> None:
     """That nothing is enforced here is said with its remedy; that the pod list is stale, with its age."""
-    site.board.publish(quiet(enforcing=False, suspended=("stop_file",)))
-    assert "kills and evicts nobody on this node, although it should: the file `stop` beside the journal" in site.text()
-    site.board.publish(quiet(enforcing=False, suspended=("node_annotation",)))
+    site.endpoints.publish(quiet(enforcing=False, suspended=("stop_file",)))
+    assert "Enforcement is suspended on this node, although the policy says enforce: the file `stop`" in site.text()
+    site.endpoints.publish(quiet(enforcing=False, suspended=("node_annotation",)))
     text = site.text()
-    assert "`kubectl annotate node n1 gpu-memory-watchdog/mode-` takes it away" in text
-    assert text.index("kills and evicts nobody") < text.index("Pod a/trainer uses"), "what does not come, comes last"
-    site.board.publish(quiet(enforcing=False))
-    assert "The watchdog only observes on this node: it works everything out and records it, and does" in site.text()
-    site.board.publish(quiet(pods=PodList(pods=(trainer(),), synced=at(-300))))
-    assert "is out of date, last true at 07:55:00 UTC: until it is read anew no time counts, and nobody" in site.text()
+    assert "remove it with `kubectl annotate node n1 gpu-memory-watchdog/mode-`" in text
+    assert text.index("Enforcement is suspended") < text.index("Pod a/trainer uses"), "what does not come, comes last"
+    site.endpoints.publish(quiet(enforcing=False))
+    assert "The watchdog only observes on this node: it records what it would do and takes no action." in site.text()
+    site.endpoints.publish(quiet(pods=PodList(pods=(trainer(),), synced=at(-300))))
+    assert "is out of date, last updated at 07:55:00 UTC: timers are paused, and no" in site.text()
 
 
 def test_each_account_has_its_paragraphs(site: Site) -> None:
@@ -168,7 +165,7 @@ def test_each_account_has_its_paragraphs(site: Site) -> None:
     two = trainer(containers=(container("main", "8Gi", of="u1"), container("side", "1Gi", of="u1")))
     under = policy(rule(step("100%", 5), name="r", account="container"))
     seen = snapshot([use(1, 4 * Gi), use(2, 5 * Gi)], [process(1, "u1/main"), process(2, "u1/side")])
-    site.board.publish(Story(under=under, pods=(two,)).see(seen))
+    site.endpoints.publish(Story(under=under, pods=(two,)).see(seen))
     text = site.text()
     assert "Container main of pod a/trainer uses 4Gi of GPU memory." in text
     assert "Container side of pod a/trainer uses 5Gi of GPU memory." in text
@@ -181,4 +178,4 @@ def test_a_status_of_another_kind_is_refused(tmp_path: Path) -> None:
     with answering(http(json.dumps(status).encode())) as (url, _), pytest.raises(UnexplainedError) as error:
         explain_pod("a/trainer", url, tmp_path / "j.db", NOW_S)
     says = "its answer is not a status as gpu-watchdog writes it: Expected `array`, got `int` - at `$.accounts`"
-    assert f"what answers at {url}/api/status is no gpu-watchdog: {says}" in str(error.value)
+    assert f"what answers at {url}/api/status is not gpu-watchdog: {says}" in str(error.value)

@@ -28,7 +28,7 @@ def test_wrong_use_is_said(arguments: list[str], says: str) -> None:
 
 def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
     """Whoever names a journal alone means that one: no daemon is asked about another node's pod, and that is said."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     listen = site.url.removeprefix("http://")
     by_environment = {"GPU_WATCHDOG_LISTEN": listen}
     named = CliRunner().invoke(main, ["explain", "a/trainer", "--journal", str(site.journal)], env=by_environment)

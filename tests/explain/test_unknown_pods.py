@@ -24,7 +24,10 @@ def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
     text = str(error.value)
     assert text.startswith("nothing was decided about pod a/trainer\n")
     assert "when the daemon last recorded the node, at 08:00:02 UTC, a/trainer used 4Gi of GPU memory" in text
-    assert "this does not tell whether a watchdog runs on the node: one of a DaemonSet is reached in its pod" in text
+    assert (
+        "this does not show whether a watchdog runs on the node: one of a DaemonSet can only be reached in its pod"
+        in text
+    )
     assert "\n    kubectl -n gpu-memory-watchdog get pods -o wide\n" in text
     assert "\n    kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog explain a/trainer\n" in text
     assert "nobody is acted on" not in text
@@ -36,7 +39,9 @@ def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
 def test_a_pod_that_nobody_knows(site: Site) -> None:
     """The error says what was asked, why that may be, and which pods may have been meant."""
     write(site.journal, after_the_kill())
-    site.board.publish(Story(pods=(trainer(namespace="b", uid="u2"),)).see(snapshot([use(5, Gi)], [process(5, "x/y")])))
+    site.endpoints.publish(
+        Story(pods=(trainer(namespace="b", uid="u2"),)).see(snapshot([use(5, Gi)], [process(5, "x/y")]))
+    )
     with pytest.raises(UnexplainedError) as error:
         site.explain("c/trainer")
     text = str(error.value)
@@ -72,7 +77,7 @@ def test_hostile_names_are_inert(site: Site) -> None:
     """What a tenant calls things can't speak to the terminal of whoever asks."""
     pod = hostile_pod()
     seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r", name="\x1b]0;x")])
-    site.board.publish(Story(pods=(pod,)).see(seen))
+    site.endpoints.publish(Story(pods=(pod,)).see(seen))
     found = site.explain(f"{pod.namespace}/{pod.name}")
     assert all(line.isprintable() for line in found.lines(100))
     with pytest.raises(UnexplainedError) as error:

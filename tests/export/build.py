@@ -8,13 +8,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
-from watchdog.core.assess import Setting, assess
+from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
-from watchdog.core.plan import Conditions, CycleReport, Outcome, PlanEntry, Result, Sent
+from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Events, Policy
 from watchdog.export.log import Log
 from watchdog.journal.journal import Journal
@@ -74,14 +75,25 @@ class Story:
     under: Policy = field(default_factory=policy)
     pods: tuple[Pod, ...] = field(default_factory=lambda: (trainer(),))
     ledger: Ledger = field(default_factory=Ledger)
-    conditions: Conditions = field(default_factory=Conditions)
     node: Node = NODE
+    pods_stale: bool = False
+    journal_writable: bool = True
+    maintenance: bool = False
 
     def see(self, seen: Snapshot, **more: object) -> CycleReport:
         """One cycle."""
         attribution = attribute(seen, self.pods)
-        assessments = assess(attribution, seen, self.pods, Setting(policy=self.under, node=self.node, own=None))
-        plan = decide(assessments, self.under, self.ledger, seen.at, self.conditions)
+        pods = PodList(pods=self.pods, synced=seen.at)
+        inputs = Inputs(
+            policy=self.under,
+            node=self.node,
+            pods=pods,
+            pods_stale=self.pods_stale,
+            journal_writable=self.journal_writable,
+            maintenance=self.maintenance,
+        )
+        assessments = assess(attribution, seen, inputs)
+        plan = decide(assessments, self.ledger, seen.at, inputs)
         self.ledger = plan.ledger
         made = CycleReport(
             node=self.node,
@@ -91,7 +103,7 @@ class Story:
             enforcing=self.under.mode == "enforce",
             suspended=(),
             snapshot=seen,
-            pods=PodList(pods=self.pods, synced=seen.at),
+            pods=pods,
             attribution=attribution,
             assessments=assessments,
             plan=plan,
@@ -138,7 +150,7 @@ def killed(number: int = 1, **more: object) -> Outcome:
 
 def withheld(brake: Brake, **more: object) -> PlanEntry:
     """A kill that is due and held back for the first time in its incident."""
-    return replace(entry(), withheld_by=brake, taken=False, news=True, **more)  # type: ignore[arg-type]
+    return replace(entry(), withheld_by=brake, taken=False, is_new=True, **more)  # type: ignore[arg-type]
 
 
 def hostile_pod(uid: str = "evil", namespace: str = "a\x1b[2J\n", name: str = "p\u202e<script>\x00") -> Pod:

@@ -8,7 +8,7 @@ from tests.export.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, at, container, pod, process, snapshot, use
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList, Snapshot
-from watchdog.core.plan import Conditions, CycleReport, Outcome, Result
+from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy
 
 NODE = trainer_node(12.4)
@@ -25,8 +25,8 @@ class Life(Story):
         """One cycle."""
         report = self.see(seen, **more)
         observed = []
-        for entry in report.plan.actions:
-            if entry.do.is_force:
+        for entry in report.plan.taken:
+            if entry.do.enforces:
                 self.ledger = self.ledger.note_observed(entry.assessment, seen.at)
             observed.append(Outcome(entry=entry, result=Result.OBSERVED, at=seen.at))
         return replace(report, outcomes=tuple(observed))
@@ -85,7 +85,7 @@ def _misdeclared(life: Life, second: int) -> CycleReport:
 
 
 def _stale(life: Life, second: int) -> CycleReport:
-    life.conditions = Conditions(pods_stale=True)
+    life.pods_stale = True
     return life.live(shifted(NODE, second), pods=PodList(pods=life.pods, synced=at(-1000)))
 
 
@@ -94,7 +94,7 @@ def _suspended(life: Life, second: int) -> CycleReport:
 
 
 def _no_journal(life: Life, second: int) -> CycleReport:
-    life.conditions = Conditions(journal_writable=False)
+    life.journal_writable = False
     return life.see(shifted(NODE, second))
 
 

@@ -10,20 +10,20 @@ from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.report.events import Tidings
+from watchdog.report.events import PodEvents
 
 EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
 # The API server's own words for it, in its own grammar, and the remedy.
 BUDGET = (
-    "the disruption budget trainer-pdb needs 1 healthy pods and has 1 currently; more healthy pods, or a looser "
-    "budget, let it through"
+    "the disruption budget trainer-pdb needs 1 healthy pods and has 1 currently; it succeeds once more pods are "
+    "healthy or the budget is relaxed"
 )
 OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
 def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
     """What these cycles, one after the other, have for owners of pods."""
-    pod_events = Tidings()
+    pod_events = PodEvents()
     return tuple(pod_event for report in reports for pod_event in pod_events.since(report))
 
 

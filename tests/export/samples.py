@@ -7,8 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from watchdog.core.plan import CycleReport
-from watchdog.export.exposition import render
-from watchdog.export.metrics import Metrics
+from watchdog.export.metrics import Metrics, render
 
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -63,8 +63,8 @@ TABLE = [
         BURST,
         "1Gi",
         (
-            'resources.limits["a.b/memory"] of container main to at least 30Gi, or name that much as its limit in the '
-            "pod's annotation a.b/limit"
+            'resources.limits["a.b/memory"] of container main to at least 30Gi, or set the pod\'s annotation '
+            "a.b/limit to that amount"
         ),
     ),
 ]
@@ -193,7 +193,7 @@ def test_where_it_is_open_whose_number_to_raise_none_is_made_up() -> None:
             (FRACTION, GPUMEM, BLOCKS),
             (
                 'less GPU memory or declare what it needs: set resources.limits["volcano.sh/gpu-mem.128Mi"] of '
-                "container main to at least 240 (30Gi), where 1 stands for 128Mi"
+                "container main to at least 240 (30Gi), where 1 means 128Mi"
             ),
         ),
         (
@@ -210,8 +210,8 @@ def test_where_it_is_open_whose_number_to_raise_none_is_made_up() -> None:
                 'nvidia.com/container.main.gpu-memory.limit to at least "30Gi"'
             ),
         ),
-        ((MIG,), "less GPU memory or declare what it needs: by a resource named like nvidia.com/mig-*"),
-        ((), "less GPU memory: there is no key here by which a pod could declare more"),
+        ((MIG,), "less GPU memory or declare what it needs with a resource matching nvidia.com/mig-*"),
+        ((), "less GPU memory: no key in this cluster lets a pod declare more"),
     ],
 )
 def test_a_pod_under_the_default_learns_what_it_could_declare_by(
@@ -261,7 +261,7 @@ def test_beside_a_limit_the_request_is_what_is_written() -> None:
     policy_ = under(BURST_PERCENT)
     found = account(replace(tenant(PERCENT, "10"), annotations={"a.b/limit": "20"}), policy_, 30 * Gi)
     assert found.verdict is Verdict.OVER
-    says = "main to at least 38 for each GPU, or name that much as its limit in the pod's annotation a.b/limit"
+    says = "main to at least 38 for each GPU, or set the pod's annotation a.b/limit to that amount"
     assert says in advice(found, policy_)
 
 

@@ -13,19 +13,19 @@ from tests.export.build import quiet, record, status_document
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, told
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
-from watchdog.core.ledger import Trying
+from watchdog.core.ledger import PendingEviction
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import JournalLimits
-from watchdog.export.metrics import Tally
+from watchdog.export.metrics import Counters
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import HistoryRow, history
-from watchdog.report.brakes import trying_because, withheld_because
 from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.events import blocked_note
-from watchdog.report.explanation import explanation
+from watchdog.report.sentences.account import account_paragraphs
+from watchdog.report.sentences.brakes import trying_because, withheld_because
+from watchdog.report.sentences.explanation import explanation
 from watchdog.report.status import decode
 from watchdog.report.text import said
-from watchdog.report.why import account_paragraphs
 
 BUDGET = "the disruption budget web needs 2 healthy pods and has 2 currently"
 REFUSED = "https://10.0.0.1: nothing listens there: is the API server up?"
@@ -40,7 +40,7 @@ class Told(World):
         self.file = Journal.open(path, JournalLimits(), "n1") if path is not None else None
         super().__init__(policy=policy(RULE), pods=(OF_WEB,), journal=None if self.file is None else Direct(self.file))
         self.news = Changes()
-        self.tally = Tally()
+        self.counters = Counters()
         self.items: list[tuple[str, str]] = []
 
     def tell(self, second: float) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Told(World):
             enforcing=True,
             suspended=(),
             snapshot=opened.snapshot,
-            pods=opened.view.pods,
+            pods=opened.inputs.pods,
             attribution=opened.attribution,
             assessments=opened.assessments,
             plan=finish.plan,
@@ -67,7 +67,7 @@ class Told(World):
         if self.file is not None:
             record(self.file, report)
         items = self.news.since(report)
-        self.tally = self.tally.after(report)
+        self.counters = self.counters.after(report)
         self.items += [(item.event.value, item.sentence) for item in items]
         return status_document(report)
 
@@ -94,8 +94,8 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     status = world.tell(1)
     (said,) = [text for event, text in world.items if event == "evict_blocked"]
     assert said == (
-        "Pod ns/pod-a: evicting the pod with a grace period of 30s is blocked and is tried again at most 25 times in "
-        f"10m: {BUDGET} (rule r, above 100%, at once)."
+        "Pod ns/pod-a: evicting the pod with a grace period of 30s is blocked and is retried up to 25 times "
+        f"within 10m: {BUDGET} (rule r, above 100%, immediately)."
     )
     (entry,) = status["plan"]
     assert (entry["withheld_by"], entry["lets_go_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
@@ -107,12 +107,12 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
         "gives_up_in_s": 599,
     }
     because = (
-        f"its disruption budget does not let the eviction through ({BUDGET}), tried once so far and at most 25 times "
-        "in 10m"
+        f"its disruption budget does not let the eviction through ({BUDGET}); tried once so far, up to 25 "
+        "times within 10m"
     )
     assert entry["held_because"] == because
     assert f"Held back for another 13s, until 08:00:14 UTC, because {because}." in entry["sentence"]
-    assert f"evicting the pod is due, but held back for another 13s, until 08:00:14 UTC, because {because}" in why(
+    assert f"evicting the pod is due but held back for another 13s, until 08:00:14 UTC, because {because}" in why(
         status
     )
     world.tell(2)
@@ -120,8 +120,8 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     world.answer(EvictionAnswer.BLOCKED, BUDGET, 14.0)
     world.tell(15)
     assert [event for event, _ in world.items] == ["policy_loaded", "evict_blocked"]
-    assert world.tally.actions["r", "evict", "blocked"] == 1
-    assert world.tally.actions["r", "evict", "failed"] == 0
+    assert world.counters.actions["r", "evict", "blocked"] == 1
+    assert world.counters.actions["r", "evict", "failed"] == 0
 
 
 def test_an_api_that_does_not_answer_is_told_once() -> None:
@@ -133,10 +133,10 @@ def test_an_api_that_does_not_answer_is_told_once() -> None:
         world.tell(second)
     (delayed,) = [text for event, text in world.items if event == "evict_delayed"]
     assert delayed == (
-        "Pod ns/pod-a: evicting the pod with a grace period of 30s has not come about yet and is tried again at most "
-        f"25 times in 10m: {REFUSED} (rule r, above 100%, at once)."
+        "Pod ns/pod-a: evicting the pod with a grace period of 30s has not succeeded yet and is retried up to "
+        f"25 times within 10m: {REFUSED} (rule r, above 100%, immediately)."
     )
-    assert world.tally.actions["r", "evict", "blocked"] == 0
+    assert world.counters.actions["r", "evict", "blocked"] == 0
 
 
 def test_while_an_answer_is_awaited_that_is_said() -> None:
@@ -159,16 +159,16 @@ def test_while_an_answer_is_awaited_that_is_said() -> None:
 )
 def test_which_try_it_is(tries: int, which: str) -> None:
     """Tries are counted as people count."""
-    trying = Trying(step=RULE.steps[0].signature, tries=tries, until_s=0.0)
-    assert trying_because(trying) == f"the API server is being asked to evict it{which}"
+    pending = PendingEviction(step=RULE.steps[0].signature, tries=tries, until_s=0.0)
+    assert trying_because(pending) == f"the API server is being asked to evict it{which}"
 
 
 def test_words_of_the_server_are_made_harmless() -> None:
     """What the server says holds names that others wrote."""
-    trying = Trying(
+    pending = PendingEviction(
         step=RULE.steps[0].signature, tries=1, until_s=0.0, next_s=1.0, refused="the budget \x1b[2J\n" + "x" * 9999
     )
-    text = trying_because(trying)
+    text = trying_because(pending)
     assert text.isprintable()
     assert len(text) < 600
 
@@ -187,7 +187,9 @@ def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
         *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained"),
     ]
     by_event = {row.event: row for row in rows}
-    assert by_event["evict_ended"].sentence == "Pod ns/pod-a: the pod was evicted by rule r (above 100%, at once)."
+    assert by_event["evict_ended"].sentence == (
+        "Pod ns/pod-a: the pod was evicted by rule r (above 100%, immediately)."
+    )
     assert by_event["released"].sentence == (
         "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
     )
@@ -219,11 +221,12 @@ def test_the_explanation_for_the_owner(tmp_path: Path) -> None:
     """What happened, why, how, who puts another in its place, and what to change."""
     text = next(row.sentence for row in story(tmp_path / "journal.db") if row.event == "explained")
     assert text == (
-        "The watchdog evicted pod ns/pod-a, because the pod used more GPU memory than it may. It used 4Gi; 1Gi were "
-        "allowed: 1Gi declared by veriff.com/gpu-memory. Rule r evicts above 100%, at once, which is 1Gi here; the pod "
-        "had been above it for 5s. The Eviction API accepted that, and its containers had 30s to end; the memory was "
-        "free 12s after that; it is for Deployment web to put another pod in its place. To prevent it, use less GPU "
-        'memory or declare more: set resources.limits["veriff.com/gpu-memory"] of container main to at least 4Gi.'
+        "The watchdog evicted pod ns/pod-a, because the pod exceeded its GPU memory limit. It used 4Gi; its limit "
+        'was 1Gi, declared by veriff.com/gpu-memory. Rule "r" evicts above 100%, immediately (threshold 1Gi); the '
+        "pod had been above it for 5s. The Eviction API accepted that, and its containers had 30s to end; the "
+        "memory was free 12s after that; replacing the pod is up to its Deployment web. To prevent this, use less "
+        'GPU memory or declare more: set resources.limits["veriff.com/gpu-memory"] of container main to at least '
+        "4Gi."
     )
 
 
@@ -231,11 +234,11 @@ def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
     """Asked later, with the daemon gone: evicted, when and for what, and that it was blocked at first."""
     rows = story(tmp_path / "journal.db")
     what, blocked, freed = action_sentences(rows, at(60).wall_s)
-    used = "it used 4Gi of GPU memory, 1Gi were allowed"
-    assert what == f"It was evicted at 08:00:05 UTC: {used}, and rule r evicts above 100%, at once."
+    used = "it used 4Gi of GPU memory, its limit was 1Gi"
+    assert what == f"It was evicted at 08:00:05 UTC: {used}, and rule r evicts above 100%, immediately."
     assert (blocked, freed) == (
         f"It was blocked at 08:00:00 UTC: {BUDGET}.",
-        "Its memory was seen free at 08:00:17 UTC.",
+        "Its memory was confirmed free at 08:00:17 UTC.",
     )
 
 
@@ -243,7 +246,7 @@ def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
     ("answer", "end"),
     [
         (EvictionAnswer.REFUSED, "it failed"),
-        (EvictionAnswer.GONE, "it was not needed any more"),
+        (EvictionAnswer.GONE, "it was no longer needed"),
         (EvictionAnswer.SPARED, "it was interrupted"),
     ],
 )
@@ -258,10 +261,10 @@ def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: EvictionAnswer
     world.file.close()
     rows = history(tmp_path / "journal.db", None, 0.0)
     (ended,) = [row for row in rows if row.event == "evict_ended"]
-    assert ended.sentence.startswith("Pod ns/pod-a: evicting the pod by rule r (above 100%, at once) ")
+    assert ended.sentence.startswith("Pod ns/pod-a: evicting the pod by rule r (above 100%, immediately) ")
     assert ended.sentence.endswith(": the reason is this.")
     what, reason = action_sentences(rows, at(60).wall_s)
-    assert what.endswith(f"Of that eviction: {end}.")
+    assert what.endswith(f"Result: {end}.")
     assert reason == "The reason: the reason is this."
     assert [text for event, text in world.items if event == "evict_ended"]
 
@@ -301,7 +304,7 @@ def test_our_own_eviction_is_no_withholding() -> None:
     assert [event for event, _ in world.items] == [
         *("policy_loaded", "evict_begun", "evict_ended", "released", "explained"),
     ]
-    assert not any(world.tally.withheld.values())
+    assert not any(world.counters.withheld.values())
     assert "protected" not in why(status)
 
 
@@ -311,7 +314,7 @@ def test_a_pod_that_somebody_else_ends_is_held_back() -> None:
     world.pods = (replace(OF_WEB, deletion_deadline_s=at(31).wall_s),)
     status = world.tell(0)
     assert [event for event, _ in world.items] == ["policy_loaded", "withheld"]
-    assert "This pod is not killed or evicted at the moment: it is terminating" in why(status)
+    assert "This pod is exempt from kills and evictions for now: it is terminating" in why(status)
 
 
 def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
@@ -336,8 +339,8 @@ def test_after_it_was_accepted_the_status_says_so() -> None:
     (account,) = status["accounts"]
     assert (account["under_way"]["do"], account["under_way"]["sigkill_at"]) == ("evict", None)
     assert (
-        "An eviction of this pod is under way: the API server has accepted it, its containers have 30s to end, and "
-        "then its memory is waited for, at most 30s longer than that." in why(status)
+        "An eviction of this pod is in progress: the API server has accepted it. Its containers have 30s to exit; "
+        "the watchdog then waits up to 30s for its memory to be freed." in why(status)
     )
 
 
@@ -350,7 +353,7 @@ def test_given_up_is_told_with_the_last_reason() -> None:
     (said,) = [text for event, text in world.items if event == "evict_ended"]
     assert said == (
         "Pod ns/pod-a: evicting the pod with a grace period of 30s failed: given up, tried once in 0s: "
-        f"{BUDGET} (rule r, above 100%, at once)."
+        f"{BUDGET} (rule r, above 100%, immediately)."
     )
 
 
@@ -361,7 +364,7 @@ def test_an_outcome_of_a_bare_pod_names_no_owner() -> None:
     world.answer(EvictionAnswer.ACCEPTED)
     world.look(1)
     text = explanation(replace(world.began[0], result=Result.DONE), world.policy)
-    assert "nothing owns the pod, so none takes its place" in text
+    assert "the pod has no controller to replace it" in text
 
 
 def test_the_event_names_are_stable() -> None:

@@ -10,7 +10,7 @@ from tests.export.test_http import Clock
 from tests.worlds import BOOT, at
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
 from watchdog.report.health import Durations, api_state
 from watchdog.report.status import encode
@@ -23,8 +23,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def board(clock: Clock) -> Board:
-    return Board(Metrics(), 1.0, clock)
+def endpoints(clock: Clock) -> Endpoints:
+    return Endpoints(Metrics(), 1.0, clock)
 
 
 @pytest.mark.parametrize(
@@ -54,58 +54,58 @@ def test_the_spans_take_no_room() -> None:
     assert sys.getsizeof(durations._last) < 6000
 
 
-def test_before_the_first_pass_nothing_of_it_is_known(board: Board, clock: Clock) -> None:
+def test_before_the_first_pass_nothing_of_it_is_known(endpoints: Endpoints, clock: Clock) -> None:
     """A daemon that has just begun says so, and invents no numbers."""
     clock.second = 2
-    row = encode(board.standing())
-    assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ("no pass has finished yet",), 2)
+    row = encode(endpoints.health_status())
+    assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ("no cycle has completed yet",), 2)
     unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error", "hangs_since")
     assert [row[key] for key in unknown] == [None] * len(unknown)
     assert (row["passes"], row["journal"], row["policy_ok"]) == (0, "ok", True)
 
 
-def test_while_a_pass_hangs_the_answer_says_how_long(board: Board, clock: Clock) -> None:
+def test_while_a_pass_hangs_the_answer_says_how_long(endpoints: Endpoints, clock: Clock) -> None:
     """The health is of the moment of the answer: a hanging loop is seen to grow old."""
-    board.publish(quiet())
+    endpoints.publish(quiet())
     clock.second = 45
-    row = encode(board.standing())
+    row = encode(endpoints.health_status())
     assert (row["last_pass_s"], row["last_pass_ago_s"], row["passes"], row["ready"]) == (0.006, 45, 1, False)
-    assert row["unready"] == ("the last pass finished 45s ago: the loop or a call to NVML hangs",)
+    assert row["unready"] == ("the last cycle completed 45s ago: the loop or a call to NVML is hung",)
 
 
 @pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])
 def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: float | None) -> None:
     """While the loop turns there is no such moment; then it is the end of the last cycle, or the daemon's start."""
     seconds = [0.0]
-    board = Board(Metrics(), 1.0, lambda: at(seconds[0]))
+    endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
     if ended is not None:
         seconds[0] = ended
-        board.publish(quiet())
+        endpoints.publish(quiet())
     seconds[0] = now
-    row = encode(board.standing())
+    row = encode(endpoints.health_status())
     assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
-def test_where_it_looks_for_the_stop_file(board: Board) -> None:
+def test_where_it_looks_for_the_stop_file(endpoints: Endpoints) -> None:
     """The path of a daemon; of what is no daemon, none."""
-    assert encode(board.standing())["stop_file"] is None
-    assert encode(Board(Metrics(), 1.0, stop_file="/j/stop").standing())["stop_file"] == "/j/stop"
+    assert encode(endpoints.health_status())["stop_file"] is None
+    assert encode(Endpoints(Metrics(), 1.0, stop_file="/j/stop").health_status())["stop_file"] == "/j/stop"
 
 
-def test_since_when_it_is_blind(board: Board) -> None:
+def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
     """The first blind pass counts, not the latest; once it sees again the next time starts over."""
     blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]
     seen = []
     for report in (quiet(4), *blind[:2], quiet(8), blind[2]):
-        board.publish(report)
-        seen.append(board.standing().blind_since)
+        endpoints.publish(report)
+        seen.append(endpoints.health_status().blind_since)
     assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s]
 
 
-def test_maintenance_is_not_blindness(board: Board) -> None:
+def test_maintenance_is_not_blindness(endpoints: Endpoints) -> None:
     """Whoever let NVML go knows why nothing is seen."""
-    board.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
-    assert board.standing().blind_since is None
+    endpoints.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
+    assert endpoints.health_status().blind_since is None
 
 
 def test_what_the_api_server_tells() -> None:
@@ -118,28 +118,28 @@ def test_what_the_api_server_tells() -> None:
     assert api_state(PodList(gaps=(missing,), by_file=True)) is None
 
 
-def test_journal_and_policy_are_told(board: Board) -> None:
+def test_journal_and_policy_are_told(endpoints: Endpoints) -> None:
     """What is wrong with either stands there until it is mended, and what was done before a journal broke stays."""
-    board.set_journal("can't write the journal: no space left", None)
-    board.set_policy_error("policy.toml:3: rule[0].step[0].for: not a duration")
-    row = encode(board.standing())
+    endpoints.set_journal("can't write the journal: no space left", None)
+    endpoints.set_policy_error("policy.toml:3: rule[0].step[0].for: not a duration")
+    row = encode(endpoints.health_status())
     assert row["journal"] == "can't write the journal: no space left"
     assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
-    board.set_journal("", ())
-    board.set_policy_error("")
-    row = encode(board.standing())
+    endpoints.set_journal("", ())
+    endpoints.set_policy_error("")
+    row = encode(endpoints.health_status())
     assert (row["journal"], row["policy_ok"], row["policy_error"]) == ("ok", True, None)
 
 
 def test_hostile_texts_are_inert() -> None:
     """A policy file can be called anything, and so can a journal."""
     evil = "\x1b[2J\u202e\udc80" + "x" * 5000
-    board = Board(Metrics(), 1.0)
-    board.set_unready((evil,))
-    board.set_journal(evil, None)
-    board.set_policy_error(evil)
-    board.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, problem=Problem(evil)),))))
-    text = json.dumps(encode(board.standing()), ensure_ascii=False)
+    endpoints = Endpoints(Metrics(), 1.0)
+    endpoints.set_unready((evil,))
+    endpoints.set_journal(evil, None)
+    endpoints.set_policy_error(evil)
+    endpoints.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, problem=Problem(evil)),))))
+    text = json.dumps(encode(endpoints.health_status()), ensure_ascii=False)
     assert text.isprintable()
     assert len(text) < 5000
 
@@ -147,5 +147,5 @@ def test_hostile_texts_are_inert() -> None:
 def test_uptime_is_of_the_clock_that_does_not_jump() -> None:
     """A wall clock that is set back makes nobody younger."""
     moments = iter([Now(boottime_s=10, wall_s=5000, boot_id=BOOT), *[Now(boottime_s=70, wall_s=0, boot_id=BOOT)] * 9])
-    standing = Board(Metrics(), 1.0, lambda: next(moments)).standing()
+    standing = Endpoints(Metrics(), 1.0, lambda: next(moments)).health_status()
     assert (float(standing.started_at), standing.uptime_s) == (5000, 60)

@@ -25,7 +25,7 @@ from tests.node.support import ENDS_WITH_US, wait_until
 from tests.worlds import BOOT, gpu, snapshot
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.options import ListenError, parse_listen
@@ -45,7 +45,7 @@ class Clock:
 class Site:
     """A running server with what stands behind it."""
 
-    board: Board
+    endpoints: Endpoints
     clock: Clock
     port: int
     host: str = "127.0.0.1"
@@ -83,10 +83,10 @@ def read_all(connection: socket.socket) -> bytes:
 @pytest.fixture
 def site() -> Iterator[Site]:
     clock = Clock()
-    board = Board(Metrics(), 1.0, clock)
-    server = HttpServer("127.0.0.1:0", board)
+    endpoints = Endpoints(Metrics(), 1.0, clock)
+    server = HttpServer("127.0.0.1:0", endpoints)
     server.start()
-    yield Site(board=board, clock=clock, port=server.port)
+    yield Site(endpoints=endpoints, clock=clock, port=server.port)
     server.close()
 
 
@@ -95,20 +95,20 @@ def test_health_follows_the_passes(site: Site) -> None:
     assert site.status("/healthz") == 200, "a daemon that has just started is given time"
     site.clock.second = 10.1
     response, body = site.get("/healthz")
-    assert (response.status, body) == (503, b"no pass has finished yet, 10s after the start\n")
-    site.board.publish(quiet())
+    assert (response.status, body) == (503, b"no cycle has completed yet, 10s after startup\n")
+    site.endpoints.publish(quiet())
     assert site.get("/healthz")[1] == b"ok\n"
     site.clock.second += 10
     assert site.status("/healthz") == 200
     site.clock.second += 0.1
     response, body = site.get("/healthz")
     assert response.status == 503
-    assert body == b"the last pass finished 10s ago: the loop or a call to NVML hangs\n"
+    assert body == b"the last cycle completed 10s ago: the loop or a call to NVML is hung\n"
 
 
 def test_health_allows_three_intervals(site: Site) -> None:
     """With a long interval a daemon that only waits is not taken for dead."""
-    site.board.publish(quiet(policy=policy(interval_s=60.0)))
+    site.endpoints.publish(quiet(policy=policy(interval_s=60.0)))
     site.clock.second = 179
     assert site.status("/healthz") == 200
     site.clock.second = 181
@@ -117,15 +117,15 @@ def test_health_allows_three_intervals(site: Site) -> None:
 
 def test_readiness_gives_its_reasons(site: Site) -> None:
     """`/readyz` is 503 with one reason a line until a cycle has finished and the daemon has nothing against it."""
-    site.board.set_unready(["the pod list is 4m old", "another watchdog\nholds the lock"])
+    site.endpoints.set_unready(["the pod list is 4m old", "another watchdog\nholds the lock"])
     response, body = site.get("/readyz")
     assert response.status == 503
     assert body.decode().splitlines() == [
-        "no pass has finished yet", "the pod list is 4m old", r"another watchdog\x0aholds the lock",
+        "no cycle has completed yet", "the pod list is 4m old", r"another watchdog\x0aholds the lock",
     ]  # fmt: skip
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     assert site.get("/readyz")[1].count(b"\n") == 2
-    site.board.set_unready([])
+    site.endpoints.set_unready([])
     response, body = site.get("/readyz")
     assert (response.status, body) == (200, b"ok\n")
     site.clock.second = 60
@@ -134,13 +134,13 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
 
 def test_readiness_tells_that_nothing_is_enforced(site: Site) -> None:
     """Point 37: a daemon that was told to enforce and does not says so in `/readyz`."""
-    site.board.publish(quiet(suspended=("pid_namespace",), enforcing=False))
+    site.endpoints.publish(quiet(suspended=("pid_namespace",), enforcing=False))
     assert site.get("/readyz")[1] == b"ok\nnot enforcing: pid_namespace\n"
 
 
 def test_it_answers_while_the_loop_hangs(site: Site) -> None:
     """The endpoints need nothing from the loop: with this thread standing still they answer at once."""
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     site.clock.second = 3600
     begun = time.monotonic()
     for path, status in (("/healthz", 503), ("/readyz", 503), ("/metrics", 200), ("/api/status", 200), ("/", 200)):
@@ -151,8 +151,8 @@ def test_it_answers_while_the_loop_hangs(site: Site) -> None:
 def test_the_status_is_the_promised_json(site: Site) -> None:
     """`/api/status` is the JSON of `scan --json`; before the first cycle it is 503, says why, and since when."""
     response, body = site.get("/api/status")
-    assert (response.status, body) == (503, b"no pass has finished yet, 0s after the start\n")
-    site.board.publish(climbing(9))
+    assert (response.status, body) == (503, b"no cycle has completed yet, 0s after startup\n")
+    site.endpoints.publish(climbing(9))
     response, body = site.get("/api/status")
     assert response.headers["Content-Type"] == "application/json"
     told = json.loads(body)
@@ -162,7 +162,7 @@ def test_the_status_is_the_promised_json(site: Site) -> None:
 
 def test_metrics_in_both_formats(site: Site) -> None:
     """Prometheus gets the format it asks for, packed if it likes, and its parsers read it."""
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     response, body = site.get("/metrics")
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     names = {family.name for family in parse_text(body.decode())}
@@ -188,7 +188,7 @@ def test_metrics_in_both_formats(site: Site) -> None:
 )  # fmt: skip
 def test_what_is_not_exactly_an_endpoint_is_not_found(site: Site, path: str, status: int) -> None:
     """A probe of a wrong path must fail: anything but the endpoints, as they are written, is 404."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     assert site.status(path) == status
 
 
@@ -209,7 +209,7 @@ def test_a_large_body_does_not_swallow_the_answer(site: Site) -> None:
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/nothing"])
 def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
     """HEAD is GET without the body: same status, same type, same kind of length."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     got, body = site.get(path)
     head, nothing = site.get(path, "HEAD")
     assert (head.status, head.headers["Content-Type"], nothing) == (got.status, got.headers["Content-Type"], b"")
@@ -237,7 +237,7 @@ def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
 )  # fmt: skip
 def test_malformed_requests_get_a_short_answer(site: Site, request_: bytes, status: bytes) -> None:
     """Whatever bytes come, the answer is a status and a line of text, and the next client is served."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     answer = site.send(request_)
     assert answer.split(b" ", 2)[1] == status
     assert b"Traceback" not in answer
@@ -283,7 +283,7 @@ def test_a_flood_of_requests_does_not_starve_the_probes(site: Site, path: str, r
     On a machine that is short of CPU one may miss that, though not three in a row, by which the kubelet goes.
     """
     many = tuple(gpu(number) for number in range(1000))
-    site.board.publish(quiet(snapshot=snapshot(gpus=many)))
+    site.endpoints.publish(quiet(snapshot=snapshot(gpus=many)))
     flood = [*ENDS_WITH_US, sys.executable, str(Path(__file__).with_name("flood.py")), str(site.port), "1500", request_]
     with subprocess.Popen(flood) as process:
         time.sleep(0.5)
@@ -321,7 +321,7 @@ def test_a_client_that_does_not_read_is_cut_off(site: Site, reads: bool) -> None
     gaps = tuple(
         Gap(reason=GapReason.PODS, what=f"pod {number}", problem=Problem("x" * 990)) for number in range(16_000)
     )
-    site.board.publish(quiet(snapshot=snapshot(gaps=gaps)))
+    site.endpoints.publish(quiet(snapshot=snapshot(gaps=gaps)))
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**18 if reads else 2**12)
         connection.connect((site.host, site.port))
@@ -345,7 +345,7 @@ def test_the_status_page_stands_alone(site: Site) -> None:
     """The page needs nothing from elsewhere and runs nothing, by its own rules to the browser too."""
     for report in (None, climbing(9)):
         if report is not None:
-            site.board.publish(report)
+            site.endpoints.publish(report)
         response, body = site.get("/")
         assert (response.status, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         style = body.partition(b"<style>")[2].partition(b"</style>")[0]
@@ -360,9 +360,9 @@ def test_the_status_page_stands_alone(site: Site) -> None:
 
 def test_the_page_loads_itself_anew_until_it_is_told_to_stand_still(site: Site) -> None:
     """Soon while something is about to happen, seldom while nothing is, and never for a reader who has stopped it."""
-    site.board.publish(quiet())
+    site.endpoints.publish(quiet())
     assert site.get("/")[0].headers["Refresh"] == "15"
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     assert site.get("/")[0].headers["Refresh"] == "5"
     for path in ("/?still", "http://elsewhere/?still"):
         response, body = site.get(path)
@@ -374,7 +374,7 @@ def test_the_page_loads_itself_anew_until_it_is_told_to_stand_still(site: Site) 
 
 def test_the_page_is_packed_for_whoever_takes_it_so(site: Site) -> None:
     """A phone on a bad line gets a fraction of the bytes, and what it unpacks is the page."""
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     response, packed = site.get("/", Accept_Encoding="gzip, deflate, br")
     assert (response.headers["Content-Encoding"], response.headers["Vary"]) == ("gzip", "Accept-Encoding")
     response, plain = site.get("/")
@@ -415,12 +415,15 @@ def test_bad_addresses_are_told_with_the_remedy(listen: str) -> None:
 def test_ipv6() -> None:
     """The address can be IPv6."""
     try:
-        server = HttpServer("[::1]:0", Board(Metrics(), 1.0))
+        server = HttpServer("[::1]:0", Endpoints(Metrics(), 1.0))
     except ListenError as error:
         pytest.skip(f"no IPv6 here: {error}")
     server.start()
     try:
-        assert Site(board=Board(Metrics(), 1.0), clock=Clock(), port=server.port, host="::1").status("/healthz") == 200
+        assert (
+            Site(endpoints=Endpoints(Metrics(), 1.0), clock=Clock(), port=server.port, host="::1").status("/healthz")
+            == 200
+        )
         assert server.address == f"[::1]:{server.port}"
     finally:
         server.close()
@@ -429,23 +432,23 @@ def test_ipv6() -> None:
 def test_an_address_in_use_is_told_with_the_remedy(site: Site) -> None:
     """A second daemon on the same address is told what to do, and the first one goes on."""
     with pytest.raises(ListenError, match=r"another process listens there.*`--listen`"):
-        HttpServer(f"127.0.0.1:{site.port}", site.board)
+        HttpServer(f"127.0.0.1:{site.port}", site.endpoints)
     with pytest.raises(ListenError, match=r"no such address|can't listen on"):
-        HttpServer("203.0.113.1:9837", site.board)
+        HttpServer("203.0.113.1:9837", site.endpoints)
     with pytest.raises(ListenError, match=r"can't listen on nowhere\.invalid:1"):
-        HttpServer("nowhere.invalid:1", site.board)
+        HttpServer("nowhere.invalid:1", site.endpoints)
     assert site.status("/healthz") == 200
 
 
 def test_closing_is_fast_and_frees_the_address() -> None:
     """Ending takes well under a second, also with a client that is connected and silent, and frees the port."""
-    server = HttpServer("127.0.0.1:0", Board(Metrics(), 1.0))
+    server = HttpServer("127.0.0.1:0", Endpoints(Metrics(), 1.0))
     server.start()
     with socket.create_connection(("127.0.0.1", server.port)):
         begun = time.monotonic()
         server.close()
         assert time.monotonic() - begun < 0.8
-    again = HttpServer(f"127.0.0.1:{server.port}", Board(Metrics(), 1.0))
+    again = HttpServer(f"127.0.0.1:{server.port}", Endpoints(Metrics(), 1.0))
     again.close()
 
 
@@ -463,7 +466,7 @@ def test_many_scrapes_at_once(site: Site) -> None:
     for thread in threads:
         thread.start()
     for second in range(50):
-        site.board.publish(quiet(second))
+        site.endpoints.publish(quiet(second))
     for thread in threads:
         thread.join()
     assert failures == []
@@ -471,7 +474,7 @@ def test_many_scrapes_at_once(site: Site) -> None:
 
 def test_a_hundred_scrapes_at_the_same_moment_are_all_answered(site: Site) -> None:
     """However many have asked before the first is answered: all get the page."""
-    site.board.publish(climbing(9))
+    site.endpoints.publish(climbing(9))
     with ExitStack() as stack:
         open_ = [stack.enter_context(socket.create_connection((site.host, site.port), timeout=10)) for _ in range(100)]
         for connection in open_:

@@ -136,7 +136,7 @@ def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
     ]  # fmt: skip
     rows = {row.event: row for row in history(path, None, 0)}
     assert rows["withheld"].detail == "protected"
-    assert rows["would_act"].sentence.endswith("Nothing is done: enforcement was suspended.")
+    assert rows["would_act"].sentence.endswith("No action is taken: enforcement was suspended.")
     assert rows["misdeclared"].pod == "trainer"
     assert rows["policy_loaded"].detail == "ab" * 32
     assert all(row.policy == "ab" * 32 for row in rows.values())
@@ -148,7 +148,7 @@ def test_what_deeds_write_themselves_is_not_written_twice(journal: Journal, path
     record(journal, quiet(1, began=(killed(),), outcomes=(killed(release_s=1.0), gone)))
     assert events(path) == ["policy_loaded", "kill_ended", "explained"]
     assert history(path, None, 0)[1].result == "gone"
-    assert "To prevent it" in history(path, None, 0)[2].sentence
+    assert "To prevent this" in history(path, None, 0)[2].sentence
 
 
 def test_hostile_names_and_numbers_are_written(journal: Journal, path: Path) -> None:

@@ -293,6 +293,8 @@ def test_a_journal_of_the_first_version_is_taken_on(path: Path) -> None:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         for table in set(tables) - {"occurrence", "deed", "sqlite_sequence"}:
             connection.execute(f"DROP TABLE {table}")
+        connection.execute("ALTER TABLE occurrence DROP COLUMN account")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
+    assert [(row.pod, row.account) for row in history(path, None, 0.0)] == [("trainer", None)]  # read as it is
     assert reread(path, at(1)) == BrakeMemory()

@@ -57,7 +57,7 @@ def test_a_locked_file_makes_nobody_wait_long(journal: Journal, path: Path) -> N
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     begun = time.monotonic()
-    with pytest.raises(JournalError, match="another process keeps it locked"):
+    with pytest.raises(JournalError, match="another process holds a lock on it"):
         journal.intend(entry(), KEYS, at(31))
     assert 0.5 < time.monotonic() - begun < 3
     assert not journal.writable
@@ -136,7 +136,7 @@ def test_a_full_disk(tiny_disk: Path) -> None:
     journal = Journal.open(path, LIMITS, "n1")
     begin(journal)
     ballast = fill_up(tiny_disk)
-    with pytest.raises(JournalError, match=r"no space left|disk gives errors"):
+    with pytest.raises(JournalError, match=r"no space left|disk reports errors"):
         intend_until_it_fails(journal)
     assert not journal.writable
     journal.note("stopped", "kept", at(41))

@@ -119,7 +119,7 @@ def test_an_error_of_every_pass_is_told_once_a_minute(stream: io.StringIO) -> No
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert len(lines) == 11
     assert sum("KeyError" in line["message"] for line in lines) == 1
-    assert lines[1]["message"].endswith("(60 times since this was last said)")
+    assert lines[1]["message"].endswith("(60 times since this was last logged)")
 
 
 def test_repeats_are_counted_and_forgotten() -> None:
@@ -135,7 +135,7 @@ def test_repeats_are_counted_and_forgotten() -> None:
     for number in range(1000):
         assert repeats.admit(f"other {number}", EVERY_S) == 0
     assert repeats.admit("x", EVERY_S + 2) == 0
-    assert len(repeats._said) <= 50
+    assert len(repeats._logged) <= 50
 
 
 def test_a_line_has_the_names_of_the_metrics(stream: io.StringIO) -> None:

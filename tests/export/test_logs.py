@@ -111,7 +111,7 @@ def test_a_withheld_step_is_told_once(stream: io.StringIO) -> None:
     first = climbing()
     held = withheld(Brake.PROTECTED)
     log.log_report(replace(first, plan=replace(first.plan, entries=(held,))))
-    log.log_report(replace(first, plan=replace(first.plan, entries=(replace(held, news=False),))))
+    log.log_report(replace(first, plan=replace(first.plan, entries=(replace(held, is_new=False),))))
     told = [line for line in lines(stream) if line["event"] == "withheld"]
     assert [(line["brake"], line["action"], line["pod"]) for line in told] == [("protected", "kill", "trainer")]
 
@@ -174,16 +174,14 @@ def test_suspension_and_its_end(stream: io.StringIO) -> None:
     log.log_report(quiet(2))
     told = [(line["event"], line["reason"], line["message"]) for line in lines(stream) if "reason" in line]
     assert told == [
-        ("suspended", "journal", "Told to enforce, but only observing: journal."),
-        ("suspended", "lock", "Told to enforce, but only observing: another watchdog holds the lock."),
-        ("resumed", "lock", "No longer a reason against enforcing: lock. Still not enforcing."),
-        ("resumed", "journal", "No longer a reason against enforcing: journal. Enforcing again."),
+        ("suspended", "journal", "Enforcement is suspended: journal."),
+        ("suspended", "lock", "Enforcement is suspended: another watchdog holds the lock."),
+        ("resumed", "lock", "Reason for suspension resolved: lock. Still not enforcing."),
+        ("resumed", "journal", "Reason for suspension resolved: journal. Enforcing again."),
     ]
 
 
-@pytest.mark.parametrize(
-    ("by_file", "until"), [(False, "the API server is heard again"), (True, "it is written again")]
-)
+@pytest.mark.parametrize(("by_file", "until"), [(False, "the API server answers again"), (True, "it is written again")])
 def test_an_old_pod_list_is_told_once_each_way(by_file: bool, until: str) -> None:
     """That force stops because nobody vouches for the pods is a line of its own, and so is that it is over."""
     told = Changes()
@@ -195,9 +193,9 @@ def test_an_old_pod_list_is_told_once_each_way(by_file: bool, until: str) -> Non
         (
             "pods_stale",
             181,
-            f"The pod list is older than 3m: no time counts and nobody is acted on until {until}.",
+            f"The pod list is older than 3m: timers are paused and no action is taken until {until}.",
         ),
-        ("pods_fresh", 441, "The pod list is fresh again: time counts again. It was too old for 4m 20s."),
+        ("pods_fresh", 441, "The pod list is up to date again and timers run. It was too old for 4m 20s."),
     ]
 
 
@@ -227,7 +225,7 @@ def test_a_reloaded_policy_is_told(stream: io.StringIO) -> None:
         ("policy_loaded", "ab" * 32),
         ("policy_loaded", "cd" * 32),
     ]
-    assert lines(stream)[1]["message"] == "Policy /etc/gpu-watchdog/policy.toml is in force: mode observe, 1 rule."
+    assert lines(stream)[1]["message"] == ("Policy /etc/gpu-watchdog/policy.toml is in effect: mode observe, 1 rule.")
 
 
 def test_the_daemons_own_life(stream: io.StringIO) -> None:
@@ -235,7 +233,7 @@ def test_the_daemons_own_life(stream: io.StringIO) -> None:
     log = ReportLog()
     log.say(ChangeKind.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
     log.say(ChangeKind.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
-    log.loud("the journal is damaged")
+    log.error("the journal is damaged")
     assert [(line["event"], line["level"]) for line in lines(stream)] == [
         ("started", "info"), ("policy_refused", "error"), ("error", "error"),
     ]  # fmt: skip
@@ -254,12 +252,13 @@ def test_a_breaker_that_was_open_before_is_still_open(stream: io.StringIO) -> No
     ReportLog().log_report(with_breaker(60, 10))
     line = lines(stream)[1]
     assert (line["event"], line["level"]) == ("breaker_opened", "warning")
-    assert line["message"].startswith(
-        "The breaker is still open, since 08:00:10 UTC. Nobody is killed or evicted until"
+    assert line["message"].startswith("The breaker has been open since 08:00:10 UTC: no pod is killed or evicted until")
+    assert (
+        "evicted until 08:10:10 UTC, then one workload is killed or evicted every 10m until fewer are over"
+        in line["message"]
     )
-    assert "evicted until 08:10:10 UTC, then one owner is let through every 10m until fewer are over" in line["message"]
     ReportLog().log_report(with_breaker(700, 10))
-    assert "since 08:00:10 UTC. Now one owner is let through every 10m" in lines(stream)[-1]["message"]
+    assert "since 08:00:10 UTC: one workload is killed or evicted every 10m" in lines(stream)[-1]["message"]
 
 
 def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
@@ -269,8 +268,8 @@ def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
         log.log_report(report)
     told = [line["message"] for line in lines(stream) if line["event"].startswith("breaker")]
     assert [text.partition(".")[0] for text in told] == [
-        "The breaker is open (the policy allows less than 50% of at least 3)",
-        "The breaker has closed: force is used again as the rules say",
+        "The breaker is open (it opens at 50% of at least 3)",
+        "The breaker has closed: it no longer holds back kills and evictions",
     ]
 
 
@@ -328,7 +327,7 @@ def test_on_a_terminal_the_sentence_comes_first() -> None:
     ReportLog().crash(ValueError("x"), 0.0)
     structlog.reset_defaults()
     first, second, third, fourth = stream.getvalue().splitlines()[:4]
-    assert " policy_loaded  Policy /etc/gpu-watchdog/policy.toml is in force: mode enforce, 1 rule." in first
+    assert " policy_loaded  Policy /etc/gpu-watchdog/policy.toml is in effect: mode enforce, 1 rule." in first
     assert "Pod a/trainer used 12.4Gi" in second
     assert second.endswith("SIGTERM, with a grace period of 10s. (deed=1 pids=101,102,103 reaction_s=0.5)")
     assert "namespace" not in second

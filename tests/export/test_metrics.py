@@ -305,7 +305,7 @@ def test_withheld_steps_count_once_an_incident() -> None:
     """Point 29: only what the plan marks as news counts, under its brake."""
     report = climbing()
     held = replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),)))
-    again = replace(report, plan=replace(report.plan, entries=(replace(withheld(Brake.STALE), news=False),)))
+    again = replace(report, plan=replace(report.plan, entries=(replace(withheld(Brake.STALE), is_new=False),)))
     found = after(held, again, again)
     assert value(found, "withheld_total", brake="stale") == 1
     assert value(found, "withheld_total", brake="journal") == 0
@@ -315,7 +315,7 @@ def test_what_is_withheld_now_is_there_for_as_long_as_it_is() -> None:
     """Point 29: a withheld step stays due. One series an account and brake, none for what is not due yet or is done."""
     report, due = climbing(), entry()
     account = {"namespace": "a", "pod": "trainer", "container": "", "gpu": "", "rule": "notebooks"}
-    stale, journal = (replace(withheld(brake), news=False) for brake in (Brake.STALE, Brake.JOURNAL))
+    stale, journal = (replace(withheld(brake), is_new=False) for brake in (Brake.STALE, Brake.JOURNAL))
     later = replace(withheld(Brake.NODE), due_in_s=1.0)
 
     def exposed(*entries: PlanEntry) -> list[dict[str, str]]:

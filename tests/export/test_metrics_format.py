@@ -14,10 +14,17 @@ from tests.export.samples import read
 from tests.node.support import cannot_run
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.core.plan import CycleReport
-from watchdog.export.board import Board
-from watchdog.export.exposition import CONTENT_TYPE, OPENMETRICS, render, wants_gzip, wants_openmetrics
-from watchdog.export.metrics import Metrics
-from watchdog.export.web import HttpAnswer, HttpRequest, answer
+from watchdog.export.endpoints import Endpoints
+from watchdog.export.metrics import Metrics, render
+from watchdog.export.web import (
+    CONTENT_TYPE,
+    OPENMETRICS,
+    HttpRequest,
+    HttpResponse,
+    route,
+    wants_gzip,
+    wants_openmetrics,
+)
 
 
 def busy() -> Metrics:
@@ -28,9 +35,11 @@ def busy() -> Metrics:
     return metrics
 
 
-def scrape(metrics: Metrics, *, accept: str = "", accept_encoding: str = "") -> HttpAnswer:
+def scrape(metrics: Metrics, *, accept: str = "", accept_encoding: str = "") -> HttpResponse:
     """What a scrape with these headers gets."""
-    return answer(Board(metrics, 1.0), HttpRequest(target="/metrics", accept=accept, accept_encoding=accept_encoding))
+    return route(
+        Endpoints(metrics, 1.0), HttpRequest(target="/metrics", accept=accept, accept_encoding=accept_encoding)
+    )
 
 
 # What Prometheus sends: 2.42 and 3.x by default, and with `scrape_protocols` turned round.

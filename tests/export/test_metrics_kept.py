@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from tests.export.build import climbing, policy, quiet
 from tests.export.samples import Found, samples, value
 from tests.export.test_http import Clock
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
 
 
@@ -37,53 +37,55 @@ def events() -> dict[str, int]:
 
 
 @pytest.fixture
-def board(clock: Clock, events: dict[str, int]) -> Board:
-    """A board after one cycle, at which 1 Event had been written."""
-    made = Board(Metrics(lambda: events, clock), 1.0, clock)
+def endpoints(clock: Clock, events: dict[str, int]) -> Endpoints:
+    """Endpoints after one cycle, at which 1 Event had been written."""
+    made = Endpoints(Metrics(lambda: events, clock), 1.0, clock)
     made.publish(climbing(9))
     return made
 
 
 @pytest.fixture
-def counting(board: Board) -> Counting:
+def counting(endpoints: Endpoints) -> Counting:
     found = Counting()
-    board.metrics.registry.register(found)
+    endpoints.metrics.registry.register(found)
     found.times = 0
     return found
 
 
-def seen(board: Board) -> Found:
+def seen(endpoints: Endpoints) -> Found:
     """Every sample that a scrape of this moment gets."""
-    return samples(parse_text(gzip.decompress(board.exposition(openmetrics=False)).decode()))
+    return samples(parse_text(gzip.decompress(endpoints.exposition(openmetrics=False)).decode()))
 
 
-def test_a_hundred_scrapes_cost_what_one_does(board: Board, counting: Counting, clock: Clock) -> None:
+def test_a_hundred_scrapes_cost_what_one_does(endpoints: Endpoints, counting: Counting, clock: Clock) -> None:
     """Of one cycle everybody gets the same bytes, of each format; the next cycle has a page of its own."""
-    first, rich = board.exposition(openmetrics=False), board.exposition(openmetrics=True)
+    first, rich = endpoints.exposition(openmetrics=False), endpoints.exposition(openmetrics=True)
     clock.second = 0.99
-    assert all(board.exposition(openmetrics=False) is first for _ in range(100))
-    assert board.exposition(openmetrics=True) is rich
+    assert all(endpoints.exposition(openmetrics=False) is first for _ in range(100))
+    assert endpoints.exposition(openmetrics=True) is rich
     assert counting.times == 2
-    board.publish(climbing(10))
-    assert board.exposition(openmetrics=False) != first
+    endpoints.publish(climbing(10))
+    assert endpoints.exposition(openmetrics=False) != first
     assert counting.times == 3
 
 
-def test_what_changes_is_seen_at_once(board: Board) -> None:
+def test_what_changes_is_seen_at_once(endpoints: Endpoints) -> None:
     """Neither a later cycle nor a policy that is refused waits for the second."""
-    assert value(seen(board), "accounts", verdict="over") == 1
-    board.publish(quiet())
-    assert value(seen(board), "accounts", verdict="over") == 0
-    board.metrics.policy_reload(ok=False, wall_s=5.0)
-    assert value(seen(board), "policy_last_reload_successful") == 0
-    board.metrics.policy_reload(ok=True, wall_s=6.0, policy=policy())
-    assert value(seen(board), "policy_last_reload_successful") == 1
+    assert value(seen(endpoints), "accounts", verdict="over") == 1
+    endpoints.publish(quiet())
+    assert value(seen(endpoints), "accounts", verdict="over") == 0
+    endpoints.metrics.policy_reload(ok=False, wall_s=5.0)
+    assert value(seen(endpoints), "policy_last_reload_successful") == 0
+    endpoints.metrics.policy_reload(ok=True, wall_s=6.0, policy=policy())
+    assert value(seen(endpoints), "policy_last_reload_successful") == 1
 
 
-def test_between_cycles_nothing_is_older_than_a_second(board: Board, clock: Clock, events: dict[str, int]) -> None:
+def test_between_cycles_nothing_is_older_than_a_second(
+    endpoints: Endpoints, clock: Clock, events: dict[str, int]
+) -> None:
     """With a long interval, or while a cycle hangs: neither the counts of Events nor that the cycle is too old."""
-    assert value(seen(board), "gpu_up", gpu="GPU-0") == 1
+    assert value(seen(endpoints), "gpu_up", gpu="GPU-0") == 1
     events["written"], clock.second = 2, 1.0
-    assert value(seen(board), "events_total", result="written") == 2
+    assert value(seen(endpoints), "events_total", result="written") == 2
     clock.second = 10.1
-    assert value(seen(board), "gpu_up", gpu="GPU-0") == 0
+    assert value(seen(endpoints), "gpu_up", gpu="GPU-0") == 0

@@ -48,7 +48,7 @@ def recalled(path: Path, second: float) -> Metrics:
     metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy())
     for action in journal.unfinished():
         if action.result is None:
-            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended in the middle of it", now)
+            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
     metrics.recall(journal.lately(now), now.wall_s)
     journal.close()
     return metrics

@@ -13,7 +13,7 @@ from tests.export.notes import kill_of, on_cards, table
 from tests.worlds import rule, step
 from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.report.actions import shown_as
+from watchdog.report.sentences.action import shown_as
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 # What only somebody knows who has read the code or the status.
@@ -44,17 +44,17 @@ def test_a_note_about_use_has_the_amounts_and_the_remedy(name: str) -> None:
     note = notes()[name].note
     amount = r"[0-9.]+[KMGT]i"
     assert re.search(rf" uses {amount} of GPU memory", note)
-    assert re.search(rf"the {amount} allowed \(", note) or "where none is allowed (0 " in note
+    assert re.search(rf"the {amount} allowed \(", note) or "but none is allowed (0 " in note
     assert re.search(r"\. Rule \w+: above ", note)
-    assert "To stay within what is allowed, use " in note
+    assert "To stay within the limit, use " in note
 
 
 @pytest.mark.parametrize("name", sorted(name for name, each in notes().items() if each.reason == "GPUMemoryKilled"))
 def test_a_kill_says_how_kubernetes_shows_it(name: str) -> None:
     """A program may exit with 0 on SIGTERM, which is Completed; who looks for OOMKilled finds nothing."""
     note = notes()[name].note
-    code = "Error with exit code 143 or 137 if a signal ends it, Completed if it exits with 0"
-    assert ("Error with exit code 137" if "SIGKILL at once" in note else code) in note
+    code = "Error (exit code 143 or 137), or Completed if its main process exits with 0"
+    assert ("Error (exit code 137)" if "SIGKILL immediately" in note else code) in note
     assert "OOMKilled" in note
     assert ("restart policy" in note) is ("scope process" not in name)
 
@@ -64,13 +64,13 @@ def test_a_job_that_may_count_it_as_success_is_named() -> None:
     of_job = entry()
     nobodys = replace(of_job.assessment, pod=replace(of_job.assessment.pod, owner=None))
     note, of_none = shown_as(of_job), shown_as(replace(of_job, assessment=nobodys))
-    assert note.endswith("Completed if it exits with 0, and its Job counts that as success.")
-    assert of_none.endswith("Completed if it exits with 0.")
+    assert note.endswith("Completed if its main process exits with 0 (its Job counts that as success).")
+    assert of_none.endswith("Completed if its main process exits with 0.")
 
 
 def test_of_several_containers_it_is_said_why_this_one() -> None:
     """Somebody whose sidecar was killed for what the pod uses reads why it was that one."""
-    why = "Of its containers side is the furthest above what it declares itself."
+    why = "Of its containers, side exceeds its own declaration by the most."
     told = {name for name, each in notes().items() if why in each.note}
     assert told == {"kill, two that declare", "kill, one declares and the other uses"}
 
@@ -86,18 +86,18 @@ def test_a_default_is_told_as_nothing_declared() -> None:
 def test_a_misdeclaration_says_how_the_number_is_read() -> None:
     """Most of them are numbers in another unit than was meant."""
     for name, says in {
-        "misdeclared": "Under veriff.com/gpu-memory 1 stands for 1 byte, and 8Gi can be written.",
-        "misdeclared: number of a unit": "Under nvidia.com/gpumem 1 stands for 1Mi on each GPU.",
+        "misdeclared": "Under veriff.com/gpu-memory 1 means 1 byte, and suffixes like 8Gi work.",
+        "misdeclared: number of a unit": "Under nvidia.com/gpumem 1 means 1Mi on each GPU.",
         "misdeclared: percentage": "Under nvidia.com/gpumem-percentage the number is a percentage of each card.",
         "misdeclared: fraction": "Under gpu-fraction the number is a fraction of each card, like 0.5.",
-        "misdeclared: share": "Under nvidia.com/gpu.shared the number is how many shares of a card.",
+        "misdeclared: share": "Under nvidia.com/gpu.shared the number is a count of shares of a GPU.",
     }.items():
-        assert f" {says} Correct it where the pod is defined. " in notes()[name].note
+        assert f" {says} Correct it in the pod's manifest. " in notes()[name].note
 
 
 def remedy(note: str) -> str:
     """What to change, as the page has it in a cell."""
-    found = re.search(r"what is allowed, (?:use (?:less|no) GPU memory or )?(.*?)\. Questions:", note)
+    found = re.search(r"the limit, (?:use (?:less|no) GPU memory or )?(.*?)\. Questions:", note)
     assert found is not None, note
     return found[1].replace("declare more: ", "").replace("declare what it needs: ", "")
 
@@ -131,7 +131,7 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     note = kill_of(under, holder, on_cards(12.4)).note
     assert len(note.encode()) <= 1024
     assert re.search(
-        r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi \(the allowance comes on top\)",
+        r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi \(the allowance is added to this\)",
         note,
     )
     assert "Killing 3 processes of container c" in note

@@ -12,7 +12,7 @@ from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import PodList
-from watchdog.core.plan import Conditions, CycleReport
+from watchdog.core.plan import CycleReport
 
 
 def busy(second: float, until_s: float, **more: object) -> CycleReport:
@@ -27,7 +27,7 @@ def busy(second: float, until_s: float, **more: object) -> CycleReport:
 
 def test_the_account_that_is_over_is_told_with_its_next_step() -> None:
     """Who, what comes when, how much against what, why, what comes besides, and what its owner can change."""
-    told = read(climbing(9)).text("told")
+    told = read(climbing(9)).text("urgent")
     assert told == (
         "Over limit: what happens next a/trainer Kill in 1s "
         "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
@@ -42,7 +42,7 @@ def test_what_comes_first_stands_first() -> None:
     slow = replace(KILL, for_s=600.0)
     report = climbing(2, under=policy(rule(WARN, slow, name="notebooks")))
     page = read(report)
-    assert "a/trainer Warning in 3s; then kill in 9m 58s 12.4Gi used" in page.text("told")
+    assert "a/trainer Warning in 3s; then kill in 9m 58s 12.4Gi used" in page.text("urgent")
     assert "kill in 9m 58s" in page.text()
     assert "over, kill in 9m 58s" in page.text("accounts")
 
@@ -50,38 +50,38 @@ def test_what_comes_first_stands_first() -> None:
 def test_the_time_left_counts_from_now_on() -> None:
     """Between two cycles the clock of the reader goes on; it never goes below zero."""
     report = climbing(3)
-    assert "Warning in 2s; then kill in 7s" in read(report).text("told")
-    assert "kill in 3s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("told")
-    assert "kill now" in read(report, passed_s=60.0, now_s=at(63).wall_s).text("told")
+    assert "Warning in 2s; then kill in 7s" in read(report).text("urgent")
+    assert "kill in 3s" in read(report, passed_s=4.5, now_s=at(7.5).wall_s).text("urgent")
+    assert "kill now" in read(report, passed_s=60.0, now_s=at(63).wall_s).text("urgent")
 
 
 def test_a_step_that_is_held_back_names_the_brake_and_when_it_lets_go() -> None:
     """What is withheld, by what and until when."""
-    story = Story(conditions=Conditions(journal_writable=False))
-    told = read(story.run(12.4, 12)).text("told")
+    story = Story(journal_writable=False)
+    told = read(story.run(12.4, 12)).text("urgent")
     assert "Kill held: journal" in told
-    assert "because the watchdog's journal can't be written" in told
+    assert "because the watchdog can't write its journal" in told
 
 
 def test_who_only_observes_promises_nothing() -> None:
     """In observe mode and while enforcement is suspended all of it is what would be done."""
     suspended = replace(climbing(31), enforcing=False, suspended=("stop_file",))
     for report in (climbing(31, under=policy(mode="observe")), suspended):
-        told = read(report).text("told")
+        told = read(report).text("urgent")
         assert "Would kill now" in told
         assert " Kill " not in told
     hours = replace(rule(WARN, KILL, name="notebooks"), mode="observe")
-    told = read(climbing(31, under=policy(hours))).text("told")
-    assert "Nothing will be done: this rule only observes." in told
+    told = read(climbing(31, under=policy(hours))).text("urgent")
+    assert "No action will be taken: this rule only observes." in told
 
 
 @pytest.mark.parametrize(
     ("second", "until_s", "short"),
-    [(31, 65, "Being killed, SIGKILL in 4s"), (31, 50, "Killed, waiting for its memory")],
+    [(31, 65, "Being killed, SIGKILL in 4s"), (31, 50, "Killed, memory not freed yet")],
 )
 def test_a_kill_under_way_is_told(second: float, until_s: float, short: str) -> None:
     """Until its SIGKILL with the time left, from then on that its memory is waited for."""
-    assert short in read(busy(second, until_s)).text("told")
+    assert short in read(busy(second, until_s)).text("urgent")
 
 
 @pytest.mark.parametrize(
@@ -93,26 +93,26 @@ def test_a_kill_under_way_is_told(second: float, until_s: float, short: str) -> 
 )
 def test_processes_that_have_ended_are_told_with_what_they_got(sent: tuple[str, ...], short: str, said: str) -> None:
     """They may have ended by themselves, before anything was sent."""
-    told = read(busy(31, 65, sent=sent, ended=True)).text("told")
-    assert f"{short}, waiting for its memory" in told
-    assert f"its processes {said}, and then their memory is waited for, at most 30s." in told
+    told = read(busy(31, 65, sent=sent, ended=True)).text("urgent")
+    assert f"{short}, memory not freed yet" in told
+    assert f"its processes {said}; the watchdog then waits up to 30s for their memory to be freed." in told
 
 
 def test_on_an_old_pod_list_no_time_is_promised() -> None:
     """A timer that stands still is not counted down."""
     old = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))
-    told = read(old, passed_s=5.0).text("told")
+    told = read(old, passed_s=5.0).text("urgent")
     assert "Warning postponed; then kill postponed" in told
-    assert "until it is read anew no time counts" in told
+    assert "timers are paused until it is updated" in told
     later = replace(old.plan.entries[1], withheld_by=Brake.OWNER)
-    told = read(replace(old, plan=replace(old.plan, entries=(later,))), passed_s=5.0).text("told")
+    told = read(replace(old, plan=replace(old.plan, entries=(later,))), passed_s=5.0).text("urgent")
     assert "Kill postponed" in told
 
 
 def test_a_protected_pod_is_told_so() -> None:
     """Whoever is over and never acted on reads why, and gets no advice."""
     under = policy(protect=replace(policy().protect, namespaces=("a",)))
-    told = read(climbing(9, under=under)).text("told")
+    told = read(climbing(9, under=under)).text("urgent")
     assert "Protected, no action is taken: " in told
     assert "Its owner can" not in told
 
@@ -123,7 +123,7 @@ def test_many_that_are_over_take_little_room_each() -> None:
     uses = [use(100 + n, (3 + n) * Gi) for n in range(20)]
     seen = snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(20)])
     page = read(Story(pods=pods).see(seen))
-    told = page.text("told")
+    told = page.text("urgent")
     assert told.count(" used, ") == 12
     assert told.count("Its owner can") == 3
     assert told.endswith("8 more: see all accounts.")

@@ -25,13 +25,13 @@ from watchdog.core.model import Gap, GapReason, PodList
 )  # fmt: skip
 def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: str) -> None:
     """Each action with what became of it, when, why and what came of it."""
-    text = read(quiet(40), recent=(action(do=do, result=result),), now_s=at(40).wall_s).text("lately")
+    text = read(quiet(40), recent=(action(do=do, result=result),), now_s=at(40).wall_s).text("recent")
     assert f"a/trainer container main {told} 08:00:00 UTC, 40s ago It was over. It is gone." in text
 
 
 def test_older_actions_have_a_line_each() -> None:
     """Five with their sentences, the others without."""
-    text = read(quiet(40), recent=(action(),) * 20).text("lately")
+    text = read(quiet(40), recent=(action(),) * 20).text("recent")
     assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
 
 
@@ -82,7 +82,7 @@ def test_gaps_with_one_remedy_stand_together() -> None:
 
 def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
     """It may be valid: its own sentence is what is told."""
-    unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
+    unsettled = "the policy file p.toml has not settled within 1m, and the current policy stays"
     told = read(quiet(), health=structs.replace(WELL, policy_error=unsettled)).text("health")
     assert f"Policy the file on disk is not in effect: {unsettled}" in told
     assert "mistake" not in told

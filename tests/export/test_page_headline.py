@@ -53,10 +53,10 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
     ("report", "more", "level", "state"),
     [
         (None, {"health": early(1, turns=True)}, "watch",
-         "Starting: no cycle has finished yet, 1s after startup. Nothing is enforced."),
+         "Starting: no cycle has completed yet, 1s after startup. Nothing is enforced."),
         (None, {"health": early(60, turns=False)}, "bad",
-         "Hanging: no cycle has finished yet, 1m after startup. Nothing is enforced."),
-        (climbing(9), {"health": HANGS}, "bad", "Hanging: the last cycle finished 45s ago. No new action is taken."),
+         "Hung: no cycle has completed yet, 1m after startup. Nothing is enforced."),
+        (climbing(9), {"health": HANGS}, "bad", "Hung: the last cycle completed 45s ago. No new action is taken."),
         (BLIND, {"health": structs.replace(WELL, blind_since=Moment(at(3).wall_s))}, "bad",
          "Blind: NVML has not responded since 08:00:03 UTC. No new action is taken."),
         (quiet(maintenance="the node is upgraded"), {}, "watch",
@@ -97,11 +97,12 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
         (Story().see(trainer_node(None)), {}, "watch",
          "Enforcing. No pod is known to be over its limit; 1 account could not be checked."),
         (quiet(pods=PodList(pods=(trainer(),), synced=at(-300))), {}, "bad",
-         "The pod list is 5m old: timers are stopped and no action is taken."),
+         ("The pod list is out of date, last updated at 07:55:00 UTC: timers are paused, and no pod is killed "
+          "or evicted.")),
         (quiet(pods=PodList()), {}, "bad",
-         "The pod list has not been read yet: timers are stopped and no action is taken."),
+         "The pod list has not been read yet: timers are paused, and no pod is killed or evicted."),
         (quiet(suspended=("stop_file",), enforcing=False), {"remedies": {"stop_file": "remove it"}}, "bad",
-         "Enforcement is suspended: the stop file."),
+         "Enforcement is suspended: a stop file exists on the node."),
     ],
 )  # fmt: skip
 def test_one_sentence_says_how_things_are(
@@ -134,8 +135,11 @@ def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
 
 def test_the_breaker_is_told_beside_it() -> None:
     """An open breaker is no state of its own: it is why nobody is hit although many are over."""
-    assert said(open_breaker(70)).rest == "The breaker is open: no kills or evictions until 08:10:10 UTC."
-    assert said(open_breaker(700)).rest == "The breaker is open: one owner at a time is acted on."
+    assert said(open_breaker(70)).rest == (
+        "The breaker has been open since 08:00:10 UTC, because so many workloads were over their limits at once: "
+        "no pod is killed or evicted until 08:10:10 UTC, then one workload at a time."
+    )
+    assert said(open_breaker(700)).rest.endswith("at once: one workload at a time is killed or evicted.")
     assert said(open_breaker(70)).level is Level.WATCH
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.export.build import climbing, quiet
 from tests.export.test_http import Clock
-from watchdog.export.board import Board, LastMade
+from watchdog.export.endpoints import Endpoints, SecondCache
 from watchdog.export.metrics import Metrics
 
 
@@ -33,9 +33,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def board(clock: Clock) -> Board:
-    """A board after one cycle."""
-    made = Board(Metrics(), 1.0, clock)
+def endpoints(clock: Clock) -> Endpoints:
+    """Endpoints after one cycle."""
+    made = Endpoints(Metrics(), 1.0, clock)
     made.publish(climbing(9))
     return made
 
@@ -43,7 +43,7 @@ def board(clock: Clock) -> Board:
 def test_within_a_second_it_is_made_once() -> None:
     """A hundred readers cost what one does; another key, another state and another second are made again."""
     making, now = Making(), [0.0]
-    kept: LastMade[bool, bytes] = LastMade(lambda: now[0])
+    kept: SecondCache[bool, bytes] = SecondCache(lambda: now[0])
     found = {kept.get(False, 1, making) for _ in range(100)}
     assert (making.made, len(found)) == (1, 1)
     assert kept.get(True, 1, making) not in found
@@ -57,31 +57,31 @@ def test_within_a_second_it_is_made_once() -> None:
     assert making.made == 4
 
 
-def test_the_page_and_the_document_are_of_one_status(board: Board, clock: Clock) -> None:
+def test_the_page_and_the_document_are_of_one_status(endpoints: Endpoints, clock: Clock) -> None:
     """Both are kept for a second; a reader who has paused the refresh has a page of their own."""
-    page, document = board.page(is_still=False), board.status()
+    page, document = endpoints.page(is_still=False), endpoints.status()
     clock.second = 9.5
-    assert board.page(is_still=False) is page
-    assert board.status() is document
-    assert board.page(is_still=True).html != page.html
+    assert endpoints.page(is_still=False) is page
+    assert endpoints.status() is document
+    assert endpoints.page(is_still=True).html != page.html
     clock.second = 10.5
-    assert b"kill now" in board.page(is_still=False).html, "the time left goes on between two cycles"
+    assert b"kill now" in endpoints.page(is_still=False).html, "the time left goes on between two cycles"
 
 
 def test_a_new_cycle_makes_a_new_one() -> None:
     """What is kept never hides what a later cycle has seen."""
-    board = Board(Metrics(), 1.0, Clock())
-    assert b"Starting" in board.page(is_still=False).html
-    board.publish(quiet())
-    assert b"All pods are within limits" in board.page(is_still=False).html
-    board.publish(climbing(9))
-    assert b"1 pod over its limit" in board.page(is_still=False).html
+    endpoints = Endpoints(Metrics(), 1.0, Clock())
+    assert b"Starting" in endpoints.page(is_still=False).html
+    endpoints.publish(quiet())
+    assert b"All pods are within limits" in endpoints.page(is_still=False).html
+    endpoints.publish(climbing(9))
+    assert b"1 pod over its limit" in endpoints.page(is_still=False).html
 
 
 def test_many_at_once_wait_for_one() -> None:
     """Readers on several threads get the same value, made once."""
     making, found = Making(), list[bytes]()
-    kept: LastMade[bool, bytes] = LastMade(lambda: 0.0)
+    kept: SecondCache[bool, bytes] = SecondCache(lambda: 0.0)
 
     def make() -> bytes:
         time.sleep(0.02)  # so long that all of them have come
@@ -95,50 +95,50 @@ def test_many_at_once_wait_for_one() -> None:
     assert (making.made, len(found), len(set(found))) == (1, 16, 1)
 
 
-def test_what_is_kept_is_small(board: Board) -> None:
+def test_what_is_kept_is_small(endpoints: Endpoints) -> None:
     """It is kept packed: a page takes a fraction of its length in memory."""
-    packed = board.page(is_still=False)
+    packed = endpoints.page(is_still=False)
     assert len(packed.packed) < len(packed.html) / 2
     assert gzip.decompress(packed.packed) == packed.html
 
 
-def told(board: Board) -> dict[str, Any]:
+def told(endpoints: Endpoints) -> dict[str, Any]:
     """The status that a reader gets."""
-    packed = board.status()
+    packed = endpoints.status()
     assert packed is not None
     document: dict[str, Any] = json.loads(gzip.decompress(packed))
     return document
 
 
-def test_within_a_second_the_status_is_made_once(board: Board, clock: Clock) -> None:
+def test_within_a_second_the_status_is_made_once(endpoints: Endpoints, clock: Clock) -> None:
     """A hundred readers cost what one does, and each second the health is told again, also while a cycle hangs."""
-    first = board.status()
+    first = endpoints.status()
     clock.second = 9.99
-    assert all(board.status() is first for _ in range(100))
+    assert all(endpoints.status() is first for _ in range(100))
     clock.second = 69.0
-    assert (told(board)["health"]["uptime_s"], told(board)["health"]["ready"]) == (60, False)
+    assert (told(endpoints)["health"]["uptime_s"], told(endpoints)["health"]["ready"]) == (60, False)
 
 
-def test_what_changes_in_the_status_is_told_at_once(board: Board) -> None:
+def test_what_changes_in_the_status_is_told_at_once(endpoints: Endpoints) -> None:
     """Neither a later cycle, nor that the daemon is not ready, nor a broken journal or policy waits for the second."""
-    assert told(board)["accounts"][0]["verdict"] == "over"
-    board.publish(quiet())
-    assert told(board)["accounts"][0]["verdict"] == "within"
-    board.set_unready(("no lock",))
-    assert told(board)["health"]["unready"] == ["no lock"]
-    board.set_journal("the disk is full", None)
-    assert told(board)["health"]["journal"] == "the disk is full"
-    board.set_policy_error("no such key")
-    assert told(board)["health"]["policy_error"] == "no such key"
+    assert told(endpoints)["accounts"][0]["verdict"] == "over"
+    endpoints.publish(quiet())
+    assert told(endpoints)["accounts"][0]["verdict"] == "within"
+    endpoints.set_unready(("no lock",))
+    assert told(endpoints)["health"]["unready"] == ["no lock"]
+    endpoints.set_journal("the disk is full", None)
+    assert told(endpoints)["health"]["journal"] == "the disk is full"
+    endpoints.set_policy_error("no such key")
+    assert told(endpoints)["health"]["policy_error"] == "no such key"
 
 
-def test_the_status_that_is_kept_is_small(board: Board) -> None:
+def test_the_status_that_is_kept_is_small(endpoints: Endpoints) -> None:
     """It is kept packed, so that it takes a fraction of its length in the daemon's memory."""
-    packed = board.status()
+    packed = endpoints.status()
     assert packed is not None
     assert len(packed) < len(gzip.decompress(packed)) / 2
 
 
 def test_before_the_first_cycle_there_is_no_status() -> None:
     """Nothing is known yet."""
-    assert Board(Metrics(), 1.0, Clock()).status() is None
+    assert Endpoints(Metrics(), 1.0, Clock()).status() is None

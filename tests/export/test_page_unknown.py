@@ -26,28 +26,28 @@ def later(report: CycleReport) -> Read:
 @pytest.mark.parametrize("second", [9, 28])
 def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
     """What was due in 1s a minute ago, or is due now, is not done: it is put off, until a cycle ends."""
-    told = later(climbing(second)).text("told")
+    told = later(climbing(second)).text("urgent")
     assert "Kill postponed" in told
-    assert "No cycle has finished since then: nothing is done until one does." in told
+    assert "No cycle has completed since then: no action starts until one does." in told
     assert not any(word in told for word in ("Kill now", "Kill in", "Warning in", "Warning now"))
 
 
 def test_while_the_loop_hangs_numbers_are_marked_as_old() -> None:
     """How long somebody is over does not grow by itself, and each card, each span and the table name their moment."""
     page = later(climbing(9))
-    assert f"over the limit for 9s {SINCE}" in page.text("told")
+    assert f"over the limit for 9s {SINCE}" in page.text("urgent")
     assert page.text("gpus").count(SINCE) == 2
     assert f"These figures are {SINCE}." in page.text("accounts")
     assert "over, kill postponed" in page.text("accounts")
-    assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("told", "gpus", "accounts"))
+    assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("urgent", "gpus", "accounts"))
 
 
 def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
     """SIGTERM was sent before the loop hung; nothing says that SIGKILL came, or comes."""
-    told = later(busy(31, 65)).text("told")
+    told = later(busy(31, 65)).text("urgent")
     assert "Being killed, SIGKILL postponed" in told
     assert "have got their signals" not in told
-    assert "waiting for its memory" in later(busy(31, 50)).text("told")
+    assert "memory not freed yet" in later(busy(31, 50)).text("urgent")
 
 
 def unlisted(*, declares: bool) -> Read:

@@ -57,9 +57,9 @@ def test_a_step_in_a_few_words(entry: dict[str, object], node: dict[str, object]
     [
         (UnderWayStatus(do=Do.EVICT), "being evicted"),
         (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(13).wall_s)), "being killed, SIGKILL in 4s"),
-        (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(8).wall_s)), "killed, waiting for its memory"),
-        (UnderWayStatus(do=Do.KILL, ended=True, signals=("SIGTERM",)), "killed, waiting for its memory"),
-        (UnderWayStatus(do=Do.KILL, ended=True), "ended, waiting for its memory"),
+        (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(8).wall_s)), "killed, memory not freed yet"),
+        (UnderWayStatus(do=Do.KILL, ended=True, signals=("SIGTERM",)), "killed, memory not freed yet"),
+        (UnderWayStatus(do=Do.KILL, ended=True), "ended, memory not freed yet"),
     ],
 )
 def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: str) -> None:

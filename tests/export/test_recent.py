@@ -87,7 +87,7 @@ def test_a_deed_that_the_last_daemon_left_under_way_is_interrupted(path: Path) -
     again = Journal.open(path, JournalLimits(), "n1")
     assert [each.result for each in again.recent.actions] == [None]
     (left,) = again.unfinished()
-    again.end(left.number, Result.INTERRUPTED, "the watchdog ended in the middle of it", at(60))
+    again.end(left.number, Result.INTERRUPTED, "the watchdog ended before it was over", at(60))
     assert [each.result for each in again.recent.actions] == ["interrupted"]
     again.close()
 
@@ -104,6 +104,19 @@ def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     kinds = [each.do for each in journal.recent.actions]
     assert (kinds.count(Do.KILL), kinds.count(Do.WARN)) == (10, 10)
     assert reopened(path) == journal.recent.actions
+
+
+def test_the_first_of_each_signal_is_kept(journal: Journal) -> None:
+    """A container that forks all through its grace period hides neither when the kill began nor when SIGKILL came."""
+    action = journal.intend(entry(), KEYS, at(31))
+    for second in range(31, 43):
+        journal.signalled(action, at(second), "SIGTERM", KEYS)
+    for second in range(43, 51):
+        journal.signalled(action, at(second), "SIGKILL", KEYS)
+    (kept,) = journal.recent.actions
+    assert kept.effect_at == at(31).wall_s
+    killed = [each.at for each in kept.signals if each.signal == "SIGKILL"]
+    assert (len(kept.signals), killed[0], killed[-1]) == (10, at(43).wall_s, at(50).wall_s)
 
 
 def test_what_is_older_than_a_day_goes(journal: Journal) -> None:

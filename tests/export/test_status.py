@@ -23,7 +23,6 @@ from watchdog.core.brakes import Begun, Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
-from watchdog.core.plan import Conditions
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Breaker, Declaration
 from watchdog.core.units import LARGEST
 from watchdog.report.figures import residual_by_gpu, unattributed_by_gpu
@@ -61,7 +60,7 @@ EXPECTED = """
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
-to at least 11Gi (the allowance comes on top)", "declare_by": null}],
+to at least 11Gi (the allowance is added to this)", "declare_by": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host", "name": "Xorg"}],
  "gaps": [],
  "plan": [
@@ -137,7 +136,7 @@ def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
     document = status_document(climbing(9), health)
     assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
     assert document["plan"]
-    assert all("nothing is done until one does" in each["sentence"] for each in document["plan"])
+    assert all("no action starts until one does" in each["sentence"] for each in document["plan"])
 
 
 def test_mig_instances_are_rows_with_their_parent() -> None:
@@ -168,7 +167,7 @@ def test_accounts_of_containers_and_of_unknown_containers() -> None:
 
 def test_the_plan_lists_every_entry_with_its_brake() -> None:
     """A step that is held back stands in the plan with the brake that holds it; a scope belongs to kills alone."""
-    story = Story(conditions=Conditions(journal_writable=False))
+    story = Story(journal_writable=False)
     plan = status_document(story.run(17, 12))["plan"]
     assert [(each["do"], each["scope"], each["step"], each["withheld_by"]) for each in plan] == [
         ("kill", "container", 2, Brake.JOURNAL.value),
@@ -283,6 +282,8 @@ def test_the_hours_of_a_rule_are_told(text: str, told: tuple[bool, str | None, s
     """Whether the hours hold, and when that changes, in the rule's own time zone and in UTC; never: null."""
     active = replace(NOTEBOOKS, active=hours().read(text))
     (account,) = status_document(Story(under=policy(active)).see(trainer_node()))["accounts"]
+    (always,) = status_document(Story(under=policy(replace(active, mode="observe"))).see(trainer_node()))["accounts"]
+    assert (always["observes"], always["active"]) == (True, None)
     told_now = account["active"]
     assert told_now["hours"] == text
     assert (told_now["now"], told_now["changes"], told_now["changes_at"]) == told
@@ -307,10 +308,10 @@ def test_a_pod_list_that_is_too_old_is_told() -> None:
 
 def test_a_plan_on_an_old_list_says_that_no_time_counts() -> None:
     """A step whose timer stands still does not come in so many seconds; one that is due is held back, and says so."""
-    story = Story(conditions=Conditions(pods_stale=True))
+    story = Story(pods_stale=True)
     old = PodList(pods=(trainer(),), synced=at(-181))
     plan = status_document(story.see(trainer_node(), pods=old))["plan"]
-    ends = " The list of the pods on this node is out of date: until it is read anew no time counts."
+    ends = " The pod list is out of date: timers are paused until it is updated."
     waiting = {entry["due_in_s"] > 0: entry["sentence"] for entry in plan}
     assert waiting[True].startswith("Pod a/trainer, in 10s: kill ")
     assert waiting[True].endswith(ends)

@@ -14,11 +14,11 @@ from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
-from watchdog.core.plan import Conditions, CycleReport
+from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
+from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.status import decode, encode
 from watchdog.report.status_build import status_of
-from watchdog.report.why import account_paragraphs
 
 RULES = (NOTEBOOKS,)
 NOTHING = trainer(containers=(container("main", None, of="u1"),))
@@ -37,7 +37,7 @@ def held(brake: Brake, **more: object) -> CycleReport:
     """A kill of a/trainer that this brake holds back after 31 s."""
     report = climbing(31)
     entries = tuple(
-        replace(each, withheld_by=brake, taken=False, **more) if each.do.is_force else each  # type: ignore[arg-type]
+        replace(each, withheld_by=brake, taken=False, **more) if each.do.enforces else each  # type: ignore[arg-type]
         for each in report.plan.entries
     )
     return replace(report, plan=replace(report.plan, entries=entries))
@@ -53,20 +53,20 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
     """The whole answer for the commonest question: how much, how much is allowed and why, what comes, what to do."""
     assert why(climbing(9)) == [
         (
-            "Pod a/trainer uses 12.4Gi of GPU memory. It may use 10.2Gi: 8Gi declared by "
-            "veriff.com/gpu-memory, and 2.2Gi on top for what the GPU's driver takes (2% of what is declared, "
-            "and 512Mi for each process on each GPU, 4 times here). That is 2.2Gi too much, and has been since "
-            "08:00:00 UTC."
+            "Pod a/trainer uses 12.4Gi of GPU memory. Its limit is 10.2Gi: 8Gi declared by veriff.com/gpu-memory, "
+            "plus 2.2Gi driver allowance (2% of 8Gi, plus 512Mi for each of 4 CUDA contexts). That is 2.2Gi over "
+            "its limit, exceeded since 08:00:00 UTC."
         ),
         (
-            "The rule for it is notebooks. Its use has been above 11.2Gi (110% of what it may use) since "
-            "08:00:00 UTC; if it stays there, all processes of container main will be killed in 1s, at "
-            "08:00:10 UTC (SIGTERM, then SIGKILL after 10s). What that rule does further up: kill container main "
-            "above 15.2Gi (150% of what it may use), at once."
+            'Its rule is "notebooks". Its use has been above 11.2Gi (110% of its limit) since 08:00:00 UTC; if it '
+            "stays there, all processes of container main will be killed in 1s, at 08:00:10 UTC (SIGTERM, then "
+            "SIGKILL after 10s). Higher steps of that rule: kill container main above 15.2Gi (150% of its limit), "
+            "immediately."
         ),
         (
-            'To stay within what it may use, use less GPU memory or declare more: set resources.limits["'
-            'veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance comes on top).'
+            "To stay within its limit, use less GPU memory or declare more: set "
+            'resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance is '
+            "added to this)."
         ),
     ]
 
@@ -74,11 +74,11 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
 def test_a_pod_that_is_within() -> None:
     """Whoever asks why nothing happened reads that nothing has to, and where that would change."""
     first, second = why(quiet())
-    assert first.endswith("That is within what it may use.")
+    assert first.endswith("That is within its limit.")
     assert second == (
-        "The rule for it is notebooks. What that rule does: warn above 10.2Gi (100% of what it may use) "
-        "for 5s; kill container main above 11.2Gi (110% of what it may use) for 10s; kill container main "
-        "above 15.2Gi (150% of what it may use), at once."
+        'Its rule is "notebooks". The steps of that rule: warn above 10.2Gi (100% of its limit) for 5s; kill '
+        "container main above 11.2Gi (110% of its limit) for 10s; kill container main above 15.2Gi (150% of its "
+        "limit), immediately."
     )
 
 
@@ -115,9 +115,7 @@ def _ruleless() -> CycleReport:
 def _let_go() -> CycleReport:
     silent = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("the driver is upgraded"))
     seen = snapshot([use(pid, None) for pid in (101, 102)], trainer_node(1.0).processes.values(), gaps=(silent,))
-    return Story(conditions=Conditions(maintenance=True)).see(
-        replace(seen, blind=True), maintenance="the driver is upgraded"
-    )
+    return Story(maintenance=True).see(replace(seen, blind=True), maintenance="the driver is upgraded")
 
 
 def _unknown_container() -> CycleReport:
@@ -170,29 +168,29 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: climbing(31),
         (
             "since 08:00:00 UTC, so all processes of container main are being killed now (SIGTERM, then "
-            "SIGKILL after 10s). What that rule"
+            "SIGKILL after 10s). Higher"
         ),
     ),
     (
         "at once",
         lambda: Story().run(17, 2),
         (
-            "above 15.2Gi (150% of what it may use) since 08:00:00 UTC, so all processes of container main are "
-            "being killed now (SIGKILL at once)."
+            "above 15.2Gi (150% of its limit) since 08:00:00 UTC, so all processes of container main are being "
+            "killed now (SIGKILL immediately)."
         ),
     ),
     (
         "warned now",
         lambda: climbing(30, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
         (
-            "The rule for it is soft, which only warns: it kills and evicts nobody. A warning is given now, "
-            "since its use is above 10.2Gi (100% of what it may use)."
+            'Its rule is "soft", which only warns. A warning is given now, since its use is above 10.2Gi '
+            "(100% of its limit)."
         ),
     ),
     (
         "warned before",
         lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
-        "A warning was given; it is repeated in 59m 30s if it stays above 10.2Gi (100% of what it may use).",
+        "A warning was given; it is repeated in 59m 30s if it stays above 10.2Gi (100% of its limit).",
     ),
     (
         "evicted",
@@ -209,35 +207,35 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         _by(step("100%", 9, scope="process")),
         "the largest GPU process of container main will be killed in 6s",
     ),
-    ("plus", _by(step(f"+{2 * Gi}", 9)), "above 12.2Gi (2Gi more than what it may use) since"),
+    ("plus", _by(step(f"+{2 * Gi}", 9)), "above 12.2Gi (2Gi more than its limit) since"),
     ("amount", _by(step(f"{12 * Gi}", 9)), "above 12Gi since"),
     (
         "no rule",
         lambda: Story(under=policy(rules=())).run(12.4, 3),
-        "No rule of the policy is for this pod, so it is measured and left alone.",
+        "No rule of the policy matches this pod, so it is only measured and no action is taken on it.",
     ),
     (
         "undeclared",
         lambda: Story(pods=(NOTHING,)).run(12.4, 3),
-        ("It declares no GPU memory in any way that the policy knows, so it is measured and left alone."),
+        ("It has no declaration that the policy recognizes, so it is only measured and no action is taken on it."),
     ),
     (
         "undeclared, rule",
         lambda: Story(pods=(NOTHING,)).run(12.4, 3),
-        "The rule for it is notebooks, which has no default for a pod that declares nothing.",
+        'Its rule is "notebooks", which has no default for a pod that declares nothing.',
     ),
     (
         "default",
         lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=4 * Gi))).run(12.4, 3),
         (
-            "It declares no GPU memory, so the default of its rule holds: it may use 6.1Gi: 4Gi by that "
-            "default, and 2.1Gi on top"
+            "It declares no GPU memory, so the default of its rule applies: its limit is 6.1Gi: 4Gi from that "
+            "default, plus 2.1Gi driver"
         ),
     ),
     (
         "forbidden",
         lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=0))).run(12.4, 3),
-        "it may use none (0 by that default). That is 12.4Gi too much",
+        "its limit is 0 (from that default). That is 12.4Gi over its limit",
     ),
     (
         "forbidden, mark",
@@ -248,26 +246,27 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "misdeclared",
         lambda: Story(pods=(NOTED,), under=policy(declarations=BY_NOTE)).run(12.4, 3),
         (
-            "What it declares can't be true, and nothing else holds in its place, so it is measured and left "
-            "alone. The declaration vram of the pod was skipped: 900Gi is more than all cards together (160Gi); is "
-            "the unit right?"
+            "Its declaration is invalid and no other applies, so it is only measured and no action is taken "
+            "on it. The declaration vram of the pod is ignored: 900Gi is more than all cards together "
+            "(160Gi); is the unit right?"
         ),
     ),
     (
         "counts as written",
         lambda: Story(pods=(TOO_MUCH,)).run(12.4, 3),
         (
-            "The declaration veriff.com/gpu-memory of container main counts as written: 900Gi is more than all cards "
-            "together (160Gi); is the unit right?"
+            "The declaration veriff.com/gpu-memory of container main is used as written: 900Gi is more than "
+            "all cards together (160Gi); is the unit right?"
         ),
     ),
     (
         "a container that the list does not have yet",
         lambda: Story().see(snapshot([use(1, 3 * Gi)], [process(1, "u1/new")])),
         (
-            "How much GPU memory pod a/trainer uses is not known now. By the counter of its GPU it is at most 3Gi. 3Gi "
-            "is in a container that the pod list does not have yet. It counts once the list has it, or a minute after "
-            "it was first seen; that container is never killed before the list has it."
+            "How much GPU memory pod a/trainer uses is currently unknown. According to its GPU's memory counter "
+            "it is at most 3Gi. 3Gi is used by a container that is not in the pod list yet. It counts once the "
+            "container is listed, or a minute after it was first seen. The container is not killed until it is "
+            "listed."
         ),
     ),
     (
@@ -275,68 +274,66 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: Story(pods=(NOTED,), under=policy(replace(NOTEBOOKS, default=4 * Gi), declarations=BY_NOTE)).run(
             12.4, 3
         ),
-        "is the unit right?; what is said above holds instead.",
+        "is the unit right?; the limit above applies instead.",
     ),
     (
         "unknown",
         lambda: Story().see(trainer_node(None)),
         (
-            "uses at least 3Gi of GPU memory; how much more is not known now. By the counter of its GPU it is at most "
-            "3Gi in all. It may"
+            "uses at least 3Gi of GPU memory; the rest is currently unknown. According to its GPU's memory "
+            "counter it is at most 3Gi in total. Its limit"
         ),
     ),
     (
         "unknown, verdict",
         lambda: Story().see(trainer_node(None)),
         (
-            "Whether that is too much is not known now, and nobody is killed or evicted on a guess. Even 3Gi would be "
-            "within what it may use. The driver "
-            "does not tell how much 1 process of it uses."
+            "Whether it is over its limit is currently unknown, so no action is taken. Even at the maximum of 3Gi "
+            "it would be within its limit. The driver reports no usage for 1 of its processes."
         ),
     ),
     (
         "card unknown",
         lambda: assessed_as(allowed=None, declared=None, verdict=Verdict.UNKNOWN),
-        "What it may use is not known now, and nobody is killed or evicted on a guess.",
+        "Its limit is currently unknown, so no action is taken.",
     ),
     (
         "gaps of its GPUs",
         _gapped,
         (
-            "What could not be learned: GPU-1 processes: call 0 failed; tried again. What could not be "
-            "learned: GPU-0 processes: call 1 failed; tried again. What could not be learned: GPU-0 more "
-            "processes: call 3 failed; tried again. There is more that could not be learned: 2 things."
+            "Data gap: GPU-1 processes: call 0 failed; tried again. Data gap: GPU-0 processes: call 1 failed; "
+            "tried again. Data gap: GPU-0 more processes: call 3 failed; tried again. Data gaps not shown: 2."
         ),
     ),
     (
         "gaps of others",
         _of_others,
         (
-            "What could not be learned: labels of namespace a: not read. What could not be learned: pod a/trainer: "
-            "odd. What could not be learned: pods of node n1: nothing is known. The rule"
+            "Data gap: labels of namespace a: not read. Data gap: pod a/trainer: odd. Data gap: pods of node "
+            "n1: nothing is known. Its rule"
         ),
     ),
     (
         "rule unknown, once",
         _ruleless,
-        "on a guess. Which rule is for it can't be said: no labels.",
+        "so no action is taken. Which rule applies to it is unknown: no labels.",
     ),
     (
         "maintenance",
         _let_go,
-        "What pod a/trainer uses is not known while the GPUs' driver is let go. It may use",
+        "What pod a/trainer uses is unknown while the driver is released for maintenance. Its limit is",
     ),
     (
         "maintenance, no guess",
         _let_go,
-        "and nobody is killed or evicted on a guess. The rule for it",
+        "so no action is taken. Its rule",
     ),
     (
         "gaps of the node",
         lambda: Story().see(
             trainer_node(None, gaps=(Gap(reason=GapReason.CGROUP, what="process 7", problem=Problem("unread")),))
         ),
-        "What could not be learned: process 7: unread.",
+        "Data gap: process 7: unread.",
     ),
     (
         "rule observes, what would follow",
@@ -348,7 +345,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: assessed_as(
             rule=None, rule_gap=Gap(reason=GapReason.NODE, what="labels", problem=Problem("no labels"))
         ),
-        "Which rule is for it can't be said: no labels.",
+        "Which rule applies to it is unknown: no labels.",
     ),
     (
         "protected",
@@ -361,7 +358,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "protected, mark",
         lambda: Story(under=policy(NOTEBOOKS, protect=Protect(namespaces=("a",)))).run(12.4, 31),
-        "since 08:00:00 UTC; a pod that is not protected would be killed for it.",
+        "since 08:00:00 UTC; an unprotected pod would be killed.",
     ),
     (
         "container",
@@ -372,9 +369,9 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "unknown container",
         _unknown_container,
         (
-            "An unknown container of pod a/trainer uses 1Gi of GPU memory. That memory belongs to processes of "
-            "a container that the pod list does not name, or not yet: it is counted, and nobody is ever killed "
-            "or evicted for it."
+            "An unknown container of pod a/trainer uses 1Gi of GPU memory. That memory belongs to processes "
+            "of a container that is not in the pod list (yet): it is counted, but never leads to a kill or an "
+            "eviction."
         ),
     ),
     (
@@ -382,19 +379,19 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: Story(under=policy(NOTEBOOKS, declarations=(PER_GPU,))).run(13.0, 2),
         "Pod a/trainer uses 12Gi of GPU memory on GPU-0.",
     ),
-    ("uses nothing", lambda: Story().see(snapshot()), "Pod a/trainer uses no GPU memory. It may"),
+    ("uses nothing", lambda: Story().see(snapshot()), "Pod a/trainer uses no GPU memory. Its limit"),
     (
         "strangers",
         lambda: Story().see(snapshot([use(5, 3 * Gi)], [process(5, "gone/main")])),
         (
-            "Pod a/trainer uses no GPU memory. Processes whose pod can't be told use 3Gi on this node; that is "
-            "charged to nobody. It may"
+            "Pod a/trainer uses no GPU memory. Processes whose pod is unknown use 3Gi on this node; no pod is "
+            "charged for it. Its limit"
         ),
     ),
     (
         "observe mode",
         lambda: Story(under=policy(*RULES, mode="observe")).run(12.4, 31),
-        "and all processes of container main would be killed for it; nothing is done.",
+        "and all processes of container main would be killed for it; no action is taken.",
     ),
     (
         "suspended",
@@ -405,62 +402,68 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "rule observes",
         lambda: _observing(mode="observe"),
         (
-            "The rule for it is notebooks. That rule only observes: everything is worked out and recorded, and "
-            "nothing is done. A warning would follow in 2s if its use stays above 10.2Gi (100% of what it may use). "
-            "Its use"
+            'Its rule is "notebooks". This rule only observes: it records what it would do and takes no '
+            "action. A warning would follow in 2s if its use stays above 10.2Gi (100% of its limit). Its use"
         ),
     ),
     (
         "outside hours",
         lambda: _observing(active=HOURS),
         (
-            "That rule only observes outside its hours, Mon-Thu 08:00-18:00 UTC: now everything is worked out "
-            "and recorded, and nothing is done. They begin Mon 08:00 UTC (2027-01-18 08:00:00 UTC)."
+            "This rule only observes outside its hours (Mon-Thu 08:00-18:00 UTC): now it records what it would "
+            "do and takes no action. Its hours start Mon 08:00 UTC (2027-01-18 08:00:00 UTC)."
         ),
     ),
     (
         "under way",
         _under_way,
         (
-            "A kill of container main is under way: its processes got SIGTERM, what is left of them gets "
-            "SIGKILL after 10s, and then their memory is waited for, at most 30s. Its use has been above 11.2Gi "
-            "(110% of what it may use) since 08:00:00 UTC. What"
+            "A kill of container main is in progress: its processes got SIGTERM, and those still running get "
+            "SIGKILL after 10s; the watchdog then waits up to 30s for their memory to be freed. Its use has been "
+            "above 11.2Gi (110% of its limit) since 08:00:00 UTC. Higher steps of that rule: kill container main "
+            "above 15.2Gi"
         ),
     ),
     (
         "under way, moments",
         lambda: _under_way(until_s=at(20).boottime_s + 40, sent=("SIGTERM", "SIGKILL")),
         (
-            "its processes got SIGTERM at 08:00:20 UTC, what was left of them got SIGKILL at 08:00:30 UTC, and then "
-            "their memory"
+            "its processes got SIGTERM at 08:00:20 UTC, and those still running got SIGKILL at 08:00:30 UTC; the "
+            "watchdog then waits up to 30s for their memory"
         ),
     ),
     (
         "under way, SIGKILL about to be sent",
         lambda: _under_way(until_s=at(20).boottime_s + 40, sent=("SIGTERM",)),
-        "its processes got SIGTERM at 08:00:20 UTC, what is left of them was to get SIGKILL at 08:00:30 UTC, and then",
+        ("its processes got SIGTERM at 08:00:20 UTC, and those still running were due SIGKILL at 08:00:30 UTC; the"),
     ),
     (
         "under way, ended on SIGTERM",
         lambda: _under_way(until_s=at(20).boottime_s + 40, sent=("SIGTERM",), ended=True),
-        "its processes got SIGTERM at 08:00:20 UTC and have ended, and then their memory",
+        (
+            "its processes got SIGTERM at 08:00:20 UTC and have ended; the watchdog then waits up to 30s for their "
+            "memory"
+        ),
     ),
     (
         "under way, ended before a signal",
         lambda: _under_way(until_s=at(20).boottime_s + 40, ended=True),
-        "A kill of container main is under way: its processes had ended before a signal was sent, and then their",
+        (
+            "A kill of container main is in progress: its processes had ended before a signal was sent; the "
+            "watchdog then waits up to 30s for their"
+        ),
     ),
     (
         "under way, hastened",
         lambda: _under_way(2, until_s=at(25).boottime_s + 40),
-        "its processes got SIGKILL, and then their memory",
+        "its processes got SIGKILL; the watchdog then waits up to 30s for their memory",
     ),
     (
         "not yet due, held until",
         lambda: held(Brake.OWNER, due_in_s=7.0, lets_go_in_s=49.0),
         (
-            "would be due in 7s, but held back then, until 08:01:20 UTC, because pods of Job train had as many kills "
-            "and evictions here lately as the policy allows; it then stays due"
+            "would be due in 7s but held back then, until 08:01:20 UTC, because pods of Job train reached "
+            "the policy's limit on kills and evictions on this node; it then stays due"
         ),
     ),
     (
@@ -471,47 +474,54 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "undeclared, how to",
         lambda: Story(pods=(NOTHING,)).run(12.4, 3),
-        "so it is measured and left alone. It can declare some by veriff.com/gpu-memory; then it is held to that.",
+        (
+            "so it is only measured and no action is taken on it. It can declare GPU memory with "
+            "veriff.com/gpu-memory, which then sets its limit."
+        ),
     ),
-    ("under way, at once", lambda: _under_way(2), "its processes got SIGKILL, and then their memory"),
+    (
+        "under way, at once",
+        lambda: _under_way(2),
+        ("its processes got SIGKILL; the watchdog then waits up to 30s for their memory"),
+    ),
     (
         "stale",
-        lambda: Story(conditions=Conditions(pods_stale=True)).run(12.4, 3),
-        "Its use is above 11.2Gi (110% of what it may use)",
+        lambda: Story(pods_stale=True).run(12.4, 3),
+        "Its use is above 11.2Gi (110% of its limit)",
     ),
     (
         "journal",
-        lambda: Story(conditions=Conditions(journal_writable=False)).run(12.4, 31),
+        lambda: Story(journal_writable=False).run(12.4, 31),
         (
-            "killing all processes of container main is due, but held back, because the watchdog's journal "
-            "can't be written, and nobody is killed or evicted without a record; it stays due as long as the "
-            "use is above that mark. A warning was given; it is repeated in 59m 34s"
+            "killing all processes of container main is due but held back, because the watchdog can't write "
+            "its journal, and takes no action without a record; it stays due as long as the use is above that "
+            "threshold. A warning was given; it is repeated in 59m 34s"
         ),
     ),
     (
         "namespace",
         lambda: held(Brake.NAMESPACE, lets_go_in_s=90.0),
         (
-            "is due, but held back for another 1m 30s, until 08:02:01 UTC, because namespace a had as many "
-            "kills and evictions here lately as the policy allows; it stays"
+            "is due but held back for another 1m 30s, until 08:02:01 UTC, because namespace a reached the "
+            "policy's limit on kills and evictions on this node; it stays"
         ),
     ),
     (
         "unknown victim",
         lambda: held(Brake.UNKNOWN_CONTAINER),
-        ("but held back, because no container that the pod list has is above what it declares itself. What"),
+        ("but held back, because no container in the pod list exceeds its own declaration. Higher"),
     ),
     (
         "not yet due, held",
         lambda: held(Brake.UNKNOWN_CONTAINER, due_in_s=4.0),
-        ("killing all processes of container main would be due in 4s, but held back then, because"),
+        ("killing all processes of container main would be due in 4s but held back then, because"),
     ),
     (
         "pressure",
         _by(PRESSED, used=4),
         (
-            "What that rule does: kill the largest GPU process of container main above 10.2Gi (100% of what it "
-            "may use) while its GPU is short of memory (less than 5% of it free) for 5s."
+            "The steps of that rule: kill the largest GPU process of container main above 10.2Gi (100% of its "
+            "limit) while its GPU is short of memory (less than 5% free) for 5s."
         ),
     ),
     (
@@ -519,19 +529,19 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: Story(pods=(NOTHING,), under=policy(rule(step("100%", 5), name="r", default=0))).see(
             snapshot([use(101, 0)], [process(101, "u1/main")])
         ),
-        "What that rule does: kill container main above zero for 5s.",
+        "The steps of that rule: kill container main above zero for 5s.",
     ),
     (
         "request under pressure",
         lambda: assessed_as(requested=4 * Gi, allowed_by_request=6 * Gi, rule=rule(PRESSED, name="r")),
-        "above 6Gi (100% of what it may use by its request) while its GPU is short of memory",
+        "above 6Gi (100% of its requested limit) while its GPU is short of memory",
     ),
     (
         "request",
         lambda: assessed_as(requested=4 * Gi, allowed_by_request=6 * Gi),
         (
-            "It has named a limit above the 4Gi that it requested: while its GPU is short of memory only the "
-            "request counts, and it may use 6Gi."
+            "It has set a limit above the 4Gi that it requested: while its GPU is short of memory only the "
+            "request counts, and its limit is 6Gi."
         ),
     ),
 ]
@@ -549,14 +559,14 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
     later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
     entries = (replace(due, withheld_by=Brake.NODE, taken=False, lets_go_in_s=300.0), later)
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
-    assert "is due, but held back for another 5m" in text
+    assert "is due but held back for another 5m" in text
     assert "will be killed" not in text
     report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
     warning, kill = report.plan.entries
     foreseen = (warning, replace(kill, withheld_by=Brake.OWNER, lets_go_in_s=300.0))
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=foreseen))))
     assert "would be due in 7s" in text
-    assert "What that rule would do further up: kill container main above 15.2Gi" in text
+    assert "Higher steps of that rule (not currently enforced): kill container main above 15.2Gi" in text
 
 
 def test_a_protected_pod_is_not_told_to_change_anything() -> None:

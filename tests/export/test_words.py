@@ -26,9 +26,9 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.daemon.kill import ENOUGH
-from watchdog.report.actions import outcome_note, release_note
-from watchdog.report.explanation import explanation
-from watchdog.report.next import forecast, misdeclared_note, note
+from watchdog.report.sentences.action import outcome_note, release_note
+from watchdog.report.sentences.explanation import explanation
+from watchdog.report.sentences.following import forecast, misdeclared_note, note
 from watchdog.report.text import clip, elapsed_s, inert, rfc3339, span
 
 KILLING = (
@@ -56,16 +56,16 @@ def test_observe_mode_says_what_it_would_do() -> None:
     """A note of observe mode never reads as if something had been done."""
     text = note(entry(), at(31), observing=True)
     assert "Would kill 3 processes of container main: SIGTERM, then SIGKILL after 10s." in text
-    assert text.endswith("Nothing is done: observe mode.")
+    assert text.endswith("No action is taken: the watchdog is in observe mode.")
     assert "Killing" not in text
 
 
 def test_a_warning_tells_what_comes_next() -> None:
     """A warning that does not say what follows is read too late."""
     text = note(entry(climbing(5), "warn"), at(5))
-    assert text.endswith("This is a warning: the rule kills above 110% for 10s, which is 11.2Gi here.")
+    assert text.endswith("This is a warning: the rule kills above 110% for 10s (threshold 11.2Gi).")
     last = by_rule(step("100%", 0, "warn"))
-    assert note(last, at(0)).endswith("This is a warning: the rule does nothing more.")
+    assert note(last, at(0)).endswith("This is a warning: the rule takes no further action.")
 
 
 @pytest.mark.parametrize("observing", [False, True])
@@ -74,16 +74,16 @@ def test_a_warning_to_a_protected_pod_threatens_nothing(observing: bool) -> None
     warned = entry(climbing(5), "warn")
     spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
     assert note(spared, at(5), observing=observing).endswith(
-        ": nothing more follows, since this pod is protected (it is in kube-system)."
+        ": no kill or eviction follows, because this pod is protected (it is in kube-system)."
     )
     last = by_rule(step("100%", 0, "warn"))
     spared = replace(last, assessment=replace(last.assessment, protected="it is in kube-system"))
-    assert note(spared, at(5), observing=observing).endswith(": the rule does nothing more.")
+    assert note(spared, at(5), observing=observing).endswith(": the rule takes no further action.")
     evicting = rule(step("100%", 30, "warn"), step("120%", 60, "evict"), name="r")
     warned = entry(climbing(5, under=policy(evicting)), "warn")
     spared = replace(warned, assessment=replace(warned.assessment, protected="it is in kube-system"))
     assert note(spared, at(5), observing=observing).endswith(
-        ": nothing more follows, since this pod is protected (it is in kube-system)."
+        ": no kill or eviction follows, because this pod is protected (it is in kube-system)."
     )
 
 
@@ -93,7 +93,7 @@ def test_every_brake_has_its_reason(brake: Brake) -> None:
     held = withheld(brake, assessment=replace(entry().assessment, protected="it is in kube-system"))
     text = note(held, at(31))
     assert re.search(
-        r"Not acted on: killing 3 processes of container main is due but held back, because .{20,}\.$", text
+        r"No action taken: killing 3 processes of container main is due but held back, because .{20,}\.$", text
     )
     assert "Killing 3" not in text
     assert ("kube-system" in text) == (brake is Brake.PROTECTED)
@@ -102,15 +102,16 @@ def test_every_brake_has_its_reason(brake: Brake) -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "above 150%, at once. Killing 1 process of"),
-        (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "container main: SIGKILL at once."),
+        (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "above 150%, immediately. Killing 1 process of"),
+        (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "container main: SIGKILL immediately."),
         (by_rule(step(f"+{512 * Mi}", 5), used=20 * Gi), "Rule r: more than 512Mi above allowed for 5s."),
         (by_rule(step(f"{12 * Gi}", 5), used=20 * Gi), "Rule r: above 12Gi for 5s."),
         (by_rule(step(f"{2 * Gi}", 5), used=20 * Gi), "Rule r: above 2Gi for 5s (and above what is allowed)."),
         (by_rule(step("100%", 0, scope="pod"), used=20 * Gi), "Killing 1 process in all containers of the pod:"),
         (by_rule(step("100%", 0, "evict"), used=20 * Gi), "Evicting the pod with a grace period of 10s."),
-        (by_rule(step(), default=4 * Gi, declared=None), "allowed (4Gi by default of rule r, plus allowance)"),
-        (by_rule(step(), default=0, declared=None), "where none is allowed (0 by default of rule r)."),
+        (by_rule(step(), default=4 * Gi, declared=None), ("allowed (4Gi from the default of rule r, plus "
+                                                         "allowance)")),
+        (by_rule(step(), default=0, declared=None), "but none is allowed (0 from the default of rule r)."),
         (by_rule(step(), account="container"), "Container main of pod a/trainer uses 12Gi of GPU memory"),
         (by_rule(step("50%", 0, "warn"), used=6 * Gi), "69% of the 8.7Gi allowed"),
         (by_rule(step(), used=int(8 * Gi * 1.02) + 532 * Mi), "20Mi more than the 8.7Gi allowed"),
@@ -148,7 +149,7 @@ def test_every_outcome_has_its_sentence(result: Result, do: str) -> None:
     made = by_rule(step("100%", 0, do))
     text = outcome_note(outcome(made, result, reason="because of x"))
     assert text.startswith("Pod a/trainer: ")
-    assert text.endswith("(rule r, above 100%, at once).")
+    assert text.endswith("(rule r, above 100%, immediately).")
     assert "because of x" in text or (do == "warn" and result is Result.DONE)
 
 
@@ -159,7 +160,7 @@ def test_the_release_is_told_with_its_time() -> None:
         "signal (rule notebooks, above 110% for 10s)."
     )
     assert release_note(killed(release_s=0.8)).endswith("free again 0.8s after the first signal.")
-    assert "has not been seen free again: still listed." in release_note(killed(reason="still listed"))
+    assert "is not confirmed free: still listed." in release_note(killed(reason="still listed"))
 
 
 @pytest.mark.parametrize(
@@ -180,21 +181,21 @@ def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, str, float]
         Sent(signal=name, keys=frozenset(ProcessKey(pid=ord(each), start_ticks=1) for each in whom), after_s=after_s)
         for name, whom, after_s in sent
     )
-    assert f"The processes got {said}; " in explanation(killed(sent=signals), policy())
+    assert f"The processes got {said}. " in explanation(killed(sent=signals), policy())
 
 
 def test_the_owner_reads_what_to_change() -> None:
     """The explanation says what happened, how much was used, why that is too much, what to change and whom to ask."""
     text = explanation(killed(release_s=0.8), policy())
     assert text == (
-        "The watchdog killed 3 processes of container main (pod a/trainer), because the pod used more GPU memory than "
-        "it may. It used 12.4Gi; 10.2Gi were allowed: 8Gi declared by veriff.com/gpu-memory, plus 2.2Gi for what the "
-        "driver takes. Rule notebooks kills above 110% for 10s, which is 11.2Gi here; the pod had been above it for "
-        "30s. The processes got SIGTERM, and the memory was free 0.8s after the first signal; Kubernetes shows how the "
-        "main process ended, not OOMKilled: Error with exit code 143 or 137 if a signal ended it, Completed if it "
-        "exited with 0, and its Job counts that as success. To prevent it, use less GPU memory or declare more: set "
-        'resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance comes on top). '
-        "Questions: ask gpu-team@example.org."
+        "The watchdog killed 3 processes of container main (pod a/trainer), because the pod exceeded its GPU "
+        "memory limit. It used 12.4Gi; its limit was 10.2Gi: 8Gi declared by veriff.com/gpu-memory, plus 2.2Gi "
+        'driver allowance. Rule "notebooks" kills above 110% for 10s (threshold 11.2Gi); the pod had been above '
+        "it for 30s. The processes got SIGTERM, and the memory was free 0.8s after the first signal. Kubernetes "
+        "does not report OOMKilled. The container shows Error (exit code 143 or 137), or Completed if its main "
+        "process exited with 0 (its Job counts that as success). To prevent this, use less GPU memory or declare "
+        'more: set resources.limits["veriff.com/gpu-memory"] of container main to at least 11Gi (the allowance is '
+        "added to this). Questions: ask gpu-team@example.org."
     )
 
 
@@ -216,7 +217,7 @@ IN_MIB = Declaration(resource="veriff.com/gpu-memory", unit=Mi)
         (policy(), "11Gi", None, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
         (policy(), None, 0, 'resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi'),
         (policy(declarations=(IN_MIB,)), "1024", None, "of container main to at least 12288 (12Gi)."),
-        (policy(declarations=()), None, 0, "use no GPU memory: there is no key here"),
+        (policy(declarations=()), None, 0, "use no GPU memory: no key in this cluster"),
     ],
 )
 def test_what_to_declare_is_written_in_the_unit_of_the_declaration(
@@ -235,12 +236,13 @@ def test_a_skipped_declaration_is_told_with_what_holds_instead() -> None:
     skipped = Misdeclaration(source="veriff.com/gpu-memory of container main", why="'8 GB' is not a quantity")
     fallback = replace(entry().assessment, declared_by="default")
     assert misdeclared_note(fallback, skipped) == (
-        "Pod a/trainer: veriff.com/gpu-memory of container main is skipped: '8 GB' is not a quantity. "
-        "8Gi by default of rule notebooks holds instead."
+        "Pod a/trainer: veriff.com/gpu-memory of container main is ignored: '8 GB' is not a quantity. 8Gi "
+        "from the default of rule "
+        "notebooks applies instead."
     )
     nothing = replace(fallback, verdict=Verdict.MISDECLARED, declared=None)
     assert misdeclared_note(nothing, skipped).endswith(
-        "No other declaration holds, so the pod is measured and left alone."
+        "No other declaration applies, so the pod is only measured and no action is taken on it."
     )
 
 
@@ -344,10 +346,10 @@ def test_a_process_that_was_spared_sigkill_is_not_called_killed() -> None:
     """Point 22: one whose pod is back within the threshold after SIGTERM may live on, and keeps its memory."""
     spared = killed(result=Result.GONE, reason=ENOUGH)
     assert outcome_note(spared) == (
-        "Pod a/trainer: killing 3 processes of container main was not needed any more: usage was back within the "
+        "Pod a/trainer: killing 3 processes of container main was no longer needed: usage was back within the "
         "threshold after SIGTERM, so nothing more was sent (rule notebooks, above 110% for 10s)."
     )
     text = explanation(spared, policy())
-    assert "this was not needed any more: usage was back within the threshold after SIGTERM, so nothing more" in text
+    assert "this was no longer needed: usage was back within the threshold after SIGTERM, so nothing more" in text
     for each in ("killed", "exit code", "memory was free", "seen free"):
         assert each not in text

@@ -77,7 +77,7 @@ ACTED: Final = (
     ),
     World(
         name="kill_at_once",
-        keeps="A grace of 0s is SIGKILL at once.",
+        keeps="A grace of 0s is SIGKILL immediately.",
         policy=policy(rule(WARN, kill(grace="0s", above="150%", more="unwarned = true"))),
         pods=TRIO,
         jobs=TRIO_JOBS,

@@ -28,7 +28,7 @@ def test_who_is_stopped_by_another_file_is_not_stopped_by_this_one(tmp_path: Pat
     with answering(STOPPED, ago_s, **told[tells]) as url:
         done = call("stop", url, tmp_path / "journal.db")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: File made; NOT CONFIRMED: ")
+    assert done.stderr.startswith("Error: Stop file created; NOT CONFIRMED: ")
     if ago_s < 0:
         own = {"nothing": "a file of its own", **{key: each["stop_file"] for key, each in told.items() if each}}
         assert f"the watchdog of node n1 is stopped by {own[tells]}, and whether that is this very" in done.stderr
@@ -50,15 +50,15 @@ def test_a_folder_that_is_known_by_another_name(tmp_path: Path) -> None:
     with locked(tmp_path / "journal.db"), answering(STOPPED, -1.0, stop_file="/in/the/pod/stop") as url:
         done = call("stop", url, Path("journal.db"), "--stop-file", str(tmp_path / "stop"))
     assert done.exit_code == 0
-    assert done.stdout.startswith(f"Stopped: a watchdog keeps its journal in {tmp_path}, by the lock there, and looks ")
-    assert "The one of node n1, which was asked, is stopped by /in/the/pod/stop: nothing is enforced" in done.stdout
+    assert done.stdout.startswith(f"Stopped: a watchdog holds the lock in {tmp_path}, so it checks ")
+    assert "The one of node n1, which was queried, is stopped by /in/the/pod/stop: nothing is enforced" in done.stdout
 
 
 def test_what_was_seen_before_the_file_came_is_no_proof(tmp_path: Path) -> None:
     """A cycle that is older than the file shows another file, which may be gone since."""
     with locked(tmp_path / "journal.db"), answering(STOPPED, 3600.0) as url:
         done = call("stop", url, tmp_path / "journal.db")
-    assert (done.exit_code, "NOT CONFIRMED" in done.stderr, "before this, so it has shown" in done.stderr) == (
+    assert (done.exit_code, "NOT CONFIRMED" in done.stderr, "before this change, so the result" in done.stderr) == (
         1,
         *[True] * 2,
     )
@@ -72,19 +72,19 @@ def test_a_daemon_that_hangs_confirms_nothing(tmp_path: Path, name: str, shows: 
     with locked(tmp_path / "journal.db"), answering(shows, 3600.0, hangs_since=hangs) as url:
         done = call(name, url, tmp_path / "journal.db")
     assert (done.exit_code, "NOT CONFIRMED" in done.stderr) == (1, True)
-    assert "the watchdog of node n1 hangs: no pass has ended since " in done.stderr
-    assert "could not be asked" not in done.output
+    assert "the watchdog of node n1 is hung: no cycle has completed since " in done.stderr
+    assert "could not be queried" not in done.output
 
 
 def test_a_daemon_that_was_asked_is_not_said_to_be_silent(tmp_path: Path) -> None:
     """It answers and has shown nothing of the file yet: that is said, and that it holds a lock proves no more."""
     with locked(tmp_path / "journal.db"), answering(ENFORCING, 60.0) as url:
         done = call("stop", url, tmp_path / "journal.db")
-    assert (done.exit_code, "NOT CONFIRMED" in done.stderr, "could not be asked" in done.output) == (1, True, False)
-    assert "the last pass of the watchdog of node n1 was at " in done.stderr
+    assert (done.exit_code, "NOT CONFIRMED" in done.stderr, "could not be queried" in done.output) == (1, True, False)
+    assert "the last cycle of the watchdog of node n1 was at " in done.stderr
 
 
-@pytest.mark.parametrize(("ago_s", "says"), [(-5.0, "only observes in any case"), (60.0, "only observed by its last")])
+@pytest.mark.parametrize(("ago_s", "says"), [(-5.0, "is in observe mode already"), (60.0, "only observed at its last")])
 def test_one_that_observes_promises_no_sign_of_the_file(tmp_path: Path, ago_s: float, says: str) -> None:
     """Nothing is shown of a file while the policy observes; whether it will hold is known by the lock alone."""
     with answering(OBSERVING, ago_s) as url:
@@ -96,7 +96,7 @@ def test_one_that_observes_promises_no_sign_of_the_file(tmp_path: Path, ago_s: f
         assert "If the policy is changed to enforce, nothing is enforced" in done.stdout
         done = call("stop", url, tmp_path / "journal.db")
     assert (done.exit_code, done.stdout, says in done.stderr) == (1, "", True)
-    assert f"Whether it looks for {tmp_path / 'stop'} can't be told then." in done.stderr
+    assert f"Whether it checks for {tmp_path / 'stop'} is unknown." in done.stderr
 
 
 @pytest.mark.parametrize("health", [{}, {"stop_file": "/real/stop"}])
@@ -104,8 +104,8 @@ def test_a_resume_that_fails_tells_to_resume(tmp_path: Path, health: dict[str, s
     """Whoever wants to go on is not told a command that stops."""
     with answering(STOPPED, -5.0, **health) as url:
         done = call("resume", url, tmp_path / "journal.db")
-    assert (done.exit_code, "the watchdog of node n1 sees another one: it " in done.stderr) == (1, True)
-    assert "exec POD -- gpu-watchdog resume` (`-n`: the namespace that it was installed in)" in done.stderr
+    assert (done.exit_code, "the watchdog of node n1 sees a different stop file: it " in done.stderr) == (1, True)
+    assert "exec POD -- gpu-watchdog resume` (`-n`: the namespace it is installed in)" in done.stderr
     assert "gpu-watchdog stop" not in done.output
     assert ("it looks for /real/stop." in done.stderr) == bool(health)
 
@@ -114,7 +114,7 @@ def test_an_enforcing_daemon_with_a_path_alike_is_elsewhere(tmp_path: Path) -> N
     """The port of a pod or of another node, brought here: the path is the same, and the file is not."""
     with answering(ENFORCING, -5.0, stop_file=str(tmp_path / "stop")) as url:
         done = call("stop", url, tmp_path / "journal.db")
-    assert (done.exit_code, "NOT STOPPED: the watchdog of node n1 goes on ENFORCING: the file" in done.stderr) == (
+    assert (done.exit_code, "NOT STOPPED: the watchdog of node n1 is still ENFORCING: the file" in done.stderr) == (
         1,
         True,
     )

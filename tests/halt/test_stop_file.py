@@ -32,13 +32,13 @@ def test_stop_makes_the_file_and_resume_removes_it(tmp_path: Path) -> None:
     assert "no SIGKILL follows" in done.stdout
     assert f"To enforce again: gpu-watchdog resume --stop-file {stop}" in done.stdout
     assert "`/readyz` has the line `not enforcing: stop_file`" in done.stdout
-    assert done.stdout.startswith(f"Stopped: a watchdog keeps its journal in {tmp_path}, by the lock there, and looks ")
+    assert done.stdout.startswith(f"Stopped: a watchdog holds the lock in {tmp_path}, so it checks ")
     assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog top --once" in done.stdout
     done = call("resume", "--journal", journal)
     assert (done.exit_code, stop.exists()) == (0, False)
     assert f"{stop} is gone. It was there since 20" in done.stdout
     assert "false alarms; ask\\x1b[2J Kim" in done.stdout
-    assert "All timers begin anew." in done.stdout
+    assert "All timers are reset." in done.stdout
 
 
 @pytest.mark.parametrize("where", ["elsewhere/stop", "other"])
@@ -50,15 +50,15 @@ def test_a_file_that_no_watchdog_looks_for_is_not_called_a_stop(tmp_path: Path, 
         done = call("stop", "--journal", journal, "--stop-file", file)
     assert (done.exit_code, done.stdout, file.exists()) == (1, "", True)
     assert done.stderr.startswith(
-        f"Error: File made; NOT CONFIRMED: {file} is there, a watchdog looks for `stop` beside"
+        f"Error: Stop file created; NOT CONFIRMED: {file} exists, a watchdog checks for `stop` only beside"
     )
-    assert "can't be told from here: the daemon does not answer at http://127.0.0.1:" in done.stderr
+    assert "can't be determined from here: the daemon does not answer at http://127.0.0.1:" in done.stderr
     assert "kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog stop" in done.stderr
     assert "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite" in done.stderr
-    assert f"To take the file away: gpu-watchdog resume --stop-file {file}" in done.stderr
+    assert f"To remove the file: gpu-watchdog resume --stop-file {file}" in done.stderr
     done = call("stop", "--stop-file", file)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: File there already since 20")
+    assert done.stderr.startswith("Error: Stop file already existed since 20")
     assert call("resume", "--stop-file", file).exit_code == 0
 
 
@@ -80,17 +80,17 @@ def test_both_may_be_repeated(tmp_path: Path) -> None:
         done = call("stop", "--journal", journal, "--why", "second")
         assert (done.exit_code, stop.stat().st_mtime_ns) == (0, before.st_mtime_ns)
         assert done.stdout.startswith("Stopped: ")
-        assert "\nFile there already since 20" in done.stdout
+        assert "\nStop file already existed since 20" in done.stdout
         assert f": first: {stop}. Nothing was changed." in done.stdout
         assert call("resume", "--journal", journal).exit_code == 0
-        assert f"There was no {stop}" in call("resume", "--journal", journal).stdout
+        assert f"There was no stop file at {stop}" in call("resume", "--journal", journal).stdout
 
 
 def test_a_resume_of_nothing_is_no_success(tmp_path: Path) -> None:
     """Nothing was there and nobody can be asked: the file that stops the watchdog may lie elsewhere."""
     done = call("resume", "--journal", tmp_path / "journal.db")
     assert done.exit_code == 1
-    assert f"There was no {tmp_path / 'stop'}" in done.stdout
+    assert f"There was no stop file at {tmp_path / 'stop'}" in done.stdout
     assert done.stderr.startswith(
         "Error: NOT CONFIRMED: nothing was changed, and whether a watchdog looks for it can't "
     )
@@ -101,14 +101,14 @@ def test_a_file_made_by_touch_counts_too(tmp_path: Path) -> None:
     """What nobody has written anything into, a dangling link and a folder are there; a folder is removed by hand."""
     stop = tmp_path / "stop"
     stop.touch()
-    assert "File there already" in call("stop", "--stop-file", stop).stderr
+    assert "Stop file already existed" in call("stop", "--stop-file", stop).stderr
     assert call("resume", "--stop-file", stop).exit_code == 0
     stop.symlink_to(tmp_path / "nowhere")
-    assert "File there already" in call("stop", "--stop-file", stop).stderr
+    assert "Stop file already existed" in call("stop", "--stop-file", stop).stderr
     assert call("resume", "--stop-file", stop).exit_code == 0
     assert not (tmp_path / "nowhere").exists()
     stop.mkdir()
-    assert "File there already" in call("stop", "--stop-file", stop).stderr
+    assert "Stop file already existed" in call("stop", "--stop-file", stop).stderr
     done = call("resume", "--stop-file", stop)
     assert (done.exit_code, f"STILL STOPPED: {stop} is a folder" in done.stderr) == (1, True)
 
@@ -155,7 +155,10 @@ def test_no_rights(tmp_path: Path) -> None:
     with another_user():
         done = call("stop", "--stop-file", stop)
     assert (done.exit_code, stop.exists()) == (1, False)
-    assert f"NOT STOPPED: {stop}: Permission denied: this account may not change it: run this as root" in done.stderr
+    assert (
+        f"NOT STOPPED: {stop}: Permission denied: this account is not allowed to change it: run this as root"
+        in done.stderr
+    )
     stop.touch()
     with another_user():
         done = call("resume", "--stop-file", stop)
@@ -180,10 +183,10 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
         cannot_run("no mount namespace can be made here")
     assert done.returncode == 0, done.stderr
-    assert "File there already" in done.stderr
+    assert "Stop file already existed" in done.stderr
     remedy = "it is read-only: mount it writable, or run `kubectl -n gpu-memory-watchdog exec POD -- gpu-watchdog"
     assert [done.stderr.count(f"{remedy} {name}`") for name in ("stop", "resume")] == [1, 1]
-    assert f"There was no {tmp_path / 'other'}" in done.stdout
+    assert f"There was no stop file at {tmp_path / 'other'}" in done.stdout
     assert done.stderr.count("STILL STOPPED") == 1
 
 
@@ -192,7 +195,7 @@ def test_it_is_in_force_before_anything_is_written(tmp_path: Path) -> None:
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import signal; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from pathlib import Path; from watchdog.cli.stop import Stop; "
-        f"assert Stop(path=Path({str(tmp_path / 'stop')!r}), is_default=False).put('why')"
+        f"assert Stop(path=Path({str(tmp_path / 'stop')!r}), is_default=False).create('why')"
     )
     subprocess.run([COMMAND.with_name("python"), "-c", script], check=True, timeout=60)
     assert (tmp_path / "stop").read_bytes() == b""

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from watchdog.core.model import Node
-from watchdog.kube.capacity import PATIENCE, CapacityChange, CapacityPace, is_outrun
-from watchdog.kube.responses import ApiResponse
+from watchdog.kube.capacity import PATIENCE, CapacityChange, CapacityPace, is_outdated
+from watchdog.kube.client import ApiResponse
 
 GI = 2**30
 UID = {"op": "test", "path": "/metadata/uid", "value": "u"}
@@ -72,7 +72,7 @@ def test_a_change_knows_what_it_changes() -> None:
 )
 def test_a_patch_that_came_too_late_is_told_from_a_refused_one(status: int, body: bytes, *, outrun: bool) -> None:
     """Only where the node has changed is there something to wait for: an invalid amount or a missing right stays."""
-    assert is_outrun(answer(status, body)) is outrun
+    assert is_outdated(answer(status, body)) is outrun
 
 
 def test_nothing_is_asked_again_before_the_watch_can_have_shown_it() -> None:

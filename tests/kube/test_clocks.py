@@ -2,8 +2,8 @@
 
 import pytest
 
-from watchdog.kube.credentials import ClockNotes, differ, offset_s
-from watchdog.kube.notices import Note
+from watchdog.kube.credentials import ClockMessages, exceeds_tolerance, offset_s
+from watchdog.kube.messages import LogMessage
 
 NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 
@@ -32,19 +32,19 @@ def test_no_date_is_no_offset(date: str) -> None:
 
 def test_what_is_bearable() -> None:
     """A minute is, either way; unknown is nothing to complain about."""
-    assert [differ(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
+    assert [exceeds_tolerance(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
 
 
 def test_the_log_hears_of_it_once() -> None:
     """A clock that is off is told when it begins, with the remedy, and when it is over; a border is none."""
-    notes = ClockNotes()
+    notes = ClockMessages()
     said = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
     assert [len(each) for each in said] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
     assert said[3][0].text.startswith(
-        "this node's clock is about 1 min behind the API server's: certificates may be refused"
+        "this node's clock is about 1 min behind the API server's: certificates may be rejected"
     )
     assert said[3][0].text.endswith("; see which of the two is right (`date -u` on both), and set the other one")
-    assert said[8] == (Note(text="this node's clock and the API server's agree again"),)
+    assert said[8] == (LogMessage(text="this node's clock and the API server's agree again"),)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_the_log_hears_of_it_once() -> None:
 )
 def test_how_far_apart_they_are(offset: float, said: str) -> None:
     """In the unit that people would take; a clock that is an hour off is not sixty minutes off."""
-    assert ClockNotes().take(offset)[0].text.startswith(f"this node's clock is about {said} the API server's: ")
+    assert ClockMessages().take(offset)[0].text.startswith(f"this node's clock is about {said} the API server's: ")

@@ -13,7 +13,7 @@ from kubernetes.client import Configuration
 
 from tests.cluster.certificates import openssl
 from tests.kube import faulty
-from watchdog.kube.credentials import Credentials, Peer, Validity, credentials_of, look_at_peer, validity_of
+from watchdog.kube.credentials import Credentials, Peer, Validity, credentials_of, probe_peer, validity_of
 
 
 def _token(**claims: object) -> str:
@@ -98,8 +98,8 @@ def test_a_server_is_looked_at_without_trust() -> None:
         connection.sendall(text.encode())
 
     with faulty.server(answer, faulty.certificate("expired")) as port:
-        peer = look_at_peer(f"https://127.0.0.1:{port}")
+        peer = probe_peer(f"https://127.0.0.1:{port}")
     assert peer.validity == validity_of(faulty.certificate("expired").certificate.read_bytes())
     assert peer.offset_s is not None
     assert b"uthorization" not in seen[0]
-    assert look_at_peer("https://127.0.0.1:1") == Peer()
+    assert probe_peer("https://127.0.0.1:1") == Peer()

@@ -12,15 +12,15 @@ from watchdog.kube.events import (
     OBJECT_BURST,
     REQUEST_BURST,
     REQUEST_PER_S,
-    Bucket,
-    ObjectLimits,
-    SeriesMemory,
+    ObjectRateLimits,
+    SeriesCache,
+    TokenBucket,
     event_name,
     event_object,
     micro_time,
     series_part,
 )
-from watchdog.kube.notices import REPEAT_S, Notices
+from watchdog.kube.messages import REPEAT_S, MessageQueue
 
 # DNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation: what the name of an Event must be.
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -67,7 +67,7 @@ def test_names_sort_by_time() -> None:
 def test_the_object_is_what_the_api_takes() -> None:
     """Every field that events.k8s.io/v1 wants, and none that it refuses: it says on which pod, who, where and when."""
     made = pod_event(annotations={"gpu-memory-watchdog/used": "1"}, is_normal=True)
-    series = SeriesMemory().following(made)
+    series = SeriesCache().following(made)
     event = event_object(made, series, "n" * 200)
     assert event["regarding"] == {
         "apiVersion": "v1",
@@ -84,8 +84,8 @@ def test_the_object_is_what_the_api_takes() -> None:
 
 def test_a_repetition_goes_on_with_its_series() -> None:
     """Told again soon enough it counts under the first name; the part that is sent has nothing else in it."""
-    memory, first, again = SeriesMemory(), pod_event(0), pod_event(SERIES_GAP_S)
-    memory.note(first, memory.following(first))
+    memory, first, again = SeriesCache(), pod_event(0), pod_event(SERIES_GAP_S)
+    memory.remember(first, memory.following(first))
     series = memory.following(again)
     assert (series.name, series.count) == (event_name(first), 2)
     assert series_part(series) == {"series": {"count": 2, "lastObservedTime": micro_time(T0 + SERIES_GAP_S)}}
@@ -97,26 +97,26 @@ def test_a_repetition_goes_on_with_its_series() -> None:
 )
 def test_what_is_no_repetition_begins_anew(again: object) -> None:
     """Too late, of another pod, or told once in any case."""
-    memory, first = SeriesMemory(), pod_event(0)
-    memory.note(first, memory.following(first))
+    memory, first = SeriesCache(), pod_event(0)
+    memory.remember(first, memory.following(first))
     series = memory.following(again)  # type: ignore[arg-type]
     assert (series.count, series.name) == (1, event_name(again))  # type: ignore[arg-type]
 
 
 def test_what_the_server_has_not_got_is_not_counted() -> None:
     """A series counts what has been written, so an Event that was dropped leaves no hole in it."""
-    memory = SeriesMemory()
+    memory = SeriesCache()
     for _ in range(3):
         assert memory.following(pod_event()).count == 1
 
 
 def test_the_memory_of_series_is_bounded() -> None:
     """A node on which pods come and go for months keeps the latest; the one that was quiet for longest goes."""
-    memory = SeriesMemory(most=10)
+    memory = SeriesCache(most=10)
     for number in range(30):
         each = pod_event(key=(str(number),))
-        memory.note(each, memory.following(each))
-        memory.note(pod_event(key=("0",)), memory.following(pod_event(key=("0",))))
+        memory.remember(each, memory.following(each))
+        memory.remember(pod_event(key=("0",)), memory.following(pod_event(key=("0",))))
     assert len(memory) == 10
     assert memory.following(pod_event(key=("0",))).count > 20
     assert memory.following(pod_event(key=("5",))).count == 1
@@ -124,7 +124,7 @@ def test_the_memory_of_series_is_bounded() -> None:
 
 def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:
     """What client-go allows one source about one object; other objects are not held up by it."""
-    limits = ObjectLimits()
+    limits = ObjectRateLimits()
     admitted = [limits.admit("u1", 100.0 + second) for second in range(300)]
     assert admitted.count(True) == OBJECT_BURST == 25
     assert limits.admit("u2", 400.0)
@@ -133,7 +133,7 @@ def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:
 
 def test_the_memory_of_objects_is_bounded() -> None:
     """As many objects as a node could have had are remembered, and no more."""
-    limits = ObjectLimits(most=100)
+    limits = ObjectRateLimits(most=100)
     for number in range(1000):
         limits.admit(number, float(number))
     assert len(limits) == 100
@@ -142,7 +142,7 @@ def test_the_memory_of_objects_is_bounded() -> None:
 @given(st.lists(st.floats(0, 30), max_size=60))
 def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
     """Law: in any time no more requests are made than the burst and what has come since."""
-    bucket, now_s, taken = Bucket(REQUEST_BURST, REQUEST_PER_S, 0.0), 0.0, 0
+    bucket, now_s, taken = TokenBucket(REQUEST_BURST, REQUEST_PER_S, 0.0), 0.0, 0
     for wait_s in waits:
         now_s += wait_s
         while bucket.wait_s(now_s) == 0:
@@ -154,29 +154,29 @@ def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
 
 def test_a_clock_that_stands_still_fills_nothing() -> None:
     """A moment that lies before the last one is none at which tokens have come."""
-    bucket = Bucket(1, 1.0, 50.0)
+    bucket = TokenBucket(1, 1.0, 50.0)
     bucket.take(50.0)
     assert bucket.wait_s(40.0) == 1.0
 
 
-def test_the_same_trouble_is_said_once_an_hour() -> None:
-    """One line for each cause, not for each Event; how often it was is said with the next one."""
-    notices = Notices()
+def test_the_same_problem_is_logged_once_an_hour() -> None:
+    """One line per cause, not per Event; the next one has the count."""
+    messages = MessageQueue()
     for second in range(100):
-        notices.note("403", f"no right ({second})", float(second))
-    notices.note("404", "no namespace", 50.0)
-    assert notices.take() == ("no right (0)", "no namespace")
-    assert notices.take() == ()
-    notices.note("403", "no right", REPEAT_S)
-    assert notices.take() == ("no right (100 times since this was last said)",)
+        messages.add("403", f"no right ({second})", float(second))
+    messages.add("404", "no namespace", 50.0)
+    assert messages.take() == ("no right (0)", "no namespace")
+    assert messages.take() == ()
+    messages.add("403", "no right", REPEAT_S)
+    assert messages.take() == ("no right (100 times since this was last logged)",)
 
 
-def test_notices_are_bounded() -> None:
+def test_messages_are_bounded() -> None:
     """Whatever a server answers, the log gets a bounded number of lines and the memory stays small."""
-    notices = Notices()
+    messages = MessageQueue()
     for number in range(1000):
-        notices.note(str(number), "trouble", 0.0)
-    assert len(notices.take()) <= 50
+        messages.add(str(number), "trouble", 0.0)
+    assert len(messages.take()) <= 50
 
 
 def test_a_moment_is_written_as_kubernetes_reads_it() -> None:

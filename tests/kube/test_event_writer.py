@@ -63,7 +63,7 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
         took_s = time.monotonic() - began
         assert took_s < 1.0
         assert 4 * MOST_WAITING - 2 <= events.counts()["dropped"] <= 4 * MOST_WAITING
-        assert any("wait to be written" in notice for notice in events.notices.take())
+        assert any("wait to be written" in notice for notice in events.messages.take())
         began = time.monotonic()
         events.stop(0.3)
         assert time.monotonic() - began < 0.5
@@ -74,10 +74,10 @@ def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
     with hanging_up() as (server, taken):
         events = writer(tmp_path, server)
         events.offer(pod_event(number) for number in range(50))
-        wait_until(lambda: events.notices.take() != ())
+        wait_until(lambda: events.messages.take() != ())
         time.sleep(2.0)
         assert 1 <= len(taken) <= 12
-        assert events.notices.take() == ()
+        assert events.messages.take() == ()
         assert set(events.counts().values()) == {0}
         began = time.monotonic()
         events.stop(0.3)

@@ -9,9 +9,8 @@ import pytest
 
 from tests.kube.objects import pod_object
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest, against_evicting
-from watchdog.kube.client import Api
-from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_answer, read_look
-from watchdog.kube.responses import ApiResponse
+from watchdog.kube.client import Api, ApiResponse
+from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_pod, read_response
 
 HEAD = b'{"kind":"Status","apiVersion":"v1","metadata":{},'
 FAILED = HEAD + b'"status":"Failure",'
@@ -104,7 +103,7 @@ def attempt(**more: Any) -> EvictionRequest:
             BUDGET,
             {},
             EvictionAnswer.BLOCKED,
-            "the disruption budget web needs 2 healthy pods and has 2 currently; more",
+            "the disruption budget web needs 2 healthy pods and has 2 currently; it succeeds",
         ),
         (
             429,
@@ -134,7 +133,7 @@ def test_what_an_answer_means(
     status: int, body: bytes, headers: dict[str, str], answer: EvictionAnswer, reason: str
 ) -> None:
     """Each answer has its meaning, with the server's own words in the reason; the ticket comes back."""
-    reply = read_answer(attempt(), ApiResponse(status, body, headers))
+    reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert (reply.ticket, reply.answer) == (3, answer)
     assert reason in reply.reason
     assert bool(reply.reason) is (answer is not EvictionAnswer.ACCEPTED)
@@ -147,22 +146,22 @@ def test_what_an_answer_means(
 )
 def test_what_the_account_may_not_is_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
     """Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does."""
-    reply = read_answer(attempt(), ApiResponse(status, body, {}))
+    reply = read_response(attempt(), ApiResponse(status, body, {}))
     assert reply.for_owner == (FORBIDDEN if is_ours else "")
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])
 def test_gone_after_a_lost_answer_is_evicted(status: int, body: bytes) -> None:
     """An earlier try may have been carried out: then it was, and its memory is waited for."""
-    reply = read_answer(attempt(is_unsure=True), ApiResponse(status, body, {}))
+    reply = read_response(attempt(is_unsure=True), ApiResponse(status, body, {}))
     assert reply.answer is EvictionAnswer.ACCEPTED
-    assert reply.reason.startswith("the answer of the API server had been lost, and ")
+    assert reply.reason.startswith("the API server's answer was lost, and ")
 
 
 def test_the_pauses_have_full_jitter_below_a_ceiling_that_doubles() -> None:
     """5 s, 10 s, 20 s, 40 s, then 60 s at most; a second at least; spread over the whole of it."""
     for number, ceiling_s in ((1, FIRST_WAIT_S), (2, 10.0), (4, 40.0), (5, LONGEST_WAIT_S), (25, LONGEST_WAIT_S)):
-        waits = [read_answer(attempt(number=number), ApiResponse(429, BUDGET, {})).wait_s for _ in range(300)]
+        waits = [read_response(attempt(number=number), ApiResponse(429, BUDGET, {})).wait_s for _ in range(300)]
         assert LEAST_WAIT_S <= min(waits) < LEAST_WAIT_S + ceiling_s / 5
         assert ceiling_s * 0.8 < max(waits) <= ceiling_s
 
@@ -182,7 +181,7 @@ def test_a_pause_that_the_server_asks_for_is_kept(
     status: int, body: bytes, headers: dict[str, str], least_s: float
 ) -> None:
     """Retry-After, in the header or in the Status, comes before the jitter; five minutes of it at most."""
-    reply = read_answer(attempt(), ApiResponse(status, body, headers))
+    reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert least_s + LEAST_WAIT_S <= reply.wait_s <= least_s + FIRST_WAIT_S
 
 
@@ -202,7 +201,7 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
     body = found(metadata=TERMINATING)
     for deadline_s, answer in ((known_s, None), (known_s + 1, EvictionAnswer.GONE), (None, EvictionAnswer.GONE)):
         made = attempt(deadline_s=deadline_s, objection=lambda _pod: None)
-        reply = read_look(made, ApiResponse(200, body, {}))
+        reply = read_pod(made, ApiResponse(200, body, {}))
         assert (reply.answer if reply is not None else None) is answer
 
 
@@ -217,13 +216,13 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
         (200, found(status={"phase": "Succeeded"}), EvictionAnswer.GONE, "the pod has ended: its phase is Succeeded"),
         (200, found(status={"phase": "Failed"}), EvictionAnswer.GONE, "the pod has ended: its phase is Failed"),
         (200, found(metadata=MIRROR), EvictionAnswer.SPARED, "it is a static pod"),
-        (200, found(metadata=OF_DAEMONSET), EvictionAnswer.SPARED, "its DaemonSet would put the pod back"),
+        (200, found(metadata=OF_DAEMONSET), EvictionAnswer.SPARED, "its DaemonSet would recreate the pod"),
         (200, found(status={"phase": 7}), EvictionAnswer.REFUSED, "it can't be read"),
         (200, found(metadata={"labels": 7}), EvictionAnswer.REFUSED, "it can't be read"),
         (200, found(metadata={"uid": ""}), EvictionAnswer.REFUSED, "it can't be read"),
-        (200, b"", EvictionAnswer.REFUSED, "the answer holds no pod"),
-        (200, b"[" * 100_000, EvictionAnswer.REFUSED, "the answer holds no pod"),
-        (200, b'{"kind":"PodList","items":[]}', EvictionAnswer.REFUSED, "the answer holds no pod"),
+        (200, b"", EvictionAnswer.REFUSED, "the answer contains no pod"),
+        (200, b"[" * 100_000, EvictionAnswer.REFUSED, "the answer contains no pod"),
+        (200, b'{"kind":"PodList","items":[]}', EvictionAnswer.REFUSED, "the answer contains no pod"),
         (404, NO_POD, EvictionAnswer.GONE, "the pod is gone"),
         (404, NO_SUCH_API, EvictionAnswer.REFUSED, "could not find the requested resource"),
         (401, EXPIRED, EvictionAnswer.REFUSED, "token"),
@@ -235,7 +234,7 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
 )
 def test_what_the_fresh_look_means(status: int, body: bytes, answer: EvictionAnswer | None, reason: str) -> None:
     """Only the very pod, alive, unprotected and readable, is gone on with."""
-    reply = read_look(attempt(), ApiResponse(status, body, {}))
+    reply = read_pod(attempt(), ApiResponse(status, body, {}))
     assert (reply.answer if reply is not None else None) is answer
     assert reply is None or reason in reply.reason
 
@@ -246,7 +245,7 @@ def test_what_the_fresh_look_means(status: int, body: bytes, answer: EvictionAns
 )
 def test_the_look_after_a_lost_answer_tells(body: bytes, answer: EvictionAnswer) -> None:
     """Being deleted, or another pod by now: the earlier try has come about."""
-    reply = read_look(attempt(is_unsure=True), ApiResponse(200, body, {}))
+    reply = read_pod(attempt(is_unsure=True), ApiResponse(200, body, {}))
     assert reply is not None
     assert reply.answer is answer
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionRequest
 from watchdog.kube.client import Api
+from watchdog.kube.client import ApiResponse as ApiAnswer
 from watchdog.kube.evict import MOST_AT_ONCE, ApiEvictor
-from watchdog.kube.responses import ApiResponse as ApiAnswer
 
 
 class Hanging(Api):

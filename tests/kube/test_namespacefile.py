@@ -78,7 +78,7 @@ def test_a_namespace_twice() -> None:
         (TWO[:-10], "kubectl get"),
         (b"\xff\xfe", "kubectl get"),
         (b"[]", "kubectl get"),
-        (b'{"kind": "PodList", "items": []}', "no list of kind NamespaceList: its kind is 'PodList'"),
+        (b'{"kind": "PodList", "items": []}', "not a list of kind NamespaceList: its kind is 'PodList'"),
         (b'{"items": []}', "its kind is 'missing'"),
         (b'{"x":' * 5000, "kubectl get"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from tests.kube.objects import list_of, pod_object
 from watchdog.clock import now
 from watchdog.core.model import GapReason, Node, PodList
-from watchdog.kube.files import FollowedFile, NodeFile, PodFile, parse_node
+from watchdog.kube.files import NodeFile, PodFile, WatchedFile, parse_node
 
 ONE, TWO = list_of(pod_object("x", "1")), list_of(pod_object("x", "1"), pod_object("y", "2"))
 
@@ -120,8 +120,8 @@ def huge(path: Path) -> None:
 SPOILED = [
     (half, "not what `kubectl get -o json` prints"),
     (nothing, "not what `kubectl get -o json` prints"),
-    (folder, "no regular file"),
-    (pipe, "no regular file"),
+    (folder, "not a regular file"),
+    (pipe, "not a regular file"),
     (loop, "Too many levels of symbolic links"),
     (huge, "larger than 256 MiB"),
     (Path.unlink, "No such file"),
@@ -195,7 +195,7 @@ def test_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     """A file at rest costs a stat, whether it could be parsed or not; one that was just written is read once more."""
     path = tmp_path / "file"
     path.write_bytes(b"x")
-    file = FollowedFile(path)
+    file = WatchedFile(path)
     assert file.read_if_changed(time.time()) == b"x"
     assert file.read_if_changed(time.time()) == b"x"
     assert file.read_if_changed(time.time() + 100) == b"x"
@@ -230,9 +230,9 @@ def test_node_of_a_file(tmp_path: Path) -> None:
     [
         (b"{", "n1", "it is not what"),
         (list_of(kind="PodList"), "n1", "'PodList'"),
-        (list_of(node_object("n2")), "n1", "the node 'n1', and holds: n2"),
-        (list_of(), "n1", "the node 'n1', and holds: none"),
-        (list_of(node_object("n1"), node_object("n2")), "", "one node, and holds: n1, n2"),
+        (list_of(node_object("n2")), "n1", "the node 'n1', and contains: n2"),
+        (list_of(), "n1", "the node 'n1', and contains: none"),
+        (list_of(node_object("n1"), node_object("n2")), "", "one node, and contains: n1, n2"),
         (list_of(node_object("n1", zone=1)), "n1", r"labels"),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_broken_pod_among_good_ones(changes: dict[str, Any], name: str, path: 
         (list_of(pod_object())[:-10], "kubectl get"),
         (b"\xff\xfe", "kubectl get"),
         (b"[]", "kubectl get"),
-        (b'{"kind": "PodList"}', "no list of kind PodList"),
+        (b'{"kind": "PodList"}', "not a list of kind PodList"),
         (b'{"kind": "PodList", "items": {}}', "$.items"),
         (b'{"items": []}', "its kind is 'missing'"),
         (b'{"kind": "NodeList", "items": []}', "its kind is 'NodeList'"),

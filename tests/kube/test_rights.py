@@ -161,7 +161,7 @@ def test_names_that_are_none_are_wrong_use(tmp_path: Path, arguments: tuple[str,
     """What is printed is applied by an administrator: nothing but a name gets into it."""
     code, out, said = command(tmp_path, OBSERVE, *arguments)
     assert (code, out) == (2, "")
-    assert "is no name" in said
+    assert "is not a " in said
 
 
 def test_an_invalid_policy_is_reported(tmp_path: Path) -> None:

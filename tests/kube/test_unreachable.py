@@ -13,20 +13,19 @@ import urllib3
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.ports import free_port
-from watchdog.kube.client import Api
+from watchdog.kube.client import Api, ApiResponse, ApiUnreachableError
 from watchdog.kube.failure import explain, is_certificate
-from watchdog.kube.responses import ApiResponse, ApiUnreachableError
 
 AUTHORITY = (
-    "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed it, and "
-    "that nothing in between, like a proxy, answers in the API server's place"
+    "check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed "
+    "it, and that nothing in between, like a proxy, answers in the API server's place"
 )
 SILENT = (
-    "it takes the connection and stays silent; see whether the API server hangs or is overloaded, or something in "
-    "between swallows packets (firewall, MTU)"
+    "it accepts the connection and stays silent; check whether the API server hangs or is overloaded, or something in "
+    "between drops packets (firewall, MTU)"
 )
 BROKE = (
-    "the connection broke; the API server may be restarting: if it stays so, look at its log, and at what stands in "
+    "the connection broke; the API server may be restarting: if it stays so, check its log, and any proxy in "
     "front of it"
 )
 ROWS: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
@@ -48,24 +47,24 @@ ROWS: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
     ),
     "no TLS": (
         lambda: faulty.server(faulty.answers("HTTP/1.1 400 Bad Request\r\n\r\n")),
-        "it does not speak TLS; look at the port, and at what listens there",
+        "it does not speak TLS; check the port, and what listens there",
     ),
     "no HTTP": (
         lambda: faulty.server(faulty.answers("220 mail\r\n"), faulty.certificate()),
-        "what answers there does not speak HTTP; look at the address and the port",
+        "what answers there does not speak HTTP; check the address and the port",
     ),
     "expired": (
         lambda: faulty.server(None, faulty.certificate("expired")),
         (
-            "its certificate is not accepted: certificate has expired; renew the API server's certificate, or set this "
-            "node's clock right if it is ahead"
+            "its certificate is not accepted: certificate has expired; renew the API server's certificate, or correct "
+            "this node's clock if it is ahead"
         ),
     ),
     "not yet valid": (
         lambda: faulty.server(None, faulty.certificate("early")),
         (
-            "its certificate is not accepted: certificate is not yet valid; set this node's clock right if it is "
-            "behind, otherwise make the certificate anew: the clock by which it was made was ahead"
+            "its certificate is not accepted: certificate is not yet valid; correct this node's clock if it is "
+            "behind, otherwise reissue the certificate: the clock by which it was made was ahead"
         ),
     ),
     "unknown authority": (
@@ -75,9 +74,9 @@ ROWS: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
     "another name": (
         lambda: faulty.server(None, faulty.certificate("of another name")),
         (
-            "its certificate is not accepted: IP address mismatch, certificate is not valid for '127.0.0.1'; take a "
-            "name or address that is in the certificate as `server` of the kubeconfig, or have a certificate made for "
-            "this one"
+            "its certificate is not accepted: IP address mismatch, certificate is not valid for '127.0.0.1'; use a "
+            "name or address that is in the certificate as `server` of the kubeconfig, or have a certificate "
+            "issued for this one"
         ),
     ),
 }
@@ -107,7 +106,9 @@ def test_each_cause_has_its_sentence(tmp_path: Path, name: str) -> None:
 
 def test_nothing_listens(tmp_path: Path) -> None:
     """A port on which nobody listens is refused at once."""
-    expected = "Connection refused: nothing listens there; see that the API server is up, and that its address is right"
+    expected = (
+        "Connection refused: nothing listens there; check that the API server is up, and that its address is right"
+    )
     assert _problem(tmp_path, f"https://127.0.0.1:{free_port()}") == expected
 
 
@@ -117,8 +118,8 @@ def test_a_name_without_an_address(tmp_path: Path) -> None:
     assert said.startswith("its name can't be resolved: ")
     assert said.endswith(
         (
-            "; look at `server` in the kubeconfig, and at this node's DNS",
-            "; no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)",
+            "; check `server` in the kubeconfig, and this node's DNS",
+            "; no name server answers: check this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)",
         )
     )
 
@@ -145,8 +146,8 @@ def test_a_proxy_that_does_not_lead_there(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("number", "start"),
     [
-        (101, "Network is unreachable; look at the network of this node"),
-        (113, "No route to host; look at the network of this node"),
+        (101, "Network is unreachable; check the network of this node"),
+        (113, "No route to host; check the network of this node"),
         (1, "Operation not permitted, by a firewall of this node; "),
         (24, "Too many open files here; raise the limit"),
     ],
@@ -161,7 +162,7 @@ def test_no_answer_to_a_connection() -> None:
     """A connection that nobody answers is told from one that is taken and then silent."""
     timeout = urllib3.exceptions.ConnectTimeoutError(None, "Connection to 10.0.0.1 timed out. (connect timeout=5.0)")
     timeout.__cause__ = TimeoutError("timed out")
-    assert str(explain(timeout, "x")).startswith("x: it can't be connected to: no answer; look at what lies in between")
+    assert str(explain(timeout, "x")).startswith("x: it can't be connected to: no answer; check what is in between")
 
 
 def test_only_certificates_are_certificates() -> None:
@@ -175,7 +176,7 @@ def test_only_certificates_are_certificates() -> None:
 def test_what_nobody_foresaw_keeps_its_name() -> None:
     """An error of another kind is named as it is, on one line and with a place to go on."""
     problem = explain(RuntimeError("odd"), "x")
-    assert str(problem) == "x: RuntimeError: odd; `gpu-watchdog doctor` on this node looks further"
+    assert str(problem) == "x: RuntimeError: odd; run `gpu-watchdog doctor` on this node"
 
 
 @pytest.mark.parametrize(
@@ -183,11 +184,11 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
     [
         (401, b"", "401; this account's token or certificate has expired"),
         (403, b'{"message":"pods is forbidden"}', "403: pods is forbidden; this account lacks the right: apply what"),
-        (403, b'{"message":"ValidatingAdmissionPolicy a denied"}', "denied; an admission policy refuses it, whatever"),
+        (403, b'{"message":"ValidatingAdmissionPolicy a denied"}', "denied; an admission policy denies it regardless"),
         (403, b'{"message":"User \\"system:anonymous\\" cannot"}', "cannot; no credentials were sent: give the"),
         (429, b"", "429; it throttles this account"),
         (302, b"", "302; that is not the API server"),
-        (502, b"<html>\n<b>", "502: <html> <b>; the API server, or what stands in front of it, is not well"),
+        (502, b"<html>\n<b>", "502: <html> <b>; the API server, or a proxy in front of it, is failing"),
         (404, b"", "404"),
     ],
 )

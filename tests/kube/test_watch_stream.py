@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.watching import bookmark, error, line, pod
+from tests.kube.watch_lines import bookmark, error, line, pod
 from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
     Identity,
-    Lines,
+    LineSplitter,
     read_event,
     read_identity,
     read_list,
@@ -25,7 +25,7 @@ def test_lines_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> 
     whole = b"".join(text + b"\n" for text in texts) + b"half"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)))))
     pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    lines = Lines()
+    lines = LineSplitter()
     assert [found for piece in pieces for found in lines.feed(piece)] == texts
 
 
@@ -33,7 +33,7 @@ def test_lines_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> 
 def test_a_line_that_is_too_long(cut: int) -> None:
     """A line without an end is refused before more than the longest is kept, and the lines before it count."""
     text = b"one\n" + b"x" * 1000
-    lines = Lines(longest=100)
+    lines = LineSplitter(longest=100)
     found: list[bytes] = []
 
     def feed() -> None:
@@ -47,7 +47,7 @@ def test_a_line_that_is_too_long(cut: int) -> None:
 
 def test_empty_lines_say_nothing() -> None:
     """Blank lines, as some proxies send them to keep a connection up, are passed over."""
-    assert list(Lines().feed(b"\n\r\n  \nx\n")) == [b"x"]
+    assert list(LineSplitter().feed(b"\n\r\n  \nx\n")) == [b"x"]
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_a_list() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"kind": "Status"}, "no PodList, but 'Status'"),
+        ({"kind": "Status"}, "not a PodList, but 'Status'"),
         ({"metadata": {}}, "no resourceVersion"),
         ({"metadata": {"resourceVersion": "0"}}, "no resourceVersion"),
-        ({"metadata": None}, "no list"),
-        ({"items": {}}, "no list"),
+        ({"metadata": None}, "not a list"),
+        ({"items": {}}, "not a list"),
     ],
 )
 def test_what_is_no_list(changes: dict[str, object], why: str) -> None:
@@ -133,5 +133,5 @@ def test_what_is_no_list(changes: dict[str, object], why: str) -> None:
     body = {"kind": "PodList", "metadata": {"resourceVersion": "12"}, "items": [], **changes}
     with pytest.raises(ValueError, match=why):
         read_list(json.dumps(body).encode(), "PodList")
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="not a list"):
         read_list(b"<html>", "PodList")

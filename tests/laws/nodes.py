@@ -192,7 +192,7 @@ def _uses(dice: random.Random, process_: Process, cards: list[Gpu]) -> list[Use]
 
 
 def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
-    """Take away what a driver sometimes does not tell."""
+    """Take away what a driver sometimes does not give."""
     if dice.random() < 0.6:
         return seen
     if dice.random() < 0.1:

@@ -71,7 +71,7 @@ def _hushed(seen: Snapshot, seed: int) -> Snapshot:
 
 @given(nodes(), st.integers(0, 2**32), st.booleans())
 def test_the_bound_of_each_account_is_what_it_means(node: GeneratedNode, seed: int, hush: bool) -> None:
-    """Law: on any node the sums of a report give for each account what a look at all the others gives."""
+    """Law: on any node the sums of a report give for each account what adding up all the others gives."""
     seen = _hushed(node.seen, seed) if hush else node.seen
     report = Story(under=node.under, pods=node.pods, node=node.node).see(seen)
     bounds = Bounds.of(report)

@@ -11,18 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.nodes import GeneratedNode, build, nodes
-from tests.worlds import MEMORY, VERIFF, Gi, assessed, at, container, planned, pod, policy, rule, snapshot, step, use
+from tests.worlds import (
+    MEMORY,
+    VERIFF,
+    Gi,
+    assessed,
+    at,
+    container,
+    inputs,
+    planned,
+    pod,
+    policy,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.ledger import Ledger, Trying, UnderWay
+from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import PlaceKind, Process
-from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Match, Step
 
 T = TypeVar("T")
-FREE = Conditions()
 
 
 def assess_node(node: GeneratedNode) -> tuple[Assessment, ...]:
@@ -30,10 +44,10 @@ def assess_node(node: GeneratedNode) -> tuple[Assessment, ...]:
     return assessed(node.seen, node.pods, node.under, node.node, overdue=node.overdue)
 
 
-def plan_of(node: GeneratedNode, ledger: Ledger | None = None, conditions: Conditions = FREE) -> Plan:
-    """One pass over a generated node."""
+def plan_of(node: GeneratedNode, ledger: Ledger | None = None, **given: bool) -> Plan:
+    """One cycle over a generated node."""
     found = assess_node(node)
-    return decide(found, node.under, ledger or Ledger(), node.seen.at, conditions)
+    return decide(found, ledger or Ledger(), node.seen.at, inputs(node.under, node.pods, node=node.node, **given))
 
 
 @given(nodes())
@@ -77,27 +91,27 @@ def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
 
 
 @given(nodes(), st.booleans())
-def test_unknown_or_stale_never_leads_to_force(node: GeneratedNode, stale: bool) -> None:
-    """Law 3, "Unknown or stale input never leads to force"."""
+def test_unknown_or_stale_never_leads_to_enforcement(node: GeneratedNode, stale: bool) -> None:
+    """Law 3, "Unknown or stale input never leads to enforcement"."""
     nothing_known = replace(node.seen, uses=tuple(replace(each, used=None) for each in node.seen.uses))
     blind = replace(node, seen=nothing_known)
-    assert not [each for each in plan_of(blind).actions if each.do.is_force]
+    assert not [each for each in plan_of(blind).taken if each.do.enforces]
     if stale:
-        assert plan_of(node, conditions=Conditions(pods_stale=True)).actions == ()
-    for each in plan_of(node).actions:
+        assert plan_of(node, pods_stale=True).taken == ()
+    for each in plan_of(node).taken:
         known = sum(use.used for use in each.assessment.uses if use.used is not None)
-        assert not each.do.is_force or known > (each.assessment.allowed or 0)
+        assert not each.do.enforces or known > (each.assessment.allowed or 0)
 
 
 @given(nodes())
-def test_maintenance_never_leads_to_force(node: GeneratedNode) -> None:
+def test_maintenance_never_leads_to_enforcement(node: GeneratedNode) -> None:
     """Point 34: whatever would be let through is withheld by `maintenance`, and warnings go on."""
-    free, held = plan_of(node), plan_of(node, conditions=Conditions(maintenance=True))
-    forced = {(each.account, each.step) for each in free.actions if each.do.is_force}
+    free, held = plan_of(node), plan_of(node, maintenance=True)
+    enforced = {(each.account, each.step) for each in free.taken if each.do.enforces}
     withheld = {(each.account, each.step) for each in held.entries if each.withheld_by is Brake.MAINTENANCE}
-    assert forced <= withheld
-    assert not [each for each in held.actions if each.do.is_force]
-    assert {each.account for each in free.actions if not each.do.is_force} <= {each.account for each in held.actions}
+    assert enforced <= withheld
+    assert not [each for each in held.taken if each.do.enforces]
+    assert {each.account for each in free.taken if not each.do.enforces} <= {each.account for each in held.taken}
 
 
 @given(nodes())
@@ -108,8 +122,8 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
     """
     by_uid = {pod.uid: pod for pod in node.pods}
     whose = {use.key: (use.uid, use.container) for use in attribute(node.seen, node.pods).attributed}
-    for entry in plan_of(node).actions:
-        if not entry.do.is_force:
+    for entry in plan_of(node).taken:
+        if not entry.do.enforces:
             continue
         assert entry.assessment.verdict is Verdict.OVER
         assert entry.assessment.protected is None
@@ -122,7 +136,7 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
             uid, name = whose[target]
             assert uid == entry.account.uid
             if entry.do is Do.EVICT:
-                continue  # nobody is signalled, and the whole pod goes
+                continue  # nothing is signalled, and the whole pod goes
             assert name in {container.name for container in pod.containers}
             assert entry.definition.scope == "pod" or name == entry.victim
 
@@ -137,8 +151,8 @@ def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) ->
     by_uid = {pod.uid: pod for pod in node.pods}
     named = {each.key: each for each in node.seen.processes.values() if each.mps_server and each.key is not None}
     strangers = {each.gpu for each in node.seen.uses if _is_on_host(node.seen.processes[each.pid])}
-    for entry in plan_of(node).actions:
-        if not entry.do.is_force:
+    for entry in plan_of(node).taken:
+        if not entry.do.enforces:
             continue
         pod = by_uid[entry.account.uid]
         mine = [each for each in got.attributed if each.uid == pod.uid]
@@ -182,14 +196,14 @@ def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[
         here = node.later(seed, second)
         past.append((second, {each.account: each for each in assess_node(here)}))
         plan = plan_of(here, ledger)
-        for entry in plan.actions:
+        for entry in plan.taken:
             counted_s = _counted_s(past, entry, here.under.interval_s)
             assert counted_s >= entry.definition.for_s - 1e-6  # sums of fractions of a second
         ledger = plan.ledger
 
 
 def _counted_s(past: list[tuple[float, dict[AccountKey, Assessment]]], entry: PlanEntry, interval_s: float) -> float:
-    """Seconds above a threshold, from the last reading backwards to the first since its rule was in force."""
+    """Seconds above a threshold, from the last reading backwards to the first since its rule applied."""
     counted, later, least_used, most = 0.0, past[-1][0], past[-1][1][entry.account].used_at_least, 0
     begins = next(i for i, (_, seen) in enumerate(past) if _rule_in_force(seen, entry) == entry.rule.name)
     for second, seen in reversed(past[begins:]):
@@ -218,7 +232,7 @@ def _threshold(then: Assessment, step: Step) -> int:
 
 
 def _counts(then: Assessment, entry: PlanEntry) -> bool:
-    """Whether a reading is above some threshold of the rule in force, or above this one if its own rule is."""
+    """Whether a reading is above some threshold of the current rule, or above this one if its own rule is."""
     if then.rule is None or then.allowed is None:
         return False
     steps = (entry.definition,) if then.rule == entry.rule else then.rule.steps
@@ -238,7 +252,7 @@ def _tenants_moves() -> st.SearchStrategy[list[tuple[str, str]]]:
 def test_nothing_that_a_tenant_writes_puts_a_kill_off_beyond_a_bound(
     kinds: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    """Laws 5 and 11: an offender is due once each rule that it can choose has been in force for its own time."""
+    """Laws 5 and 11: an offender is due once each rule that it can choose has applied for its own time."""
     rules = [
         rule(step("100%", for_s, "kill"), name=tier, match=Match(labels={"tier": tier}), account=account)
         for tier, (account, for_s) in zip("abcd", kinds, strict=False)
@@ -250,7 +264,7 @@ def test_nothing_that_a_tenant_writes_puts_a_kill_off_beyond_a_bound(
         made = pod("a", container(), labels={"tier": tier}, annotations={MEMORY: amount})
         plan = planned(snapshot([use(5, 6 * Gi)], second=second), [made], under, ledger)
         ledger, guilty_s = plan.ledger, guilty_s + (tier in "abcd"[: len(kinds)])
-        if plan.actions:
+        if plan.taken:
             return
         assert guilty_s <= bound_s
 
@@ -289,7 +303,7 @@ def test_recovery_resets_the_ladder(node: GeneratedNode, history: list[tuple[int
 def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, data: st.DataObject) -> None:
     """Law 10, "One pending or failing target never holds up another"."""
     free = plan_of(node)
-    kills = [each for each in free.actions if each.do.is_force]
+    kills = [each for each in free.taken if each.do.enforces]
     if not kills:
         return
     busy = data.draw(st.sampled_from(kills))
@@ -297,7 +311,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
     ledger = Ledger().note_under_way(busy.account, under_way)
     plan = plan_of(node, ledger)
     others = {each.account for each in kills if each.account.uid != busy.account.uid}
-    assert others <= {each.account for each in plan.actions}
+    assert others <= {each.account for each in plan.taken}
 
 
 @given(nodes(), st.data(), st.sampled_from([None, -1.0, 30.0]))
@@ -309,21 +323,21 @@ def test_one_eviction_that_does_not_come_about_holds_up_nobody(
     Other pods do not notice, its own step is not begun a second time, and a higher one is let through.
     """
     free = plan_of(node)
-    kills = [each for each in free.actions if each.do.is_force]
+    kills = [each for each in free.taken if each.do.enforces]
     evictions = [each for each in kills if each.do is Do.EVICT]
     if not evictions:
         return
     tried = data.draw(st.sampled_from(evictions))
     now_s = node.seen.at.boottime_s
     next_s = None if next_in_s is None else now_s + next_in_s
-    trying = Trying(step=tried.definition.signature, tries=1, until_s=now_s + 600.0, next_s=next_s)
-    plan = plan_of(node, free.ledger.note_tried({tried.account: trying}))
-    taken = {(each.account, each.step): each for each in plan.actions}
+    pending = PendingEviction(step=tried.definition.signature, tries=1, until_s=now_s + 600.0, next_s=next_s)
+    plan = plan_of(node, free.ledger.note_pending_evictions({tried.account: pending}))
+    taken = {(each.account, each.step): each for each in plan.taken}
     others = {(each.account, each.step) for each in kills if each.account.uid != tried.account.uid}
     assert others <= taken.keys()
     again = taken.get((tried.account, tried.step))
     assert (again is not None) is (next_in_s == -1.0)
-    assert again is None or again.trying == trying
+    assert again is None or again.pending_eviction == pending
 
 
 @pytest.mark.slow
@@ -343,7 +357,7 @@ def test_the_generated_nodes_reach_what_they_are_for() -> None:
         limited += sum(each.requested is not None for each in found)
         reasons.update(each.reason.value for each in attribute(node.seen, node.pods).unattributed)
         plan = plan_of(node)
-        acted.update(each.do.value for each in plan.actions)
+        acted.update(each.do.value for each in plan.taken)
         withheld.update(str(each.withheld_by) for each in plan.entries)
     assert limited
     assert sources >= {"", "default", MEMORY, "nvidia.com/gpumem", "vram", "main.vram", "t/core", "gpu-fraction"}

@@ -10,16 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.town import resident, under
-from tests.worlds import NODE, VERIFF, Gi, at, container, process, rule, snapshot, step, use
-from watchdog.core.assess import Setting, assess
+from tests.worlds import VERIFF, Gi, at, container, inputs, process, rule, snapshot, step, use
+from watchdog.core.assess import assess
 from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import ContainerKind, Gap, Now, Pod
-from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Match, Policy, Window
-from watchdog.core.rules import MOST_TERMINATING_S, Terminating
+from watchdog.core.rules import MOST_TERMINATING_S, TerminatingPods
 
 INTERVAL_S: Final = 5.0
 FOR_S: Final = 20.0
@@ -156,11 +156,11 @@ def test_small_decoys_delay_a_large_offender_by_one_turn_whenever_it_comes(tenan
 
 def _cycles(tenant: Shielding, brakes: Brakes = BRAKES) -> Iterator[float]:
     """Cycle after cycle, until the hog is acted on, or can't be because of an unknown container: when that was."""
-    node, terminating, second = _Node(brakes), Terminating(), 0.0
+    node, terminating, second = _Node(brakes), TerminatingPods(), 0.0
     while second <= BOUND_S:
-        pods = terminating.mark(tenant.move(second), at(second))
+        pods = terminating.with_first_seen(tenant.move(second), at(second))
         plan = node.look(pods, tenant.used, second)
-        for entry in plan.actions:
+        for entry in plan.taken:
             node.strike(entry, at(second))
             tenant.others.pop(entry.account.uid, None)
         own = [entry for entry in plan.entries if entry.account.uid == "hog" and entry.due_in_s <= 0]
@@ -188,9 +188,10 @@ class _Node:
         attribution = attribute(seen, pods)
         self._unlisted = self._unlisted.after(attribution, pods, now)
         overdue = self._unlisted.overdue(now, now)
-        found = assess(attribution, seen, pods, Setting(policy=self._policy, node=NODE, overdue=overdue))
+        given = inputs(self._policy, pods, overdue=overdue)
+        found = assess(attribution, seen, given)
         self.gaps = overdue_gaps(found, overdue)
-        plan = decide(found, self._policy, self._ledger, now, Conditions())
+        plan = decide(found, self._ledger, now, given)
         self._ledger = plan.ledger
         return plan
 

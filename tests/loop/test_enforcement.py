@@ -7,7 +7,8 @@ import pytest
 
 from tests.act.eviction_rig import World
 from tests.export.build import entry
-from tests.worlds import at, policy
+from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
+from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.errors import Problem
@@ -18,22 +19,25 @@ from watchdog.daemon.enforcement import (
     POLICY_FILE,
     REMEDIES,
     Enforcement,
-    Footing,
+    Environment,
+    Permission,
     judge,
     remedies,
     remedy_on,
     stop_file,
 )
-from watchdog.daemon.intentions import Inherited, InheritedActions
+from watchdog.daemon.intentions import UnfinishedActions
 from watchdog.daemon.sinks import Sinks
+from watchdog.daemon.sources import Sources
+from watchdog.journal.actions import UnfinishedAction
 from watchdog.options import Options
 
-FIRM = Footing(in_host_pid_namespace=True, pidfd_missing=None)
+FIRM = Environment(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
 
 
 @pytest.mark.parametrize(
-    ("under", "footing", "has", "suspended"),
+    ("under", "environment", "has", "suspended"),
     [
         (policy(), FIRM, (True, True), ()),
         (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
@@ -46,18 +50,23 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), FIRM, (True, False), ("journal",)),
         (
             policy(safety=ALLOWED),
-            Footing(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM")),
+            Environment(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM")),
             (True, True),
             (),
         ),
-        (policy(mode="observe"), Footing(in_host_pid_namespace=False, pidfd_missing=Problem("x")), (False, False), ()),
+        (
+            policy(mode="observe"),
+            Environment(in_host_pid_namespace=False, pidfd_missing=Problem("x")),
+            (False, False),
+            (),
+        ),
     ],
 )
 def test_enforcing_is_refused_with_its_reasons(
-    tmp_path: Path, under: Policy, footing: Footing, has: tuple[bool, bool], suspended: tuple[str, ...]
+    tmp_path: Path, under: Policy, environment: Environment, has: tuple[bool, bool], suspended: tuple[str, ...]
 ) -> None:
     """Point 37: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
-    found = judge(under, footing, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
+    found = judge(under, environment, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
     assert found.suspended == suspended
     assert found.enforcing is (under.mode == "enforce" and not suspended)
     assert set(found.suspended) <= set(REMEDIES)
@@ -73,7 +82,7 @@ def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> 
 
 
 def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
-    """A dangling link of that name, or a place that can't be looked at, is no reason to go on killing."""
+    """A dangling link of that name, or a folder that can't be read, is no reason to go on killing."""
     journal = tmp_path / "journal.db"
     stop_file(journal).symlink_to(tmp_path / "nowhere")
     assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
@@ -92,7 +101,7 @@ def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
     ],
 )
 def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches, suspended: tuple[str, ...]) -> None:
-    """Point 33: it can only lower; what withholds force otherwise is a brake, and no reason of this kind."""
+    """Point 33: it can only lower; what withholds enforcement otherwise is a brake, and no reason of this kind."""
     journal = tmp_path / "journal.db"
     assert judge(policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended == suspended
     observing = judge(policy(mode="observe"), FIRM, journal, found, has_lock=True, has_journal=True)
@@ -117,70 +126,108 @@ def test_only_who_would_enforce_waits_for_the_policy_file(
 
 
 def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path: Path) -> None:
-    """A daemon whose lock file was taken away lets go of the journal, and reads it again once it has the lock again."""
+    """A daemon whose lock file was taken away releases the journal, and reads it again once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
     first, second = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
-    assert first.tend(at(0)) is not None
+    assert first.maintain(at(0)) is not None
     (tmp_path / "journal.db.lock").unlink()
-    assert second.tend(at(1)) is not None
-    assert first.tend(at(2)) is None
+    assert second.maintain(at(1)) is not None
+    assert first.maintain(at(2)) is None
     assert not first.has_journal
     action = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
     second.stop((), at(4))
-    inherited = first.tend(at(5))
-    assert inherited is not None
-    assert [each.number for each in inherited.unfinished] == [action]
-    assert len(inherited.brakes.begun[()]) == 1
+    restored = first.maintain(at(5))
+    assert restored is not None
+    assert [each.number for each in restored.unfinished] == [action]
+    assert len(restored.brakes.begun[()]) == 1
     first.stop((), at(6))
     for each in (first, second):
         each._server.close()
 
 
-def _leftover(pid: int = 7) -> Inherited:
-    victim = ProcessKey(pid=pid, start_ticks=70)
-    account = AccountKey(uid="a")
-    return Inherited(number=pid, account=account, step=0, victim="main", targets=(victim,), until_s=at(30).boottime_s)
+UNTIL_S = at(30).boottime_s
 
 
-def test_a_deed_of_an_earlier_life_holds_its_account_until_it_is_over() -> None:
+def _unfinished(pid: int = 7) -> UnfinishedAction:
+    return UnfinishedAction(
+        number=pid,
+        uid="a",
+        account=AccountKey(uid="a"),
+        step=0,
+        victim="main",
+        targets=(ProcessKey(pid=pid, start_ticks=70),),
+        began=at(0),
+        result=None,
+    )
+
+
+def _waiting(*found: UnfinishedAction) -> UnfinishedActions:
+    waiting = UnfinishedActions()
+    waiting.add(found, UNTIL_S)
+    return waiting
+
+
+def test_an_unfinished_action_holds_its_account_until_it_is_over() -> None:
     """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
-    left = _leftover()
-    waiting = InheritedActions((left,))
-    assert waiting.see(lambda _: True, at(1)) == ()
+    left = _unfinished()
+    waiting = _waiting(left)
+    assert waiting.take_ended(lambda _: True, at(1)) == ()
     assert waiting.is_waiting(left.account)
-    assert waiting.see(lambda _: True, at(30)) == (left,)
+    assert waiting.take_ended(lambda _: True, at(30)) == (left,)
     assert not waiting.is_waiting(left.account)
-    assert waiting.see(lambda _: True, at(31)) == ()
-    assert InheritedActions((left,)).see(lambda _: False, at(1)) == (left,)
+    assert waiting.take_ended(lambda _: True, at(31)) == ()
+    assert _waiting(left).take_ended(lambda _: False, at(1)) == (left,)
 
 
-def test_two_deeds_of_one_account_are_both_waited_for() -> None:
+def test_two_unfinished_actions_of_one_account_are_both_waited_for() -> None:
     """Point 31: the account is free when the last of its actions is over."""
-    first, second = _leftover(7), _leftover(8)
-    both = InheritedActions((first, second))
-    assert both.see(lambda key: key.pid == 8, at(1)) == (first,)
+    first, second = _unfinished(7), _unfinished(8)
+    both = _waiting(first, second)
+    assert both.take_ended(lambda key: key.pid == 8, at(1)) == (first,)
     assert both.is_waiting(first.account)
-    assert both.see(lambda _: False, at(2)) == (second,)
+    assert both.take_ended(lambda _: False, at(2)) == (second,)
     assert not both.is_waiting(first.account)
 
 
-def test_an_account_with_two_deeds_of_an_earlier_life_is_not_free_after_the_first() -> None:
+def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() -> None:
     """Point 31: a second kill while the memory of an earlier one is waited for would be one too many."""
     world = World()
-    listed = replace(_leftover(5), targets=(ProcessKey(pid=5, start_ticks=50),))
-    world.cycle.take_over((_leftover(7), listed), BrakeMemory())
+    listed = replace(_unfinished(5), targets=(ProcessKey(pid=5, start_ticks=50),))
+    world.cycle.take_over((_unfinished(7), listed), UNTIL_S, BrakeMemory())
     for second, tries in ((0, 0), (29, 0), (31, 1)):
         world.look(second)
         assert len(world.tries) == tries
 
 
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
-    """Whoever is to remove a file must know which, and ask first who put it there."""
+    """An operator who is to remove a file must know which, and ask first who put it there."""
     told = remedies(tmp_path / "journal.db", "gpu-7")
-    stop = f"the file {tmp_path / 'stop'} says so: `gpu-watchdog resume` removes it, when you know who"
+    stop = f"the file {tmp_path / 'stop'} turns enforcement off: find out who created it and why, then run"
     assert told["stop_file"].startswith(stop)
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()
     assert remedy_on("node_annotation", "gpu-7") == told["node_annotation"]
     assert remedy_on("node_annotation", "") == REMEDIES["node_annotation"]
     assert (remedy_on("lock", "gpu-7"), remedy_on("unheard_of", "gpu-7")) == (REMEDIES["lock"], None)
+
+
+@pytest.mark.parametrize(
+    ("do", "is_first", "objects"),
+    [("kill", True, True), ("kill", False, False), ("evict", True, True), ("evict", False, True)],
+)
+def test_while_the_policy_file_settles_no_action_begins(
+    tmp_path: Path, do: str, *, is_first: bool, objects: bool
+) -> None:
+    """Point 20: no first signal is sent and no eviction goes on; a grace period that has begun does."""
+    path = tmp_path / "policy.toml"
+    path.write_text("mode = 'observe'\n", encoding="utf-8")
+    file = PolicyFile(path)
+    file.load()
+    path.write_text("mode = 'enforce'\n", encoding="utf-8")
+    under = policy(rule(step(do=do)))
+    permission = Permission(tmp_path / "journal.db", FIRM, file, Sources(Options(node="n1"), None), lambda _: None)
+    permission.judge(under, at(0), has_lock=True, has_journal=True)
+    assert (permission.is_held, permission.enforcement.suspended) == (True, ("policy_file",))
+    (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
+    said = permission.objection(action, under, is_first=is_first)
+    assert said == ("the policy file has changed and may still be being written" if objects else None)

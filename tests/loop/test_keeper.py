@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from tests.export.journal_rig import KEYS, LIMITS
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window
-from watchdog.daemon.sinks import JournalKeeper, Listeners
+from watchdog.daemon.sinks import JournalKeeper
 from watchdog.journal.lock import lock_path
 from watchdog.journal.read import history
+from watchdog.options import Options
 
 
 @pytest.fixture
@@ -29,8 +31,10 @@ def said() -> list[str]:
 
 @pytest.fixture
 def keeper(tmp_path: Path, said: list[str]) -> Iterator[JournalKeeper]:
-    """A keeper that has not looked yet."""
-    made = JournalKeeper(tmp_path / "journal.db", "n1", LIMITS, {}, Listeners(loud=said.append, recall=lambda *_: None))
+    """A keeper that has not opened anything yet."""
+    made = JournalKeeper(
+        Options(node="n1", journal=tmp_path / "journal.db"), LIMITS, {}, log_error=said.append, recall=lambda *_: None
+    )
     yield made
     made.lock.release()
     assert made.record.close(5.0)
@@ -38,7 +42,7 @@ def keeper(tmp_path: Path, said: list[str]) -> Iterator[JournalKeeper]:
 
 @contextmanager
 def looked_at(journal: Path) -> Iterator[None]:
-    """Somebody has the lock for a moment as `stop`, `resume` and `doctor` have it; or does not give it back."""
+    """Another process has the lock for a moment as `stop`, `resume` and `doctor` have it; or does not give it back."""
     descriptor = os.open(lock_path(journal), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -48,34 +52,34 @@ def looked_at(journal: Path) -> Iterator[None]:
 
 
 def test_each_damaged_journal_is_said(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
-    """A journal that was moved aside is told of, also the second one in the life of a daemon."""
+    """A journal that was moved aside is reported, also the second one in the life of a daemon."""
     journal = tmp_path / "journal.db"
     for number in (1, 2):
         journal.write_bytes(b"\x00" * 4096)
-        assert keeper.tend(at(10 * number)) is not None
-        assert keeper.tend(at(10 * number + 1)) is None
+        assert keeper.maintain(at(10 * number)) is not None
+        assert keeper.maintain(at(10 * number + 1)) is None
         assert len([each for each in said if "is damaged" in each]) == number
         # Without its lock the journal is closed; it is reopened once the lock is had again.
         keeper.lock.path.unlink()
         with looked_at(journal):
-            assert keeper.tend(at(10 * number + 2)) is None
+            assert keeper.maintain(at(10 * number + 2)) is None
 
 
 def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     keeper: JournalKeeper, said: list[str], tmp_path: Path
 ) -> None:
     """Point 31: where an earlier daemon held the lock its journal is missing; where there was none the node is new."""
-    found = keeper.tend(at(1))
+    found = keeper.maintain(at(1))
     assert found is not None
     assert found.brakes.lost_s is None
     assert keeper.record.close(10.0)
     keeper.lock.release()
     (tmp_path / "journal.db").unlink()
     other = JournalKeeper(
-        tmp_path / "journal.db", "n1", LIMITS, {}, Listeners(loud=said.append, recall=lambda *_: None)
+        Options(node="n1", journal=tmp_path / "journal.db"), LIMITS, {}, log_error=said.append, recall=lambda *_: None
     )
     other.brakes = Brakes(node=Window(count=1, per_s=60.0))
-    found = other.tend(at(9))
+    found = other.maintain(at(9))
     assert found is not None
     assert found.brakes.lost_s == at(9).boottime_s
     (told,) = said
@@ -85,13 +89,13 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
 
 
 def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
-    """A single refusal is told to nobody, and without the lock there is no journal and so no action; then it is had."""
+    """A single refusal is not reported, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
-        assert keeper.tend(at(1)) is None
+        assert keeper.maintain(at(1)) is None
         assert not keeper.lock.held
         assert not keeper.record.is_open
         assert "holds the lock" in keeper.problem
-    assert keeper.tend(at(2)) is not None
+    assert keeper.maintain(at(2)) is not None
     assert (keeper.problem, said) == ("", [])
 
 
@@ -99,14 +103,14 @@ def test_who_keeps_the_lock_is_named_once(keeper: JournalKeeper, said: list[str]
     """From the second refusal in a row on it is another daemon; the count starts over when the lock was had."""
     with looked_at(tmp_path / "journal.db"):
         for second in (1, 2, 3):
-            keeper.tend(at(second))
+            keeper.maintain(at(second))
     (told,) = said
     assert "another watchdog runs on this node" in told
-    assert keeper.tend(at(4)) is not None
+    assert keeper.maintain(at(4)) is not None
     keeper.lock.release()
     with looked_at(tmp_path / "journal.db"):
-        keeper.tend(at(1000))
-    assert keeper.tend(at(1001)) is not None
+        keeper.maintain(at(1000))
+    assert keeper.maintain(at(1001)) is not None
     assert said == [told]
 
 
@@ -114,20 +118,20 @@ def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
     keeper: JournalKeeper, tmp_path: Path
 ) -> None:
     """Points 22 and 31: the brakes count no withdrawn action, and none is waited for whose memory is free."""
-    keeper.tend(at(1))
+    keeper.maintain(at(1))
     withdrawn, killed = (keeper.record.intend(entry(), KEYS, at(2)).result(5.0) for _ in range(2))
     keeper.record.signalled(killed, at(2), "SIGTERM", KEYS)
     lock_path(tmp_path / "journal.db").unlink()
     slow = threading.Event()
     keeper.record.submit(lambda: slow.wait(10.0))
-    assert keeper.tend(at(3)) is None
+    assert keeper.maintain(at(3)) is None
     keeper.record.withdraw(withdrawn, "its use fell", at(3))
     keeper.record.signalled(killed, at(3), "SIGKILL", KEYS)
     keeper.record.end(killed, Result.DONE, "", at(3))
     keeper.record.released(killed, at(4), 1.0, "")
     slow.set()
     keeper.record.submit(lambda: None).result(5.0)
-    found = keeper.tend(at(5))
+    found = keeper.maintain(at(5))
     assert found is not None
     assert ([len(each) for each in found.brakes.begun.values()], found.unfinished) == ([1, 1, 1], ())
     assert keeper.record.close(5.0)
@@ -142,25 +146,39 @@ def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
 def test_a_journal_that_cannot_be_opened_holds_up_the_loop_once(
     keeper: JournalKeeper, said: list[str], tmp_path: Path
 ) -> None:
-    """Law 10: whoever has the file locked for as long as he likes costs one wait, and is told of all the time."""
-    keeper.tend(at(1))
+    """Law 10: a process that keeps the file locked costs one wait, and is reported all the time."""
+    keeper.maintain(at(1))
     assert keeper.record.close(5.0)
     with closing(sqlite3.connect(tmp_path / "journal.db", isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        keeper.tend(at(2))
+        keeper.maintain(at(2))
         while "locked" not in keeper.problem:
             time.sleep(0.05)
-            keeper.tend(at(3))
+            keeper.maintain(at(3))
         began, problems = time.monotonic(), set()
         waited_s = 0.0
         while time.monotonic() - began < 2.5:
             before = time.monotonic()
-            assert keeper.tend(at(4)) is None
+            assert keeper.maintain(at(4)) is None
             waited_s += time.monotonic() - before
             problems.add(keeper.problem)
             time.sleep(0.05)
     assert (waited_s < 0.4, len(problems)) == (True, 1)
-    while keeper.tend(at(5)) is None:
+    while keeper.maintain(at(5)) is None:
         time.sleep(0.05)
     assert (keeper.problem, len(said)) == ("", 2)
+
+
+def test_the_journal_is_pruned_once_a_minute(keeper: JournalKeeper, tmp_path: Path) -> None:
+    """Point 31: what is too old goes with the next pruning, and a pruning reads the whole file."""
+    keeper.maintain(at(0))
+    keeper.record.set_limits(replace(LIMITS, max_age_s=10.0))
+    keeper.maintain(at(1))
+    keeper.record.note("stopped", "x", at(2))
+    kept = []
+    for second in (50, 60, 61):
+        keeper.maintain(at(second))
+        keeper.record.submit(lambda: None).result(5.0)
+        kept.append([row.event for row in history(tmp_path / "journal.db", None, 0)])
+    assert kept == [["started", "stopped"], ["started", "stopped"], []]

@@ -1,4 +1,4 @@
-"""When the driver is asked and when it is let go, with a real library and descriptors that the kernel shows."""
+"""When the driver is queried and when it is released, with a real library and descriptors that the kernel shows."""
 
 import select
 import time
@@ -44,8 +44,8 @@ def sampler(world: NvmlWorld) -> Iterator[Sampler]:
 
 
 def step(sampler: Sampler, second: float) -> TimedReading | None:
-    """What the loop does at this second, and the look that comes of it; also where the driver is only let go."""
-    sampler.go_on(at(second))
+    """What the loop does at this second, and the reading that comes of it; also where the driver is only released."""
+    sampler.request_next(at(second))
     if sampler.wake_s(at(second)) > at(second).boottime_s + 60:
         assert select.select([sampler], [], [], 5.0)[0]
     return sampler.take(at(second))
@@ -58,15 +58,15 @@ def reached(sampler: Sampler, second: float) -> TimedReading:
 
 
 def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sampler) -> None:
-    """Point 34: the last reading says whom it spares; from then on looks are at nothing, with what was there."""
+    """Point 34: the last reading says what it spares; from then on readings are empty, with what was there."""
     device = show(world)
-    sampler.heed(FREE, at(0))
+    sampler.note_switches(FREE, at(0))
     assert uses(reached(sampler, 0).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
-    sampler.heed(MIG, at(0.2))
+    sampler.note_switches(MIG, at(0.2))
     assert uses(reached(sampler, 0.2).reading, "GPU-a") == {1: GIB}
     assert step(sampler, 0.2) is None
-    assert (open_devices(), sampler.why_anew(at(0.2))) == ((), None)
+    assert (open_devices(), sampler.why_reexec(at(0.2))) == ((), None)
     world.forget_calls()
     for second in (1.2, 2.2):
         reading = reached(sampler, second).reading
@@ -75,16 +75,21 @@ def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sam
         assert uses(reading, "GPU-a") == {1: None}
         assert [gap.reason for gap in reading.gaps] == [GapReason.MAINTENANCE]
     assert world.calls() == 0
-    sampler.heed(FREE, at(3))
+    sampler.note_switches(FREE, at(3))
     assert uses(reached(sampler, 3.2).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
+    sampler.note_switches(MIG, at(4))
+    assert reached(sampler, 4).reading.blind is False
+    assert sampler.why_reexec(at(4)) is None  # it is open because it has not been released a second time yet
+    assert step(sampler, 4) is None
+    assert open_devices() == ()
 
 
 def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: Sampler) -> None:
     """Nothing more is asked of the driver than it takes."""
-    sampler.heed(FREE, at(0))
-    sampler.go_on(at(0))
-    sampler.heed(MIG, at(0.1))
+    sampler.note_switches(FREE, at(0))
+    sampler.request_next(at(0))
+    sampler.note_switches(MIG, at(0.1))
     assert reached(sampler, 0.1).reading.blind is False
     world.forget_calls()
     assert step(sampler, 0.1) is None
@@ -92,40 +97,40 @@ def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: 
 
 
 def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) -> None:
-    """The driver is let go and opened again, or kept; whichever comes first, there is a reading afterwards."""
-    sampler.heed(FREE, at(0))
+    """The driver is released and opened again, or kept; whichever comes first, there is a reading afterwards."""
+    sampler.note_switches(FREE, at(0))
     reached(sampler, 0)
-    sampler.heed(MIG, at(0.1))
-    sampler.heed(FREE, at(0.2))
+    sampler.note_switches(MIG, at(0.1))
+    sampler.note_switches(FREE, at(0.2))
     assert reached(sampler, 1.1).reading.blind is False
-    sampler.heed(MIG, at(2))
+    sampler.note_switches(MIG, at(2))
     reached(sampler, 2)
-    sampler.go_on(at(2))
-    sampler.heed(FREE, at(2.1))
+    sampler.request_next(at(2))
+    sampler.note_switches(FREE, at(2.1))
     assert select.select([sampler], [], [], 5.0)[0]
     assert sampler.take(at(2.2)) is None
     assert reached(sampler, 3.2).reading.blind is False
 
 
 def test_who_begins_under_maintenance_opens_nothing(world: NvmlWorld, sampler: Sampler) -> None:
-    """Not even to see whether there is a driver: the first look is at nothing."""
-    sampler.heed(MIG, at(0))
+    """Not even to see whether there is a driver: the first reading is an empty one."""
+    sampler.note_switches(MIG, at(0))
     reading = reached(sampler, 0).reading
     assert (reading.blind, reading.gpus, world.calls(), open_devices()) == (True, (), 0, ())
-    assert sampler.why_anew(at(60)) is None
-    sampler.heed(UNSEEN, at(61))
+    assert sampler.why_reexec(at(60)) is None
+    sampler.note_switches(UNSEEN, at(61))
     assert (reached(sampler, 62).reading.blind, sampler.maintenance) == (True, MIG.maintenance)
 
 
 def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> None:
     """A node whose object has not come yet may be under maintenance; one that can't be had must not end observing."""
-    sampler.heed(UNSEEN, at(0))
+    sampler.note_switches(UNSEEN, at(0))
     assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
-    sampler.heed(UNSEEN, at(4.9))
+    sampler.note_switches(UNSEEN, at(4.9))
     assert step(sampler, 4.9) is None
-    sampler.heed(UNSEEN, at(5))
+    sampler.note_switches(UNSEEN, at(5))
     assert reached(sampler, 5).reading.blind is False
-    sampler.heed(UNSEEN, at(6))
+    sampler.note_switches(UNSEEN, at(6))
     assert reached(sampler, 6).reading.blind is False
 
 
@@ -133,13 +138,14 @@ def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
     sampler = Sampler(world.driver(), 1.0, at(0), reexecuted=True)
     for second in (0.0, 60.0, 3600.0):
-        sampler.heed(UNSEEN, at(second))
+        sampler.note_switches(UNSEEN, at(second))
         (gap,) = reached(sampler, second).reading.gaps
         assert "has not been read again since" in str(gap.problem)
-    sampler.heed(FREE, at(3601))
+    sampler.note_switches(FREE, at(3601))
     assert reached(sampler, 3602).reading.blind is False
-    sampler.heed(UNSEEN, at(3603))
+    sampler.note_switches(UNSEEN, at(3603))
     assert reached(sampler, 3604).reading.blind is False
+    assert sampler.maintenance is None
     assert sampler.close(5.0)
 
 
@@ -148,24 +154,24 @@ def test_what_stays_open_is_seen(world: NvmlWorld, sampler: Sampler) -> None:
     kept = Path(show(world)).with_name("nvidia1")
     kept.touch()
     with kept.open("rb"):
-        sampler.heed(FREE, at(0))
+        sampler.note_switches(FREE, at(0))
         reached(sampler, 0)
-        sampler.heed(MIG, at(0))
+        sampler.note_switches(MIG, at(0))
         reached(sampler, 0)
         assert step(sampler, 0) is None
-        assert sampler.why_anew(at(0)) == f"{MIG.maintenance}, and NVML has kept open after its end: {kept}"
-        sampler.heed(FREE, at(1))
-        assert sampler.why_anew(at(1)) is None
+        assert sampler.why_reexec(at(0)) == f"{MIG.maintenance}, and NVML still has open after its shutdown: {kept}"
+        sampler.note_switches(FREE, at(1))
+        assert sampler.why_reexec(at(1)) is None
 
 
 def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: whatever hangs, since whenever: three seconds after maintenance was seen a new process is needed."""
-    sampler.heed(FREE, at(0))
+    sampler.note_switches(FREE, at(0))
     reached(sampler, 0)
     show(world, delays=(StubDelay(call=LISTS[0], ms=400.0),))
-    sampler.go_on(at(1))
-    sampler.heed(MIG, at(50))
-    assert (sampler.why_anew(at(53)), sampler.take(at(53))) == (None, None)
-    assert sampler.why_anew(at(53.5)) == f"{MIG.maintenance}, and a call into NVML has not come back for 4 s"
+    sampler.request_next(at(1))
+    sampler.note_switches(MIG, at(50))
+    assert (sampler.why_reexec(at(53)), sampler.take(at(53))) == (None, None)
+    assert sampler.why_reexec(at(53.5)) == f"{MIG.maintenance}, but a call into NVML has not returned for 4 s"
     assert sampler.silence(10.0, at(53.5)) == ("NVML has not answered for 52 s",)
     time.sleep(0.6)

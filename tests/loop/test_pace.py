@@ -14,11 +14,11 @@ def test_looks_stay_on_a_grid() -> None:
     """A cycle that takes long does not shift all that follow; ticks that were slept through are left out."""
     pace = Pace(1.0)
     pace.begin(at(0))
-    assert pace.next_look_s == at(1).boottime_s
+    assert pace.next_reading_s == at(1).boottime_s
     pace.begin(at(1.3))
-    assert pace.next_look_s == at(2).boottime_s
+    assert pace.next_reading_s == at(2).boottime_s
     pace.begin(at(9.5))
-    assert pace.next_look_s == at(10.5).boottime_s
+    assert pace.next_reading_s == at(10.5).boottime_s
 
 
 def test_a_step_that_comes_due_brings_a_look_forward() -> None:
@@ -26,9 +26,9 @@ def test_a_step_that_comes_due_brings_a_look_forward() -> None:
     pace = Pace(60.0)
     pace.begin(at(0))
     pace.plan(_plan(10.0, 30.0), at(0.1))
-    assert pace.next_look_s == at(10.1).boottime_s
+    assert pace.next_reading_s == at(10.1).boottime_s
     pace.begin(at(10.1))
-    assert pace.next_look_s == at(60).boottime_s
+    assert pace.next_reading_s == at(60).boottime_s
 
 
 def test_withheld_steps_bring_nothing_forward() -> None:
@@ -41,7 +41,7 @@ def test_withheld_steps_bring_nothing_forward() -> None:
         policy(rule(step(for_s=10.0))),
     )
     pace.plan(plan, at(0))
-    assert pace.next_look_s == at(60).boottime_s
+    assert pace.next_reading_s == at(60).boottime_s
 
 
 def test_deadlines_that_lie_close_together_share_a_look() -> None:
@@ -49,26 +49,26 @@ def test_deadlines_that_lie_close_together_share_a_look() -> None:
     pace = Pace(60.0)
     pace.begin(at(0))
     pace.plan(_plan(0.001), at(0))
-    assert pace.next_look_s == at(0.1).boottime_s
+    assert pace.next_reading_s == at(0.1).boottime_s
 
 
 def test_a_change_during_a_pass_is_not_forgotten_at_its_end() -> None:
-    """A deadline that lies later does not take the place of a look that is wanted soon."""
+    """A deadline that lies later does not take the place of a reading that is wanted soon."""
     pace = Pace(300.0)
     pace.begin(at(0))
-    pace.hurry(at(0.1))
+    pace.bring_forward(at(0.1))
     pace.plan(_plan(200.0), at(0.3))
-    assert pace.next_look_s == at(1).boottime_s
+    assert pace.next_reading_s == at(1).boottime_s
 
 
 def test_a_change_is_looked_at_at_once() -> None:
-    """New pods or a new policy do not wait for the next tick, and bring no more than a look a second."""
+    """New pods or a new policy do not wait for the next tick, and bring no more than a reading a second."""
     pace = Pace(60.0)
     pace.begin(at(0))
-    pace.hurry(at(0.2))
-    assert pace.next_look_s == at(1).boottime_s
+    pace.bring_forward(at(0.2))
+    assert pace.next_reading_s == at(1).boottime_s
     pace.begin(at(1))
-    pace.hurry(at(3))
-    assert pace.next_look_s == at(3).boottime_s
+    pace.bring_forward(at(3))
+    assert pace.next_reading_s == at(3).boottime_s
     pace.begin(at(3))
-    assert pace.next_look_s == at(60).boottime_s
+    assert pace.next_reading_s == at(60).boottime_s

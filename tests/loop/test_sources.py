@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds import NODE, Gi, at, container, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import Gi, at, container, inputs, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.clock import now
-from watchdog.core.assess import Setting, assess
+from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
-from watchdog.core.policy import Match
+from watchdog.core.policy import Match, Policy
 from watchdog.core.rules import protection
-from watchdog.daemon.sources import Surroundings, missing_sources, namespace_source, node_source, uses_api, with_gaps
+from watchdog.daemon.sources import Sources, missing_sources, namespace_source, node_source, uses_api, with_gaps
 from watchdog.options import Options
 from watchdog.report.text import rfc3339
 
@@ -46,10 +46,10 @@ def test_what_is_named_is_read(tmp_path: Path) -> None:
     ("options", "rules", "expected"),
     [
         ({}, (rule(step()),), []),
-        ({}, (BY_NODE,), ["there is no way to the labels of nodes (rules by node): give --kubeconfig"]),
-        ({}, (BY_NAMESPACE, ALSO), ["there is no way to the labels of namespaces (rules by team, also): give --k"]),
-        ({}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes", "there is no way to the labels of n"]),
-        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["there is no way to the labels of nodes"]),
+        ({}, (BY_NODE,), ["the labels of nodes are not available (rules by node): give --kubeconfig"]),
+        ({}, (BY_NAMESPACE, ALSO), ["the labels of namespaces are not available (rules by team, also): give --k"]),
+        ({}, (BY_NODE, BY_NAMESPACE), ["the labels of nodes are not available", "the labels of n"]),
+        ({"namespaces": FILE}, (BY_NODE, BY_NAMESPACE), ["the labels of nodes are not available"]),
         ({"namespaces": FILE, "node_object": FILE}, (BY_NODE, BY_NAMESPACE), []),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_source_that_a_rule_needs_is_missed(
 
 
 def test_evictions_without_an_api_are_warned_of() -> None:
-    """Whoever gives --pods with a policy that evicts is told at the start that each of these will fail."""
+    """With --pods and a policy that evicts, a warning at the start says that each eviction will fail."""
     evicts = policy(rule(step(do="evict")))
     (warning,) = missing_sources(Options(node="n1", pods=FILE), evicts)
     assert "each eviction fails with the reason `no API`" in warning
@@ -82,12 +82,12 @@ def test_a_deletion_with_a_grace_period_of_a_year_shields_for_ten_minutes(tmp_pa
     metadata |= {"deletionTimestamp": rfc3339(at(31_536_000).wall_s), "labels": labels}
     item = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
     path, under = tmp_path / "pods.json", policy(rule(step()))
-    surroundings = Surroundings(Options(node="n1", pods=path), None)
+    sources = Sources(Options(node="n1", pods=path), None)
 
     def spared(second: float) -> bool:
         labels["edited"] = str(second)
         path.write_text(json.dumps(item))
-        (found,) = surroundings.view(under, at(second)).pods.pods
+        (found,) = sources.inputs(under, at(second)).pods.pods
         return protection(found, under.protect, None, at(second)) is not None
 
     assert [spared(second) for second in (0, 300, 600, 601, 9000)] == [True, True, True, False, False]
@@ -100,14 +100,14 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
     under = policy(BY_NAMESPACE)
     earlier = Gap(reason=GapReason.PODS, what="x", problem=Problem("y"))
     listed = PodList(pods=tuple(tenants), gaps=(earlier,))
-    doubtful = assess(attribute(seen, tenants), seen, tenants, Setting(policy=under, node=NODE))
+    doubtful = assess(attribute(seen, tenants), seen, inputs(under, tenants))
     found = with_gaps(listed, doubtful).gaps
     assert [(gap.reason, gap.what) for gap in found] == [
         (GapReason.PODS, "x"),
         (GapReason.NAMESPACES, "labels of namespace ns"),
     ]
-    known = Setting(policy=under, node=NODE, namespaces={"ns": {}})
-    assert with_gaps(listed, assess(attribute(seen, tenants), seen, tenants, known)) is listed
+    known = inputs(under, tenants, namespaces={"ns": {}})
+    assert with_gaps(listed, assess(attribute(seen, tenants), seen, known)) is listed
     assert not planned(seen, tenants, under).entries
 
 
@@ -117,7 +117,7 @@ def test_what_the_api_takes_is_not_loaded_without_it() -> None:
         "import sys; import watchdog.cli.run; from watchdog.daemon.sources import open_cluster; "
         "from watchdog.clock import Bell; from watchdog.options import Options; from pathlib import Path; "
         "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
-        "print(sorted({'kubernetes', 'urllib3', 'tenacity', 'yaml', 'asyncio'} & set(sys.modules)))\n"
+        "print(sorted({'kubernetes', 'urllib3', 'yaml', 'asyncio'} & set(sys.modules)))\n"
         "import asyncio; asyncio.run(asyncio.sleep(0))"
     )
     environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "192.0.2.1"}
@@ -142,3 +142,21 @@ def test_when_the_api_is_asked(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert uses_api(Options(node="n1", **options)) is expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("later", "objects"),
+    [
+        (policy(rule(step())), False),
+        (policy(rule(step("100%", 0, "warn"))), True),
+        (policy(rule(step(), mode="observe")), True),
+        (policy(rule(step("100%", 0, "warn"), mode="observe")), True),
+    ],
+    ids=["kills", "only warns", "only observes", "neither"],
+)
+def test_a_rule_that_does_not_enforce_any_more_sends_no_signal(later: Policy, *, objects: bool) -> None:
+    """Point 20: a grace period in progress sends no SIGKILL once the rule of the pod only warns, or only observes."""
+    seen, tenants = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
+    (entry,) = planned(seen, tenants, policy(rule(step()))).taken
+    said = Sources(Options(node="n1"), None).objection(entry, later, at(1))
+    assert said == ("its rule no longer allowed enforcement" if objects else None)

@@ -33,7 +33,7 @@ def ask(port: int, method: str, path: str, body: object = None, *, kind: str = "
     return answer
 
 
-def ask_json(port: int, method: str, path: str, body: object = None) -> Any:
+def query_json(port: int, method: str, path: str, body: object = None) -> Any:
     """The same, as the JSON that it is."""
     return json.loads(ask(port, method, path, body))
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.support import FakeProc, sleeper, stat_line
 from watchdog.core.model import Place, PlaceKind, ProcessKey
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 
 UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
@@ -33,13 +33,13 @@ def test_handle(tmp_path: Path, *, pidfds: bool) -> None:
     """A handle is of the listed process with that identity, and outlives the table's interest in it."""
     table = ProcessTable(REAL, pidfds=pidfds)
     with sleeper() as process:
-        key = table.look([process.pid])[0][process.pid].key
+        key = table.update([process.pid])[0][process.pid].key
         assert key is not None
         assert table.handle(ProcessKey(pid=process.pid, start_ticks=key.start_ticks + 1)) is None
         handle = table.handle(key)
         assert handle is not None
         assert handle.key == key
-        table.look([])
+        table.update([])
         assert table.handle(key) is None
         handle.signal(signal.SIGKILL)
         process.wait()
@@ -54,7 +54,7 @@ def test_no_handle_of_what_has_changed(tmp_path: Path, *, pidfds: bool) -> None:
     with sleeper() as process:
         fake, stat = FakeProc(tmp_path), real_stat(process.pid)
         fake.add(process.pid, POD, stat)
-        key = table.look([process.pid])[0][process.pid].key
+        key = table.update([process.pid])[0][process.pid].key
         assert key is not None
         if not pidfds:
             fake.add(process.pid, "0::/\n", stat)
@@ -74,7 +74,7 @@ def test_no_handle_of_the_protected(tmp_path: Path, *, pidfds: bool) -> None:
     fake = FakeProc(tmp_path)
     fake.add(os.getpid(), POD, real_stat(os.getpid()))
     table = ProcessTable(Procfs(tmp_path), pidfds=pidfds)
-    (seen,) = table.look([os.getpid()])[0].values()
+    (seen,) = table.update([os.getpid()])[0].values()
     before = open_files()
     assert seen.place == PLACE
     assert seen.key is not None

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.node.support import FakeProc, sleeper, stat_line, wait_until
 from watchdog.core.model import GONE, ZOMBIE, Place, PlaceKind, Process, ProcessKey
-from watchdog.node.identity import Troubles, look_ended, look_held, look_unheld
-from watchdog.node.pidfd import open_pidfd, poll_dead
+from watchdog.node.process import ReadFailures, open_pidfd, poll_dead, read_ended, read_held, read_unheld
 from watchdog.node.procfs import Procfs
 
 POD = f"0::/kubepods/pod{'0' * 32}/{'a' * 64}\n"
@@ -21,13 +20,13 @@ def test_held_process_that_ended_while_it_was_read(tmp_path: Path) -> None:
     with sleeper() as process:
         fd = open_pidfd(process.pid)
         FakeProc(tmp_path).add(process.pid, POD)
-        troubles = Troubles()
-        assert look_held(Procfs(tmp_path), fd, process.pid, None, troubles).place.kind is PlaceKind.POD
+        failures = ReadFailures()
+        assert read_held(Procfs(tmp_path), fd, process.pid, None, failures).place.kind is PlaceKind.POD
         process.kill()
         wait_until(lambda: bool(poll_dead((fd,))))
-        ended = look_held(Procfs(tmp_path), fd, process.pid, None, troubles)
+        ended = read_held(Procfs(tmp_path), fd, process.pid, None, failures)
         assert (ended.place, ended.key) == (GONE, None)
-        assert troubles.gaps() == ()
+        assert failures.gaps() == ()
         os.close(fd)
 
 
@@ -45,7 +44,7 @@ def test_recycled_between_two_reads(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=answer, daemon=True)
     writer.start()
-    seen = look_unheld(Procfs(tmp_path), 5, BEFORE, Troubles())
+    seen = read_unheld(Procfs(tmp_path), 5, BEFORE, ReadFailures())
     writer.join(10)
     assert (seen.place, seen.key) == (GONE, BEFORE.key)
 
@@ -53,11 +52,11 @@ def test_recycled_between_two_reads(tmp_path: Path) -> None:
 def test_what_is_left_of_an_ended_process(tmp_path: Path) -> None:
     """An ended process is a zombie only if that zombie is the same process; else it is gone."""
     fake, procfs = FakeProc(tmp_path), Procfs(tmp_path)
-    assert look_ended(procfs, 5, None).place == GONE
+    assert read_ended(procfs, 5, None).place == GONE
     fake.add(5, stat=stat_line(5, b"x", "Z"))
-    assert look_ended(procfs, 5, None).place == ZOMBIE
-    assert look_ended(procfs, 5, BEFORE).place == ZOMBIE
+    assert read_ended(procfs, 5, None).place == ZOMBIE
+    assert read_ended(procfs, 5, BEFORE).place == ZOMBIE
     fake.add(5, stat=stat_line(5, b"x", "Z", 1001))
-    assert look_ended(procfs, 5, BEFORE).place == GONE
+    assert read_ended(procfs, 5, BEFORE).place == GONE
     fake.add(5, stat=stat_line(5, b"x", "S"))
-    assert look_ended(procfs, 5, BEFORE).place == GONE
+    assert read_ended(procfs, 5, BEFORE).place == GONE

@@ -24,7 +24,7 @@ from tests.node.support import (
 from tests.rig.cgroups import Cgroups, Version
 from watchdog.core.model import UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind
 from watchdog.node.cgroup import parse_cgroup
-from watchdog.node.processes import ProcessTable, container_members
+from watchdog.node.process_table import ProcessTable, container_members
 from watchdog.node.procfs import Procfs
 
 UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
@@ -172,7 +172,7 @@ def test_forks_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
         enter(folders, inside.pid)
         with python(FORKS, entering(folders)) as process:
             table = ProcessTable(REAL, pidfds=pidfds)
-            assert table.look([process.pid])[0][process.pid].place == names.place
+            assert table.update([process.pid])[0][process.pid].place == names.place
             handles, gaps = table.container_members(frozenset({names.id}), frozenset({names.uid}))
             pids = {handle.key.pid for handle in handles}
             assert gaps == ()
@@ -203,11 +203,11 @@ def test_dead_leader_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
         wait_until(lambda: REAL.stat(process.pid).state == "Z")
         assert (names.id.encode() in REAL.cgroup_text(process.pid)) is (kind == "cgroup2")
         table = ProcessTable(REAL, pidfds=pidfds)
-        assert table.look([process.pid])[0][process.pid].place == names.place
+        assert table.update([process.pid])[0][process.pid].place == names.place
         (handle,), _ = table.container_members(frozenset({names.id}), frozenset({names.uid}))
         handle.signal(signal.SIGKILL)
         wait_until(lambda: not handle.alive())
-        assert table.look([process.pid])[0][process.pid].place == ZOMBIE
+        assert table.update([process.pid])[0][process.pid].place == ZOMBIE
         handle.close()
         table.close()
 
@@ -245,7 +245,7 @@ def test_path_longer_than_the_kernel_writes() -> None:
             Path("d" * 240).mkdir()
             os.chdir("d" * 240)
         Path("cgroup.procs").write_text(str(process.pid), encoding="ascii")
-        seen, gaps = ProcessTable(REAL).look([process.pid])
+        seen, gaps = ProcessTable(REAL).update([process.pid])
         reasons = [(gap.reason, str(gap.problem)[:28]) for gap in gaps]
         refused = (UNREADABLE, [(GapReason.CGROUP, "its cgroup path is longer th")])
         assert (seen[process.pid].place, reasons) in [(names.place, []), refused]

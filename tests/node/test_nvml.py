@@ -324,7 +324,7 @@ def test_a_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
 
 
 def test_a_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
-    """A second look that finds nothing must not read as "uses nothing"."""
+    """A last look that finds nothing must not read as "uses nothing"."""
     world.show(card("a", ghost(1)))
     driver = world.driver()
     driver.read()

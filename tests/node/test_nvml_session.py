@@ -29,10 +29,10 @@ def all_fail(code: int) -> tuple[StubReturn, ...]:
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        (pynvml.NVML_ERROR_UNINITIALIZED, "tried again"),
+        (pynvml.NVML_ERROR_UNINITIALIZED, "retried"),
         (NOT_LOADED, "load the NVIDIA kernel module"),
-        (MISMATCH, "start the watchdog anew"),
-        (UNKNOWN, "create the pod anew"),
+        (MISMATCH, "restart the watchdog"),
+        (UNKNOWN, "recreate the pod"),
     ],
 )
 def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
@@ -107,7 +107,7 @@ def test_devices_that_were_taken_away_need_a_new_process(world: NvmlWorld) -> No
         driver.read()
     assert not driver.needs_new_process
     driver.read()
-    assert "taken away" in (driver.needs_new_process or "")
+    assert "have been removed" in (driver.needs_new_process or "")
 
 
 def test_a_node_that_never_answered_needs_no_new_process(world: NvmlWorld) -> None:

@@ -77,7 +77,7 @@ def test_only_one_reading_is_under_way(world: NvmlWorld, thread: DriverThread) -
     since_s = thread.busy_since
     assert since_s is not None
     assert before_s <= since_s <= time.monotonic()
-    with pytest.raises(DriverBusyError, match="under way"):
+    with pytest.raises(DriverBusyError, match="in progress"):
         thread.request()
     assert not is_readable(thread, 0.05)
     assert uses(wait(thread), "GPU-a") == {1: GIB}

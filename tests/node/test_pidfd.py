@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.support import DEAD_LEADER, need_root, python, run_python, sleeper, wait_until
 from watchdog.core.model import ProcessKey
-from watchdog.node.pidfd import Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
+from watchdog.node.process import Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
 from watchdog.node.procfs import Procfs
 
 PROCFS = Procfs()
@@ -149,7 +149,7 @@ def test_supported() -> None:
 
 SECCOMP = """
     import ctypes, errno, struct
-    from watchdog.node.pidfd import pidfd_supported
+    from watchdog.node.process import pidfd_supported
     libc = ctypes.CDLL(None, use_errno=True)
     # Classic BPF: load the number of the system call; if it is the one, answer with an error; else allow.
     refuse, allow = 0x00050000 | errno.{error}, 0x7FFF0000
@@ -180,7 +180,7 @@ def test_descriptor_limit() -> None:
     """The soft limit of open files is raised to the hard one."""
     code = """
         import resource
-        from watchdog.node.pidfd import raise_descriptor_limit
+        from watchdog.node.process import raise_descriptor_limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 300))
         print(raise_descriptor_limit(), resource.getrlimit(resource.RLIMIT_NOFILE), raise_descriptor_limit())
     """

@@ -11,7 +11,7 @@ from tests.node.support import FakeProc, stat_line
 from tests.worlds import at
 from watchdog.core.model import Gpu, ProcessKey, Snapshot, Use
 from watchdog.node.driver import DriverReading
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 
@@ -58,7 +58,7 @@ def test_a_process_stays_on_a_gpu_that_cannot_be_listed(look: Look) -> None:
 
 
 def test_another_process_of_the_same_number_is_not_who_is_listed(look: Look, proc: FakeProc) -> None:
-    """Point 11: a recycled PID with the very amount of the one before it has an unknown amount, until it is let go."""
+    """Point 11: a recycled PID with the same amount as before has an unknown one, until it is once not listed."""
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
     assert [use.used for use in look().uses] == [None]

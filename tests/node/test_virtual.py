@@ -9,7 +9,7 @@ import pytest
 from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, uses
 from tests.stub import GIB, LISTS, MIB, StubReturn
 from watchdog.core.model import GapReason
-from watchdog.node.nvml_calls import windows_sign
+from watchdog.node.devices import windows_sign
 
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
@@ -131,7 +131,7 @@ def test_a_device_without_process_lists_says_what_helps(world: NvmlWorld) -> Non
     assert gap.reason is GapReason.PROCESSES
     assert reading.unseen == {"GPU-a"}
     assert "run on Linux itself, or give the virtual machine a whole GPU (passthrough)" in str(gap.problem)
-    assert "tried again" not in str(gap.problem)
+    assert "retried" not in str(gap.problem)
 
 
 @pytest.mark.parametrize("mode", [None, 0, PASSTHROUGH])

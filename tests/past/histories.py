@@ -31,13 +31,13 @@ _BRAKES = (
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The passes of a node (seconds, state), in the lives of one daemon after the other."""
+    """The cycles of a node (seconds, state), in the lives of one daemon after the other."""
 
     lives: tuple[tuple[tuple[float, State], ...], ...]
     seed: int
 
     @property
-    def passes(self) -> list[tuple[float, State]]:
+    def cycles(self) -> list[tuple[float, State]]:
         """All of it, one after the other."""
         return [each for life in self.lives for each in life]
 
@@ -50,17 +50,17 @@ def histories(draw: st.DrawFn, *, granule: int, lives: int = 1) -> History:
 
 
 def history(dice: random.Random, changes: int, granule: int, lives: int = 1, seed: int = 0) -> History:
-    """A history of so many changes."""
+    """A history of this many changes."""
     second, made = 0.0, []
     state = State(pods=tuple(_pod(dice, number) for number in range(dice.randint(1, 4))), gpus=_CARDS)
     for _ in range(lives):
-        passes = []
+        cycles = []
         for _ in range(changes // lives + 1):
             state = _changed(dice, state, granule, second)
             for _ in range(dice.choice([1, 1, 2, 5, 9, 12, 25])):
                 second += dice.choice([1.0] * 20 + [2.0, 3.0, 12.0])
-                passes.append((second, state))
-        made.append(tuple(passes))
+                cycles.append((second, state))
+        made.append(tuple(cycles))
         second += dice.choice([1.0, 4.0, 30.0])
     return History(lives=tuple(made), seed=seed)
 
@@ -153,6 +153,6 @@ def _lost(dice: random.Random) -> tuple[Gpu, ...]:
     return full if dice.random() < 0.7 else (replace(full[0], listed=False, up=dice.random() < 0.5), full[1])
 
 
-def twins(passes: list[tuple[float, State]]) -> Iterator[tuple[float, State]]:
-    """The same passes, with the node's name, for a run of its own."""
-    return ((second, replace(state, node=NODE)) for second, state in passes)
+def twins(cycles: list[tuple[float, State]]) -> Iterator[tuple[float, State]]:
+    """The same cycles, with the node's name, for a run of its own."""
+    return ((second, replace(state, node=NODE)) for second, state in cycles)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tests.export.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
-from watchdog.core.assess import Setting
 from watchdog.core.decide import decide
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
-from watchdog.core.plan import Conditions, CycleReport, PlanEntry
+from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.steady import Assessor
 from watchdog.daemon.sources import is_stale
@@ -64,16 +64,21 @@ class Life:
             self._state, self._seen = state, state.seen(now)
         seen = replace(self._seen, at=now)
         synced = now if state.synced_s is None else at(state.synced_s)
-        setting = Setting(policy=self.under, node=state.node, namespaces=state.namespaces)
-        attribution, assessments = self._assessor.assess(seen, state.pods, setting)
         pods = PodList(pods=state.pods, synced=synced)
-        conditions = Conditions(pods_stale=is_stale(pods, self.under, now))
-        plan = decide(assessments, self.under, self.ledger, now, conditions)
+        inputs = Inputs(
+            policy=self.under,
+            node=state.node,
+            pods=pods,
+            namespaces=state.namespaces,
+            pods_stale=is_stale(pods, self.under, now),
+        )
+        attribution, assessments = self._assessor.assess(seen, inputs)
+        plan = decide(assessments, self.ledger, now, inputs)
         self.ledger = plan.ledger
-        for entry in plan.actions:
-            if entry.do.is_force:
+        for entry in plan.taken:
+            if entry.do.enforces:
                 self.ledger = self.ledger.note_observed(entry.assessment, now)
-            (self.actions if entry.do.is_force else self.warnings).append(action(entry, now))
+            (self.actions if entry.do.enforces else self.warnings).append(action(entry, now))
         report = CycleReport(
             node=state.node,
             at=now,
@@ -129,13 +134,13 @@ def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
     """The past in a journal under a policy."""
     replay = Replay(under)
     for span in spans(path, since_s):
-        replay.run(span.looks)
+        replay.run(span.cycles)
     return replay.result()
 
 
 def actions_of(found: Replayed) -> list[Kill]:
     """The actions of a replay that nothing held back any more."""
-    done = [each for each in found.found if each.at is not None and each.entry.do.is_force]
+    done = [each for each in found.found if each.at is not None and each.entry.do.enforces]
     return [action(each.entry, each.at) for each in done if each.at is not None]
 
 

@@ -14,7 +14,7 @@ from tests.worlds import VERIFF, Gi, Mi, at, container, owner, pod, policy
 from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
-from watchdog.past.recommendation import Advice, Stand, Usage, Workload
+from watchdog.past.recommendation import Advice, Fit, Usage, Workload
 from watchdog.report.advice import needed
 
 PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
@@ -24,17 +24,17 @@ SHIPPED = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 10
 PLAIN = policy(declarations=(VERIFF, PER_GPU, PERCENT, NOTE))
 
 
-HOURS = 7201  # seconds of a life that has been seen for long enough to be told to declare less
+HOURS = 7201  # seconds; long enough to recommend declaring less
 
 
 def lived(path: Path, *parts: tuple[int, State], every: int = 1) -> dict[Workload, tuple[Usage, Advice]]:
-    """A life of these parts with a cycle every so many seconds, and what its workloads are told."""
+    """The advice on the workloads of a run of these parts, with a cycle every `every` seconds."""
     Life(path, replace(P, interval_s=float(every))).run(passes(*parts, every=every))
     return known(path)
 
 
 def known(path: Path, by: Policy = PLAIN, since_s: float = 0.0) -> dict[Workload, tuple[Usage, Advice]]:
-    """What the workloads of a journal are told."""
+    """The advice on the workloads of a journal."""
     return {workload: (usage, advice) for workload, usage, advice in used(path, by, since_s)}
 
 
@@ -78,24 +78,24 @@ def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
     state = State(used={("a/main", 0): 5 * Gi, ("a/main", 1): 3 * Gi}, pods=(asked,))
     usage, advice = only(lived(path, (101, state)))
     assert (usage.peak, usage.peak_per_gpu, usage.per_gpu) == (8 * Gi, 5 * Gi, True)
-    assert advice.stand is Stand.FITS
+    assert advice.fit is Fit.FITS
     much = replace(state, used={("a/main", 0): 2 * Gi, ("a/main", 1): 1 * Gi})
     usage, advice = only(lived(path.with_name("other.db"), (HOURS, much), every=60))
-    assert advice.stand is Stand.TOO_MUCH
+    assert advice.fit is Fit.TOO_MUCH
     assert advice.suggestion is not None
     assert (advice.suggestion.key, advice.suggestion.value) == ("nvidia.com/gpumem", "2304")
     assert advice.suggestion.per_gpu
 
 
 def test_unknown_is_never_nothing(path: Path) -> None:
-    """Time in which the driver did not say is told as such, and has no part in any percentile."""
+    """Time in which the driver did not say is reported as such, and has no part in any percentile."""
     of = tenant()
     usage, advice = only(lived(path, (100, using(2, of)), (151, using(None, of))))
     assert (usage.held_s, usage.unknown_s, usage.percentile(50)) == ({2 * Gi: 100}, 50, 2 * Gi)
     assert "for 33% of the time its use is unknown" in advice.reason
     other = path.with_name("other.db")
     usage, advice = only(lived(other, (100, using(None, of))))
-    assert (usage.percentile(50), usage.percentile(99), advice.stand) == (None, None, Stand.UNKNOWN)
+    assert (usage.percentile(50), usage.percentile(99), advice.fit) == (None, None, Fit.UNKNOWN)
     assert advice.suggestion is None
 
 
@@ -111,28 +111,28 @@ def test_the_time_that_nobody_saw_does_not_count(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "gib", "stand", "suggested"),
+    ("of", "gib", "fit", "suggested"),
     [
-        (tenant(declared="8Gi"), 6.0, Stand.FITS, None),
-        (tenant(declared="4Gi"), 6.1, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "6912Mi")),
-        (tenant(declared="4Gi"), 12.1, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "14Gi")),
-        (tenant(declared="16Gi"), 2.0, Stand.TOO_MUCH, ("veriff.com/gpu-memory", "2304Mi")),
-        (tenant(declared="4Gi"), 79.5, Stand.TOO_LITTLE, ("veriff.com/gpu-memory", "80Gi")),
-        (tenant(declared=None), 3.0, Stand.NOTHING, ("veriff.com/gpu-memory", "3584Mi")),
-        (tenant(declared="-1"), 3.0, Stand.MISDECLARED, ("veriff.com/gpu-memory", "3584Mi")),
-        (pod("a", container(of="a", resources={"nvidia.com/gpumem": "1000"})), 1.5, Stand.TOO_LITTLE,
+        (tenant(declared="8Gi"), 6.0, Fit.FITS, None),
+        (tenant(declared="4Gi"), 6.1, Fit.TOO_LITTLE, ("veriff.com/gpu-memory", "6912Mi")),
+        (tenant(declared="4Gi"), 12.1, Fit.TOO_LITTLE, ("veriff.com/gpu-memory", "14Gi")),
+        (tenant(declared="16Gi"), 2.0, Fit.TOO_MUCH, ("veriff.com/gpu-memory", "2304Mi")),
+        (tenant(declared="4Gi"), 79.5, Fit.TOO_LITTLE, ("veriff.com/gpu-memory", "80Gi")),
+        (tenant(declared=None), 3.0, Fit.NOTHING, ("veriff.com/gpu-memory", "3584Mi")),
+        (tenant(declared="-1"), 3.0, Fit.MISDECLARED, ("veriff.com/gpu-memory", "3584Mi")),
+        (pod("a", container(of="a", resources={"nvidia.com/gpumem": "1000"})), 1.5, Fit.TOO_LITTLE,
          ("nvidia.com/gpumem", "1792")),
-        (pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "10"})), 12.0, Stand.TOO_LITTLE,
+        (pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "10"})), 12.0, Fit.TOO_LITTLE,
          ("nvidia.com/gpumem-percentage", "18")),
-        (tenant(declared=None, annotations={"vram": "2"}), 2.5, Stand.TOO_LITTLE, ("vram", "3")),
-        (pod("a", container(of="a", resources={"nvidia.com/gpu": "1"})), 2.0, Stand.WHOLE, None),
-        (tenant(declared="2Gi"), None, Stand.UNKNOWN, None),
+        (tenant(declared=None, annotations={"vram": "2"}), 2.5, Fit.TOO_LITTLE, ("vram", "3")),
+        (pod("a", container(of="a", resources={"nvidia.com/gpu": "1"})), 2.0, Fit.WHOLE, None),
+        (tenant(declared="2Gi"), None, Fit.UNKNOWN, None),
     ],
 )  # fmt: skip
-def test_what_to_declare(path: Path, of: Pod, gib: float | None, stand: Stand, suggested: object) -> None:
+def test_what_to_declare(path: Path, of: Pod, gib: float | None, fit: Fit, suggested: object) -> None:
     """Each kind of declaration gets its own answer, in the unit in which it is written, to be copied as it is."""
     _, advice = only(lived(path, (HOURS, using(gib, of)), every=60))
-    assert advice.stand is stand, advice.reason
+    assert advice.fit is fit, advice.reason
     found = None if advice.suggestion is None else (advice.suggestion.key, advice.suggestion.value)
     assert found == suggested
 
@@ -140,7 +140,7 @@ def test_what_to_declare(path: Path, of: Pod, gib: float | None, stand: Stand, s
 def test_a_workload_that_never_held_memory_is_told(path: Path) -> None:
     """What is declared and never used is worth knowing too."""
     usage, advice = only(lived(path, (100, State(pods=(tenant(),)))))
-    assert (advice.stand, usage.idle_s, usage.percentile(50)) == (Stand.UNUSED, 99, None)
+    assert (advice.fit, usage.idle_s, usage.percentile(50)) == (Fit.UNUSED, 99, None)
 
 
 def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
     both = pod("a", container("main", of="a"), container("side", of="a"), annotations={"vram": "4"})
     state = State(used={("a/main", 0): 1 * Gi, ("a/side", 0): 2 * Gi}, pods=(both,))
     ((workload, (usage, advice)),) = lived(path, (101, state)).items()
-    assert (workload.container, usage.held_s, advice.stand) == (None, {3 * Gi: 100}, Stand.FITS)
+    assert (workload.container, usage.held_s, advice.fit) == (None, {3 * Gi: 100}, Fit.FITS)
 
 
 @given(st.lists(st.integers(1, 60 * Gi), min_size=1, max_size=8), st.integers(1, 6), st.booleans())
@@ -172,7 +172,7 @@ def test_the_allowance_is_taken_off(path: Path) -> None:
 def test_little_data_is_told_and_is_no_reason_to_declare_less(path: Path) -> None:
     """Who was seen for half a minute has not shown its peak: more may be advised, never less, and it is said."""
     usage, advice = only(lived(path, (31, using(3.0, tenant(declared="16Gi")))))
-    assert (usage.seen_s, advice.stand, advice.suggestion) == (30, Stand.TOO_MUCH, None)
+    assert (usage.seen_s, advice.fit, advice.suggestion) == (30, Fit.TOO_MUCH, None)
     assert advice.reason == (
         "declares 16Gi, 4.6 times what is needed; seen for only 30s, too short to recommend declaring less"
     )

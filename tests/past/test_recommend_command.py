@@ -12,7 +12,7 @@ from tests.past.runs import recently
 from tests.past.test_recommend import HOURS, lived, only, using
 from tests.worlds import Gi, Mi, container, gpu, owner, pod
 from watchdog.cli.main import main
-from watchdog.past.recommendation import Stand
+from watchdog.past.recommendation import Fit
 
 POLICY = """
 [[declaration]]
@@ -56,7 +56,7 @@ def test_the_command_as_json(path: Path) -> None:
 
 
 def test_hostile_names_are_made_inert(path: Path) -> None:
-    """A tenant cannot speak to the terminal of whoever asks."""
+    """A tenant cannot speak to the terminal of the operator who asks."""
     evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
     recently(path, (60, using(3.0, evil)))
     text = call(path)[1]
@@ -88,8 +88,8 @@ def test_the_gpus_of_the_node_say_what_a_share_is_worth(path: Path) -> None:
     of = pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "50"}))
     state = replace(using(10.0, of), gpus=(gpu(0, 40 * Gi),))
     usage, advice = only(lived(path, (100, state)))
-    assert (usage.last.declared, advice.stand) == (20 * Gi, Stand.FITS)
+    assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.FITS)
     usage, advice = only(lived(path.with_name("less.db"), (HOURS, replace(state, used=holding(5.0))), every=60))
-    assert (usage.last.declared, advice.stand) == (20 * Gi, Stand.TOO_MUCH)
+    assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.TOO_MUCH)
     assert advice.suggestion is not None
     assert advice.suggestion.value == "14"

@@ -1,4 +1,4 @@
-"""The recorder: changes and not passes, within its bounds, and never in the way of the daemon."""
+"""The recorder: changes and not cycles, within its bounds, and never in the way of the daemon."""
 
 import random
 import sqlite3
@@ -19,8 +19,8 @@ from watchdog.core.policy import JournalLimits, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import history as occurrences
-from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, past_size, span_statement
-from watchdog.past.read import Body, RecordedCycle, RecordKind, looks, spans
+from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, recording_size, span_statement
+from watchdog.past.read import Body, RecordedCycle, RecordKind, cycles, spans
 from watchdog.past.recorder import Recorder
 from watchdog.past.recording import MOVED, Frame, pack, reduced, unpack
 
@@ -62,8 +62,8 @@ def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, e
 
 
 def every(path: Path, since_s: float = 0.0) -> list[RecordedCycle]:
-    """All looks of a journal; their scenes are as they were at the end."""
-    return [look for span in spans(path, since_s) for look in span.looks]
+    """All cycles of a journal; their nodes are as they were at the end."""
+    return [look for span in spans(path, since_s) for look in span.cycles]
 
 
 def test_at_rest_a_line_a_minute_is_written(path: Path) -> None:
@@ -74,7 +74,7 @@ def test_at_rest_a_line_a_minute_is_written(path: Path) -> None:
 
 
 def test_only_what_moves_by_more_than_64mi_is_kept(path: Path) -> None:
-    """Small moves far from every mark are no news; larger ones, and what becomes unknown, are."""
+    """Small moves far from every threshold are not recorded; larger ones, and what becomes unknown, are."""
     amounts: list[int | None] = [4 * Gi, 4 * Gi + MOVED, 4 * Gi - MOVED, 4 * Gi + MOVED + 1, None, None, 4 * Gi]
     states = [replace(CALM, used={("a/main", 0): amount}) for amount in amounts]
     frames = kept(path, enumerate(states)).frames()
@@ -82,7 +82,7 @@ def test_only_what_moves_by_more_than_64mi_is_kept(path: Path) -> None:
 
 
 def test_a_crossing_is_kept_to_the_byte(path: Path) -> None:
-    """Where an account goes over a mark of the policy in force all of its bytes are kept as they are."""
+    """Where an account goes over a threshold of the current policy all of its bytes are kept as they are."""
     threshold_bytes = 8 * Gi * 110 // 100
     used = [threshold_bytes - Mi, threshold_bytes, threshold_bytes + 1, threshold_bytes + Mi]
     frames = kept(path, enumerate(replace(CALM, used={("a/main", 0): each}) for each in used)).frames()
@@ -98,7 +98,7 @@ def test_processes_of_a_pod_are_kept_together(path: Path) -> None:
 
 
 def test_a_gap_between_passes_is_kept(path: Path) -> None:
-    """That nobody looked for a while is news, although nothing has changed."""
+    """A time without cycles is recorded, although nothing has changed."""
     frames = kept(path, [(0.0, CALM), (1.0, CALM), (6.0, CALM), (7.0, CALM)]).frames()
     assert [(frame.at_ms, frame.held_ms) for frame in frames[1:]] == [(0, 5000)]
 
@@ -126,29 +126,29 @@ def test_pods_that_no_policy_can_concern_are_left_out(path: Path) -> None:
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """At every look the scene has the pods, GPUs and darkness of that cycle, and its amounts to 64Mi."""
+    """The node of every cycle has its pods, its GPUs and what hid them, and its amounts to 64Mi."""
     dice = random.Random(seed)
     past, by = history(dice, 20, Mi), under(dice)
     path = tmp_path_factory.mktemp("past") / "journal.db"
-    Life(path, by).run(past.passes)
-    truth = {round(at(second).wall_s, 2): state for second, state in past.passes}
+    Life(path, by).run(past.cycles)
+    truth = {round(at(second).wall_s, 2): state for second, state in past.cycles}
     found = 0
     for span in spans(path, 0.0):
-        for look in span.looks:
+        for look in span.cycles:
             found += 1
             _compare(look, truth[round(look.at.wall_s, 2)])
     assert found > 10
 
 
 def _compare(look: RecordedCycle, state: State) -> None:
-    scene = look.scene
+    scene = look.node
     real = {each.uid: reduced(each) for each in state.pods}
     assert {uid: each for uid, each in scene.pods.items() if uid in real} == {
         u: real[u] for u in scene.pods if u in real
     }
     assert scene.pods.keys() <= real.keys()
     assert [replace(card, used=None) for card in scene.gpus] == [replace(card, used=None) for card in state.gpus]
-    assert (scene.dark.blind, set(scene.dark.unseen)) == (
+    assert (scene.hidden.blind, set(scene.hidden.unseen)) == (
         bool(state.dark.get("blind")),
         set(state.dark.get("unseen", ())),  # type: ignore[call-overload]
     )
@@ -176,7 +176,7 @@ def test_what_has_no_beginning_is_left_out() -> None:
     """Changes of which the whole state before is gone can't be understood, and what follows can."""
     lost = Body(since=at(0), frames=(Frame(at_ms=0, used=(7, 1)), Frame(at_ms=5000, used=(7, 2))))
     whole = Body(since=at(60), frames=(Frame(at_ms=0, full=True),))
-    found = [(look.kind, look.at) for look in looks((lost, whole), at(90))]
+    found = [(look.kind, look.at) for look in cycles((lost, whole), at(90))]
     assert found == [(RecordKind.FIRST, at(60)), (RecordKind.SAME, at(90))]
 
 
@@ -186,7 +186,7 @@ def test_a_past_without_any_beginning_is_none(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM past WHERE is_full")
     connection.close()
-    with pytest.raises(JournalError, match="has no beginning"):
+    with pytest.raises(JournalError, match="has no full frame"):
         every(path)
 
 
@@ -220,7 +220,7 @@ def test_a_deed_takes_the_past_to_disk_with_it(path: Path) -> None:
     record(life.journal, replace(report, at=at(4)))
     life.kill()
     (last,) = [look for look in every(path) if look.at == at(3)]
-    assert last.scene.uses_of("a")[0].used == int(7.5 * Gi)
+    assert last.node.uses_of("a")[0].used == int(7.5 * Gi)
 
 
 # Its bounds.
@@ -248,9 +248,9 @@ def test_the_past_has_three_quarters_of_the_journal(path: Path) -> None:
         journal.prune(at(100))
     journal.close()
     with sqlite3.connect(path) as connection:
-        assert 2 * 2**20 < past_size(connection) <= 3 * 2**20
+        assert 2 * 2**20 < recording_size(connection) <= 3 * 2**20
         sizes = connection.execute("SELECT sum(length(body)), min(id), max(id) FROM past").fetchone()
-        assert past_size(connection) == pytest.approx(sizes[0], rel=0.01)
+        assert recording_size(connection) == pytest.approx(sizes[0], rel=0.01)
         assert sizes[1] > 400
         assert sizes[2] == 838
     connection.close()
@@ -279,7 +279,7 @@ def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
     with pytest.raises(JournalError, match="older gpu-watchdog"):
         every(path)
     Journal.open(path, LIMITS, "n1").close()
-    with pytest.raises(JournalError, match="has not recorded a pass"):
+    with pytest.raises(JournalError, match="has not recorded a cycle"):
         every(path)
 
 

@@ -20,7 +20,7 @@ from watchdog.past.replay import Found
 
 def found(path: Path, under: Policy = P) -> list[Found]:
     """The actions of a replay, held back or not."""
-    return [each for each in replayed(path, under).found if each.entry.do.is_force]
+    return [each for each in replayed(path, under).found if each.entry.do.enforces]
 
 
 def seconds(path: Path, under: Policy = P) -> list[float]:
@@ -33,7 +33,7 @@ def after(wall_s: float | None) -> float | None:
     return None if wall_s is None else round(wall_s - at(0).wall_s, 2)
 
 
-def test_a_run_replayed_under_its_own_policy_gives_its_own_deeds(path: Path) -> None:
+def test_a_run_replayed_under_its_own_policy_gives_its_own_actions(path: Path) -> None:
     """The action that the run came to is found again, at the same moment, with what was used and allowed then."""
     life = Life(path, P).run(passes((20, LOW), (60, HIGH), (80, LOW)))
     assert [each[0] for each in life.actions] == [at(30).wall_s]
@@ -45,11 +45,11 @@ def test_a_run_replayed_under_its_own_policy_gives_its_own_deeds(path: Path) -> 
 
 @pytest.mark.slow
 @given(histories(granule=Mi), policies())
-def test_every_run_replayed_under_its_own_policy_gives_its_own_first_deeds(past: History, under: Policy) -> None:
+def test_every_run_replayed_under_its_own_policy_gives_its_own_first_actions(past: History, under: Policy) -> None:
     """Whatever a node goes through, replaying it under the policy of the run gives the actions that the run planned."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        life = Life(path, under).run(past.passes)
+        life = Life(path, under).run(past.cycles)
         assert sorted(actions_of(replayed(path, under)), key=str) == sorted(life.actions, key=str)
 
 
@@ -59,8 +59,8 @@ def test_another_policy_gives_what_it_would_have_done(past: History, under: Poli
     """The past kept under one policy shows another one all that it would have seen itself, to 64Mi."""
     with TemporaryDirectory() as folder:
         path, elsewhere = Path(folder) / "journal.db", Path(folder) / "other.db"
-        Life(path, under).run(past.passes)
-        run = Life(elsewhere, other).run(past.passes)
+        Life(path, under).run(past.cycles)
+        run = Life(elsewhere, other).run(past.cycles)
         assert sorted(actions_of(replayed(path, other)), key=str) == sorted(run.actions, key=str)
 
 
@@ -68,7 +68,7 @@ def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
     """What follows the first action is not claimed; coming down and going up again is another incident."""
     Life(path, P).run(passes((20, LOW), (100, HIGH), (120, LOW), (200, HIGH)))
     assert seconds(path) == [30, 130]
-    warned = [each for each in replayed(path, P).found if not each.entry.do.is_force]
+    warned = [each for each in replayed(path, P).found if not each.entry.do.enforces]
     assert len(warned) == 2
 
 
@@ -89,7 +89,7 @@ def test_the_time_before_a_change_of_somebody_else_counts(path: Path) -> None:
 
 
 def test_a_restart_ends_every_timer(path: Path) -> None:
-    """What nobody saw counts for nothing: the ladder starts over with the next life."""
+    """Time that was not recorded does not count: the ladder starts over with the next daemon."""
     Life(path, P).run(passes((20, LOW), (28, HIGH)))
     Life(path, P).run(passes((60, HIGH), since=30))
     assert seconds(path) == [40]
@@ -156,7 +156,7 @@ def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
 
 
 def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
-    """An action that was held back is told once, with its brake, although its numbers were unknown in between."""
+    """An action that was held back is reported once, with its brake, although its numbers were unknown in between."""
     pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
     both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
     dark = replace(both, used=holding(10.0, "a") | holding(None, "b"))

@@ -13,7 +13,7 @@ from tests.worlds import Gi, owner
 from watchdog.cli.main import main
 from watchdog.cli.replay import story_text
 from watchdog.cli.tables import UNCUT
-from watchdog.past.story import Story, StoryRecord
+from watchdog.past.replay import JournalCounts, ReplayReport
 
 POLICY = """
 [[declaration]]
@@ -63,7 +63,7 @@ def test_the_command_as_json(path: Path) -> None:
 
 
 def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
-    """What held an action at the end of the past may yet let go: only an incident that is over says never."""
+    """What held an action at the end of the past may still release: only an incident that is over says never."""
     spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
     recently(path, (60, spared))
     text = call(path)[1]
@@ -83,8 +83,8 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
     life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions
-    story = Story(
-        since_s=0.0, policy=P, replayed=replayed(path, P), record=StoryRecord(begun=0, observed=0, withheld=0)
+    story = ReplayReport(
+        since_s=0.0, policy=P, replayed=replayed(path, P), record=JournalCounts(begun=0, observed=0, withheld=0)
     )
     lines = story_text(story, width=width).splitlines()
     assert ".." not in "".join(lines)
@@ -97,13 +97,13 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:
-    """The past before the time that is asked for is lived through, and none of its actions told."""
+    """The past before the time that is asked for is replayed, and none of its actions is shown."""
     recently(path, (20, LOW), (60, HIGH), (290, LOW))
     assert json.loads(call(path, "--json", "--since", "4m")[1])["deeds"] == []
 
 
 def test_hostile_names_are_made_inert(path: Path) -> None:
-    """A tenant cannot speak to the terminal of whoever replays."""
+    """A tenant cannot speak to the terminal of the operator who replays."""
     evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
     recently(path, (60, replace(HIGH, pods=(evil,))))
     text = call(path)[1]
@@ -132,6 +132,6 @@ def test_errors_name_the_place_and_the_remedy(path: Path) -> None:
     code, text = call(path, "--since", "1m")
     assert code == 1
     assert "has recorded nothing in" in text
-    assert "its last pass there was at" in text
+    assert "its last cycle there was at" in text
     code, text = call(path, text='mode = "sometimes"')
     assert (code, "policy.toml" in text, "mode" in text) == (1, True, True)

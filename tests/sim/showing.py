@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from watchdog.cli.demo.tenants import key_of
+from watchdog.cli.demo.pods import key_of
 from watchdog.core.model import ProcessKey
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 434), (0x15, 0, 1, 424), (0x06, 0, 0, 0x0
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(program)))
 assert libc.prctl(38, 1, 0, 0, 0) == libc.prctl(22, 2, filter, 0, 0) == 0
-from watchdog.node.pidfd import pidfd_supported
+from watchdog.node.process import pidfd_supported
 assert pidfd_supported()
 {CODE}
 """
@@ -66,7 +66,7 @@ class Showing:
             yield line
 
     def read_until(self, word: str) -> None:
-        """Read until a line of this occurrence has come."""
+        """Read until the line of this event."""
         assert any(f"s  {word} " in line for line in self.read()), self.lines
 
     def read_all(self) -> str:
@@ -76,7 +76,7 @@ class Showing:
         return "\n".join(self.lines)
 
     def second(self, text: str) -> float:
-        """The second of the only occurrence whose line has this text."""
+        """The second of the only event whose line has this text."""
         (line,) = [line for line in self.lines if text in line and line.startswith("t=")]
         return float(line[2:].partition("s")[0])
 

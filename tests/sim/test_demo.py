@@ -12,12 +12,12 @@ import pytest
 
 from tests.node.support import need_root, wait_until
 from tests.sim.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
-from watchdog.cli.demo.tenants import lives
+from watchdog.cli.demo.pods import is_alive
 
 pytestmark = pytest.mark.slow
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-COLOUR = re.compile(r"\x1b\[[0-9]*m")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NEIGHBOURS = {"detector", "notebook"}
 VICTIMS = {"launcher", "trainer", "loader"}
 ORDER = (
@@ -34,8 +34,8 @@ ORDER = (
 )
 
 
-def check_story(shown: Showing) -> None:
-    """What every whole showing must have told, in this order, and left behind."""
+def check_events(shown: Showing) -> None:
+    """What every whole showing must print, in this order, and leave behind."""
     seconds = [shown.second(text) for text in ORDER]
     assert seconds == sorted(seconds)
     assert set(shown.keys) == NEIGHBOURS | VICTIMS
@@ -45,17 +45,17 @@ def check_story(shown: Showing) -> None:
     assert "The watchdog killed 3 processes of container train" in " ".join(text.split())
     assert text.count("notebooks/jupyter-7, above 120%") == text.count("vision/detector,") == 0
     assert not CONTROL.search(text)
-    # With the longest PIDs that the kernel gives, too, no occurrence is cut on a terminal of 80 columns.
-    occurrences = [line for line in shown.lines if line.startswith("t=") and "  card " not in line]
+    # With the longest PIDs that the kernel gives, too, no event is cut on a terminal of 80 columns.
+    events = [line for line in shown.lines if line.startswith("t=") and "  card " not in line]
     pids = re.compile("|".join(str(key.pid) for key in shown.keys.values()))
-    assert max(len(pids.sub("4194304", line)) for line in occurrences) <= 79
+    assert max(len(pids.sub("4194304", line)) for line in events) <= 79
     check_nothing_left(shown)
 
 
 def check_nothing_left(shown: Showing) -> None:
     """No process of the demo runs."""
     assert shown.keys
-    wait_until(lambda: not any(lives(key) for key in shown.keys.values()))
+    wait_until(lambda: not any(is_alive(key) for key in shown.keys.values()))
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_in_real_time(folder: Path) -> None:
     begin_s = time.monotonic()
     with showing(folder, code=CODE.replace(f"speed={FAST}", "speed=1.0")) as shown:
         shown.read_until("SIGTERM")
-        assert all(lives(shown.keys[name]) for name in (*NEIGHBOURS, "trainer"))
+        assert all(is_alive(shown.keys[name]) for name in (*NEIGHBOURS, "trainer"))
         shown.read_until("freed")
-        assert [name for name, key in shown.keys.items() if lives(key)] == ["detector", "notebook"]
+        assert [name for name, key in shown.keys.items() if is_alive(key)] == ["detector", "notebook"]
         shown.read_all()
         assert shown.process.wait(timeout=5) == 0
     assert 15 < time.monotonic() - begin_s < 30
-    check_story(shown)
+    check_events(shown)
     # The grace of the policy; the lines tell tenths of a second.
     assert 2.85 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5
 
@@ -89,7 +89,7 @@ def test_as_nobody(folder: Path) -> None:
     with showing(folder, *AS_NOBODY) as shown:
         shown.read_all()
         assert shown.process.wait(timeout=5) == 0
-    check_story(shown)
+    check_events(shown)
 
 
 def test_in_a_container(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_in_a_container(folder: Path) -> None:
         text = shown.read_all()
         assert shown.process.wait(timeout=5) == 0
     assert "freed     11.2Gi" in text
-    assert "run on, never signalled" in text
+    assert "still up, never signalled" in text
 
 
 def test_without_pidfd(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_without_pidfd(folder: Path) -> None:
     with showing(folder, code=WITHOUT_PIDFD) as shown:
         assert "freed     11.2Gi" in shown.read_all()
         assert shown.process.wait(timeout=5) == 0
-    check_story(shown)
+    check_events(shown)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_on_a_terminal(folder: Path) -> None:
     end = COLOUR.sub("", frames[-1].partition("\x1b[J")[2])
     assert "What the owner of training/finetune can read:" in end
     assert end.endswith("\x1b[?25h")
-    for text in ("kill in", "SIGKILL in", "recovered: ladder begins anew", "killed   0 of 3 run", "1 of 3 run"):
+    for text in ("kill in", "being killed, SIG", "timers reset", "trainer ignores SIGTERM", "released, "):
         assert any(text in line for lines in shown for line in lines), text
 
 
@@ -204,7 +204,7 @@ def test_no_colour(folder: Path) -> None:
 
 
 def test_contact(folder: Path) -> None:
-    """Whom a tenant should ask stands in what the victim's owner reads."""
+    """Whom to ask is part of what the owner of the killed pod reads."""
     code = CODE.replace("speed=", "contact='GPU \\\"desk\\\"', speed=")
     with showing(folder, code=code) as shown:
         assert 'Questions: ask GPU "desk".' in " ".join(shown.read_all().split())

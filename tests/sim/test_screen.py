@@ -1,11 +1,11 @@
-"""What the demo takes for a screen."""
+"""Which screen the demo uses."""
 
 import os
 
 import pytest
 
 from tests.sim.showing import open_terminal
-from tests.sim.test_frame import scene
+from tests.sim.test_frame import view
 from watchdog.cli.demo.screen import FrameScreen, LineScreen, screen_for
 
 
@@ -41,7 +41,7 @@ def test_ascii() -> None:
     master, slave = open_terminal(80, 24)
     with open(slave, "w", encoding="latin-1") as terminal:  # noqa: PTH123 - a descriptor, not a path
         screen = FrameScreen(terminal)
-        screen.show(scene())
+        screen.show(view())
         screen.close()
         assert os.read(master, 65536).isascii()
     os.close(master)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tests.node.support import run_python, sleeper, wait_until
 from watchdog import clock
 from watchdog.cli.demo.driver import SimDriver, SimProcfs
-from watchdog.cli.demo.tenants import (
+from watchdog.cli.demo.pods import (
     CARD,
     NODE,
+    PODS,
     POLICY,
-    TENANTS,
     RunningPod,
     SimNode,
     SimPod,
-    Task,
+    SimProcess,
     UsageCurve,
+    is_alive,
     key_of,
-    lives,
     pod_list,
 )
 from watchdog.config.load import load_policy
@@ -34,29 +34,33 @@ from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Place, PlaceKind, ProcessKey
 from watchdog.kube.objects import parse_pods
 from watchdog.node.cgroup import parse_cgroup
-from watchdog.node.pidfd import open_pidfd
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process import open_pidfd
+from watchdog.node.process_table import ProcessTable
 from watchdog.node.scan import Scanner
 
 GI = 2**30
 LEVEL = UsageCurve(((0, 2.0),))
-TENANT = SimPod(
+POD = SimPod(
     namespace="ns",
-    pod="p",
+    name="p",
     uid="aaaaaaaa-0000-4000-8000-000000000001",
     container="main",
     container_id="ab" * 32,
     resource="veriff.com/gpu-memory",
     declared="4Gi",
-    tasks=(Task(name="first", curve=LEVEL), Task(name="deaf", curve=LEVEL, ignores_sigterm=True), Task(name="idle")),
+    processes=(
+        SimProcess(name="first", curve=LEVEL),
+        SimProcess(name="deaf", curve=LEVEL, ignores_sigterm=True),
+        SimProcess(name="idle"),
+    ),
 )
 
 
 @pytest.fixture
-def party() -> Iterator[RunningPod]:
-    """The processes of a tenant; they end with the test."""
-    with SimNode() as company:
-        yield company.start(TENANT)
+def running() -> Iterator[RunningPod]:
+    """The running pod; its processes end with the test."""
+    with SimNode() as node:
+        yield node.start(POD)
 
 
 def children(process: int) -> list[int]:
@@ -88,40 +92,40 @@ def test_curve_refuses(points: tuple[tuple[float, float], ...]) -> None:
         UsageCurve(points)
 
 
-def test_company_is_real(party: RunningPod) -> None:
-    """A tenant's processes are real: named, forks of their leader, in a session that is not ours."""
-    for member in party.members:
-        assert Path(f"/proc/{member.key.pid}/comm").read_text(encoding="ascii") == f"{member.task.name}\n"
-        assert os.getsid(member.key.pid) == party.session != os.getsid(0)
-    assert sorted(children(party.session)) == sorted(member.key.pid for member in party.members[1:])
+def test_node_is_real(running: RunningPod) -> None:
+    """A pod's processes are real: named, forks of their leader, in a session of their own."""
+    for process in running.processes:
+        assert Path(f"/proc/{process.key.pid}/comm").read_text(encoding="ascii") == f"{process.spec.name}\n"
+        assert os.getsid(process.key.pid) == running.session != os.getsid(0)
+    assert sorted(children(running.session)) == sorted(process.key.pid for process in running.processes[1:])
 
 
-def test_company_leaves_nobody() -> None:
-    """When a company is left, each of its processes is gone and reaped: the leaders, their forks, and the deaf."""
-    with SimNode() as company:
-        parties = [company.start(TENANT), company.start(TENANT)]
-        keys = [member.key for party in parties for member in party.members]
-        assert all(lives(key) for key in keys)
-        os.kill(parties[0].session, signal.SIGTERM)
-        wait_until(lambda: not lives(keys[0]))
+def test_node_leaves_nobody() -> None:
+    """Leaving the node ends and reaps each process: the leaders, their forks, and those that ignore SIGTERM."""
+    with SimNode() as node:
+        pods = [node.start(POD), node.start(POD)]
+        keys = [process.key for pod in pods for process in pod.processes]
+        assert all(is_alive(key) for key in keys)
+        os.kill(pods[0].session, signal.SIGTERM)
+        wait_until(lambda: not is_alive(keys[0]))
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
 
 
 @pytest.mark.slow
-def test_company_ends_those_who_will_not_leave() -> None:
-    """A process that is stopped, and so does not see the end of its input, is killed when the company is left."""
-    with SimNode() as company:
-        keys = [member.key for member in company.start(TENANT).members]
+def test_node_ends_those_who_will_not_leave() -> None:
+    """A process that is stopped, and so does not see the end of its input, is killed when the node is left."""
+    with SimNode() as node:
+        keys = [process.key for process in node.start(POD).processes]
         os.kill(keys[1].pid, signal.SIGSTOP)
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
 
 
-def test_company_dies_with_its_owner() -> None:
-    """After a SIGKILL of whoever started a company, all of its processes leave by themselves."""
+def test_node_dies_with_its_owner() -> None:
+    """After a SIGKILL of the process that started them, all processes exit by themselves."""
     code = (
-        "import sys, time; from watchdog.cli.demo.tenants import SimNode; from tests.sim.test_sim import TENANT\n"
-        "with SimNode() as company:\n"
-        "    print(*(member.key.pid for member in company.start(TENANT).members), flush=True)\n"
+        "import sys, time; from watchdog.cli.demo.pods import SimNode; from tests.sim.test_sim import POD\n"
+        "with SimNode() as node:\n"
+        "    print(*(process.key.pid for process in node.start(POD).processes), flush=True)\n"
         "    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
@@ -129,37 +133,37 @@ def test_company_dies_with_its_owner() -> None:
         keys = [key_of(int(pid)) for pid in owner.stdout.readline().split()]
         assert len(keys) == 3
         owner.kill()
-    wait_until(lambda: not any(lives(key) for key in keys))
+    wait_until(lambda: not any(is_alive(key) for key in keys))
 
 
-def test_company_that_can_not_start() -> None:
-    """A tenant whose processes do not come up is an error, and leaves nothing."""
+def test_node_that_can_not_start() -> None:
+    """A pod whose processes do not start is an error, and leaves nothing."""
     code = """
         import os, sys
-        from tests.sim.test_sim import TENANT, children
-        from watchdog.cli.demo.tenants import SimNode
+        from tests.sim.test_sim import POD, children
+        from watchdog.cli.demo.pods import SimNode
         sys.executable = "/bin/true"
         try:
-            with SimNode() as company:
-                company.start(TENANT)
+            with SimNode() as node:
+                node.start(POD)
         except OSError as error:
             print(error, children(os.getpid()))
     """
     assert run_python(code) == "first of ns/p did not start within 10 s []\n"
 
 
-def test_driver(party: RunningPod) -> None:
+def test_driver(running: RunningPod) -> None:
     """Memory is listed under its PID while the process lives and for a while after its death, then it is free."""
     seconds = [0.0]
     card = Gpu(uuid="GPU-1", index=0, name="Sim", total=24 * GI, reserved=GI)
     driver = SimDriver(card, lambda: seconds[0], release_s=1.0)
-    for member in party.members:
-        driver.allocate(member.key, member.task.curve)
-    first, deaf = (member.key.pid for member in party.members[:2])
+    for process in running.processes:
+        driver.allocate(process.key, process.spec.curve)
+    first, deaf = (process.key.pid for process in running.processes[:2])
     assert {use.pid for use in driver.read().uses} == {first, deaf}
     os.kill(first, signal.SIGTERM)
     os.kill(deaf, signal.SIGTERM)
-    wait_until(lambda: not lives(party.members[0].key))
+    wait_until(lambda: not is_alive(running.processes[0].key))
     for second, holders in ((10.0, {first, deaf}), (10.9, {first, deaf}), (11.0, {deaf}), (99.0, {deaf})):
         seconds[0] = second
         reading = driver.read()
@@ -171,37 +175,37 @@ def test_driver(party: RunningPod) -> None:
     assert driver.read().uses == ()
 
 
-def test_driver_knows_a_recycled_pid(party: RunningPod) -> None:
+def test_driver_knows_a_recycled_pid(running: RunningPod) -> None:
     """The memory of a process goes when it has ended, though its PID may belong to another by then."""
     driver = SimDriver(CARD, lambda: 0.0)
-    key = party.members[0].key
+    key = running.processes[0].key
     driver.allocate(ProcessKey(pid=key.pid, start_ticks=key.start_ticks - 1), LEVEL)
     assert driver.read().uses == ()
 
 
-def test_procfs(party: RunningPod, tmp_path: Path) -> None:
+def test_procfs(running: RunningPod, tmp_path: Path) -> None:
     """A simulated /proc shows the real processes of a session, forks included, in the cgroup of their pod."""
     procfs = SimProcfs(tmp_path / "proc")
-    procfs.admit(party.session, TENANT.cgroup)
-    pids = sorted(member.key.pid for member in party.members)
+    procfs.admit(running.session, POD.cgroup)
+    pids = sorted(process.key.pid for process in running.processes)
     assert procfs.pids() == pids
-    place = Place(kind=PlaceKind.POD, pod=TENANT.uid, container=TENANT.container_id)
-    for member in party.members:
-        pid = member.key.pid
+    place = Place(kind=PlaceKind.POD, pod=POD.uid, container=POD.container_id)
+    for process in running.processes:
+        pid = process.key.pid
         assert parse_cgroup(procfs.cgroup_text(pid)) == parse_cgroup(procfs.cgroup_text(pid, pid)) == place
-        assert procfs.stat(pid).start_ticks == member.key.start_ticks
-        assert procfs.name(pid) == member.task.name
+        assert procfs.stat(pid).start_ticks == process.key.start_ticks
+        assert procfs.name(pid) == process.spec.name
     assert procfs.pid_namespace() is not None
 
 
-def test_procfs_lets_go(party: RunningPod, tmp_path: Path) -> None:
+def test_procfs_lets_go(running: RunningPod, tmp_path: Path) -> None:
     """A process that has ended and been reaped is not shown any more."""
     procfs = SimProcfs(tmp_path / "proc")
-    procfs.admit(party.session, TENANT.cgroup)
-    gone = party.members[2].key
+    procfs.admit(running.session, POD.cgroup)
+    gone = running.processes[2].key
     os.kill(gone.pid, signal.SIGKILL)
-    wait_until(lambda: not lives(gone))
-    os.kill(party.session, signal.SIGKILL)  # its parent, so that it comes to this process
+    wait_until(lambda: not is_alive(gone))
+    os.kill(running.session, signal.SIGKILL)  # its parent, so that it comes to this process
     wait_until(lambda: _reap(gone.pid))
     assert gone.pid not in procfs.pids()
     assert not (tmp_path / "proc" / str(gone.pid)).exists()
@@ -216,58 +220,58 @@ def _reap(pid: int) -> bool:
         return not Path(f"/proc/{pid}").exists()
 
 
-def test_procfs_never_shows_a_stranger(party: RunningPod, tmp_path: Path) -> None:
+def test_procfs_never_shows_a_stranger(running: RunningPod, tmp_path: Path) -> None:
     """Law 4: "Only processes of an account over its allowed amount, unprotected, are ever signalled", no stranger."""
     procfs = SimProcfs(tmp_path / "proc")
-    procfs.admit(party.session, TENANT.cgroup)
+    procfs.admit(running.session, POD.cgroup)
     with sleeper() as stranger:
-        (tmp_path / "proc" / str(stranger.pid)).symlink_to(tmp_path / "proc" / str(party.session))
+        (tmp_path / "proc" / str(stranger.pid)).symlink_to(tmp_path / "proc" / str(running.session))
         with pytest.raises(ProcessLookupError):
             procfs.cgroup_text(stranger.pid)
         (tmp_path / "proc" / str(stranger.pid)).unlink()
         table = ProcessTable(procfs)
-        members, gaps = table.container_members(frozenset({TENANT.container_id}), frozenset({TENANT.uid}))
-        assert sorted(handle.key.pid for handle in members) == sorted(member.key.pid for member in party.members)
+        members, gaps = table.container_members(frozenset({POD.container_id}), frozenset({POD.uid}))
+        assert sorted(handle.key.pid for handle in members) == sorted(process.key.pid for process in running.processes)
         assert gaps == ()
         for handle in members:
             handle.close()
 
 
-def test_scan_of_the_simulated_node(party: RunningPod, tmp_path: Path) -> None:
-    """The scan and the attribution of production put a tenant's memory where its PodList says, all of it."""
+def test_scan_of_the_simulated_node(running: RunningPod, tmp_path: Path) -> None:
+    """The scan and the attribution of production attribute all of a pod's memory to it, as its PodList says."""
     procfs = SimProcfs(tmp_path / "proc")
-    procfs.admit(party.session, TENANT.cgroup)
+    procfs.admit(running.session, POD.cgroup)
     driver = SimDriver(CARD, lambda: 0.0)
-    for member in party.members:
-        driver.allocate(member.key, member.task.curve)
-    pods, gaps = parse_pods(json.dumps(pod_list((TENANT,), NODE)).encode(), NODE)
+    for process in running.processes:
+        driver.allocate(process.key, process.spec.curve)
+    pods, gaps = parse_pods(json.dumps(pod_list((POD,), NODE)).encode(), NODE)
     assert gaps == ()
     scanner = Scanner(ProcessTable(procfs))
     found = attribute(scanner.snapshot(driver.read(), clock.now()), pods)
     scanner.close()
     assert {(use.uid, use.container, use.key) for use in found.attributed} == {
-        (TENANT.uid, "main", member.key) for member in party.members[:2]
+        (POD.uid, "main", process.key) for process in running.processes[:2]
     }
     assert found.unattributed == ()
 
 
-def test_story() -> None:
+def test_demo_pods() -> None:
     """The story holds together: the policy has no warning, the curves always fit the card."""
     policy = load_policy(POLICY)
     assert policy.mode == "enforce"
     assert policy.warnings == ()
-    curves = [task.curve for tenant in TENANTS for task in tenant.tasks]
+    curves = [process.curve for pod in PODS for process in pod.processes]
     for tenth in range(400):
         assert sum(curve.at(tenth / 10) for curve in curves) <= (CARD.size or 0)
-    assert len({part for tenant in TENANTS for part in (tenant.uid, tenant.container_id)}) == 2 * len(TENANTS)
+    assert len({part for pod in PODS for part in (pod.uid, pod.container_id)}) == 2 * len(PODS)
 
 
-def test_life(party: RunningPod) -> None:
+def test_is_alive(running: RunningPod) -> None:
     """A zombie does not live, and a PID with another start time is another process."""
-    key = party.members[0].key
-    assert lives(key)
-    assert not lives(ProcessKey(pid=key.pid, start_ticks=key.start_ticks + 1))
+    key = running.processes[0].key
+    assert is_alive(key)
+    assert not is_alive(ProcessKey(pid=key.pid, start_ticks=key.start_ticks + 1))
     os.close(open_pidfd(key.pid))
     os.kill(key.pid, signal.SIGKILL)
-    wait_until(lambda: not lives(key))
+    wait_until(lambda: not is_alive(key))
     assert Path(f"/proc/{key.pid}/stat").exists()

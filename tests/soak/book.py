@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tests.soak.actionbook import ENDED, ActionBook, TrackedAction
 from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
 from tests.soak.cluster import Tenant
-from tests.soak.deedbook import ENDED, DeedBook, TrackedAction
 from tests.soak.driver import Listed, Told
 from tests.soak.policies import PolicyPlan, StepPlan
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
@@ -49,7 +49,7 @@ class Book:
         self.seen, self.tail = self.standing.seen, self.standing.tail
         self.timers = Timers()
         self.brakes = BrakeBook()
-        self.actions = DeedBook(self.standing, self.timers)
+        self.actions = ActionBook(self.standing, self.timers)
         self.signals = SignalBook(self.standing, self.actions)
         self.begun_now: set[Key] = set()
         self.put_off: dict[Key, int] = {}
@@ -309,7 +309,7 @@ class Book:
             if other.key == fact.key or (
                 other.key[0] == fact.key[0] and (victim in other.names or step.scope == "pod")
             ):
-                fail(ENDED, f"{fact.key}: deed {other.number} on {other.key} has not ended")
+                fail(ENDED, f"{fact.key}: action {other.number} on {other.key} has not ended")
         self.brakes.begin(fact.tenant.workload, here.plan.brakes, action.dated, now)
         boxes = [box for box in fact.tenant.boxes if step.scope == "pod" or box.name == victim]
         self.actions.open[number] = replace(
@@ -324,7 +324,7 @@ class Book:
         )
         self.begun_now.add(fact.key)
         self.timers.note_acted(fact.key)
-        self.seen["deed"] += 1
+        self.seen["action"] += 1
         self.seen["killed before its deadline"] += now.wall_s <= (fact.tenant.deadline_s or 0.0)
         self.seen[f"scope {step.scope}"] += 1
 

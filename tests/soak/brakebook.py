@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tests.soak.actionbook import TrackedAction
 from tests.soak.clock import QUANTUM_S
-from tests.soak.deedbook import TrackedAction
 from tests.soak.policies import BrakePlan, PolicyPlan
 from tests.soak.timers import Timers
 from tests.soak.truth import Fact, Key, protected
@@ -97,13 +97,13 @@ class BrakeBook:
                 )
             recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + per_s > now_s)
             if recent >= count:
-                return False, LAW, f"{recent} deeds within {per_s} s for {name} {whom}, {count} allowed"
+                return False, LAW, f"{recent} actions within {per_s} s for {name} {whom}, {count} allowed"
         if self._lost is not None and brakes.backoff is not None and now_s < self._lost_s + brakes.backoff[2]:
             return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {brakes.backoff} is the back-off"
         wait_s = self._backoff_s(owner, brakes)
         last_s = max((e.at_s for e in self.begun if e.owner == owner), default=None)
         if last_s is not None and wait_s is not None and now_s < last_s + wait_s:
-            return False, LAW, f"back-off of {owner}: {now_s - last_s} s after the last deed, {wait_s} s to wait"
+            return False, LAW, f"back-off of {owner}: {now_s - last_s} s after the last action, {wait_s} s to wait"
         return self._breaker(brakes, now_s)
 
     def in_its_turn(
@@ -157,7 +157,7 @@ class BrakeBook:
             return False, LAW, f"the breaker is open since {now_s - self.opened_s} s, {hold_s} s to hold"
         last_s = max((e.at_s for e in self.begun), default=self.opened_s)
         if last_s >= self.opened_s and now_s < last_s + hold_s:
-            return False, LAW, f"half open: {now_s - last_s} s after the last deed, one a {hold_s} s is allowed"
+            return False, LAW, f"half open: {now_s - last_s} s after the last action, one a {hold_s} s is allowed"
         return True, "", ""
 
     def look(

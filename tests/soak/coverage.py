@@ -29,7 +29,7 @@ INJECTED: Final = (
 SITUATIONS: Final = (
     *INJECTED,
     *("pass", "bright reading", "last look", "last look too late", "intended", "withdrawn"),
-    *("deed", "SIGTERM", "SIGKILL", "grace ran out", "hastened", "interrupted", "failed", "not released"),
+    *("action", "SIGTERM", "SIGKILL", "grace ran out", "hastened", "interrupted", "failed", "not released"),
     *("scope process", "scope container", "scope pod", "killed before its deadline"),
     *("warn done", "warn observed", "kill done", "kill failed", "kill withdrawn", "kill interrupted", "kill observed"),
     *("evict failed", "evict observed"),

@@ -14,8 +14,8 @@ from tests.soak.violation import fail
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.rules import Terminating
-from watchdog.daemon.sources import NoNamespaces, Surroundings
+from watchdog.core.rules import TerminatingPods
+from watchdog.daemon.sources import NO_NAMESPACES, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
 
@@ -23,15 +23,15 @@ NODE: Final = Node(name="n1")
 OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)
 
 
-class Sources(Surroundings):
+class SimSources(Sources):
     """The pods and the node of the simulated cluster; the oracle sees what the daemon sees."""
 
     def __init__(self, around: Around) -> None:
         self._own = OWN
         self._pods = _Pods(around)
         self._node = _Node(around)
-        self._namespaces = NoNamespaces()
-        self._terminating = Terminating()
+        self._namespaces = NO_NAMESPACES
+        self._terminating = TerminatingPods()
 
 
 class _Pods:
@@ -171,7 +171,7 @@ def _demand_on_disk(journal: Path, number: int) -> None:
     """Point 31: the intention is committed before the first signal, so that any other process can read it."""
     with closing(sqlite3.connect(journal)) as other:
         if other.execute("SELECT count(*) FROM deed WHERE id = ?", (number,)).fetchone() != (1,):
-            fail("point 31, journal first", f"deed {number} is not in the journal")
+            fail("point 31, journal first", f"action {number} is not in the journal")
 
 
 def counted(journal: Path) -> set[int]:

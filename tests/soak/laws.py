@@ -15,7 +15,7 @@ from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kills import Kills
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver import DriverReading
@@ -76,15 +76,16 @@ def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Ra
 
 
 def _again(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
-    view, seen, pods = opened.view, opened.snapshot, opened.view.pods.pods
+    given, seen, pods = opened.inputs, opened.snapshot, opened.inputs.pods.pods
     if dice is not None:
         pods = _mixed(dice, pods)
         processes = dict(_mixed(dice, tuple(seen.processes.items())))
         seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
-    found = assess(attribute(seen, pods), seen, pods, replace(view.setting, overdue=opened.overdue))
+    given = replace(given, pods=replace(given.pods, pods=pods))
+    found = assess(attribute(seen, pods), seen, given)
     if dice is not None:
         found = _mixed(dice, found)
-    return decide(found, view.setting.policy, before, asked, view.conditions)
+    return decide(found, before, asked, given)
 
 
 def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
@@ -102,13 +103,13 @@ _MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
 
 
 def _under(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, mode: Mode) -> OpenCycle:
-    setting = replace(opened.view.setting, policy=replace(opened.view.setting.policy, mode=mode))
+    policy = replace(opened.inputs.policy, mode=mode)
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
     cycle = Cycle(frozen, Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
     cycle.ledger, cycle.unlisted = before, unlisted
-    view = replace(opened.view, setting=setting, enforcing=mode == "enforce")
-    return cycle.open(DriverReading(driver=None), view, asked, asked)
+    given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
+    return cycle.open(DriverReading(driver=None), given, asked, asked)
 
 
 class _Frozen(Scanner):

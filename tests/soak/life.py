@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -10,7 +9,7 @@ from tests.export.build import record
 from tests.soak.around import BOTH, Around, full_disk
 from tests.soak.clock import QUANTUM_S
 from tests.soak.driver import Told, late
-from tests.soak.fittings import NODE, OWN, Record, Sources, counted
+from tests.soak.fittings import NODE, OWN, Record, SimSources, counted
 from tests.soak.kernel import Task
 from tests.soak.laws import conserves, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
@@ -18,29 +17,29 @@ from tests.soak.policies import PolicyPlan
 from tests.soak.table import SimulatedTable
 from watchdog.config.watch import PolicyFile
 from watchdog.core.attribute import Unlisted
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, Finish, OpenCycle, Outcome, PlanEntry, Result, View
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
-from watchdog.daemon.enforcement import Enforcement, Footing, judge, stop_file
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import inherited
+from watchdog.daemon.enforcement import Enforcement, Environment, judge, stop_file
+from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kills import Kills
+from watchdog.daemon.last_look import LastLook
 from watchdog.daemon.main import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading
-from watchdog.daemon.second_look import LastLook
-from watchdog.daemon.sinks import inherit
+from watchdog.daemon.sinks import restore
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
 
-_FOOTING: Final = Footing(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)
+_ENVIRONMENT: Final = Environment(in_host_pid_namespace=True, pidfd_missing=None, own=OWN)
 
 
-class WatchedDeeds(Kills):
+class WatchedKills(Kills):
     """Kills of which the book hears right before the first signal."""
 
     begins: Callable[[PlanEntry], None]
@@ -75,9 +74,9 @@ class Life:
         self._record = Record(around)
         self._lock = NodeLock(around.journal)
         self._kept: RestoredActions | None = None
-        self._actions = WatchedDeeds(self._scanner, self._record, around.clock.now)
+        self._actions = WatchedKills(self._scanner, self._record, around.clock.now)
         self._actions.begins = lambda entry: self._book.begins(entry, around.clock.now())
-        self._sources = Sources(around)
+        self._sources = SimSources(around)
         # It has no API: an eviction fails at once.
         self.cycle = Cycle(self._scanner, self._actions, Evictions(None, self._record, around.clock.now))
         self._enforcement = Enforcement(enforcing=False, suspended=())
@@ -102,7 +101,7 @@ class Life:
     def beat(self) -> None:
         """What the daemon looks for between cycles."""
         now = self._around.clock.now()
-        self._policy_file.look(now)
+        self._policy_file.check(now)
         if not self.has_seen_swaps or self._policy_file.is_ready:
             self._swaps = self._around.swaps
             self._policy_file.load()
@@ -135,13 +134,13 @@ class Life:
         except JournalError:
             return
         try:
-            found = inherit(journal, self._lock, now, known)
+            found = restore(journal, self._lock, now, known)
         except JournalError:
             journal.close()
             return
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
-        self.cycle.take_over(inherited(found.unfinished, until_s), found.brakes)
+        self.cycle.take_over(found.unfinished, until_s, found.brakes)
         if self._kept is None:
             loss, self._around.loss = self._around.loss, ""
             if loss and (loss != BOTH or found.brakes.lost_s is not None):
@@ -155,14 +154,14 @@ class Life:
 
     def _judge(self) -> None:
         now = self._around.clock.now()
-        self._policy_file.look(now)
+        self._policy_file.check(now)
         if self._around.writer is not None:
             self._book.policy_is_written(now)
         has_journal = self._record.journal is not None
         stop = stop_file(self._around.journal)
         switches = self._sources.switches(now)
         enforcement = judge(
-            self._policy, _FOOTING, self._around.journal, switches, has_lock=True, has_journal=has_journal
+            self._policy, _ENVIRONMENT, self._around.journal, switches, has_lock=True, has_journal=has_journal
         )
         self._enforcement = enforcement.held() if self._policy_file.holds else enforcement
         self._is_held = self._enforcement.waits_for_policy and self._policy_file.has_settled
@@ -194,7 +193,7 @@ class Life:
             told = late(told, reading)
         self._judge()
         now = around.clock.now()
-        view = self._view()
+        view = self._inputs()
         book.actions.given(told, asked)
         before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(around.disk_full):
@@ -204,7 +203,7 @@ class Life:
                 lines = (line for line in told.lines if line.gpu == gpu.uuid)
                 around.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
         told = conserves(opened, told, around.kernel.recycled)
-        book.read(told, asked, opened.overdue, written=self._is_writable)
+        book.read(told, asked, opened.inputs.overdue, written=self._is_writable)
         self._check(opened, before, unlisted, asked, dice)
         with full_disk(around.disk_full):
             waiting = PendingCycle(opened=self.cycle.intend(opened), since=now)
@@ -236,29 +235,33 @@ class Life:
                 around.second_slow_s *= dice.random() < 0.7
                 waiting.take(TimedReading(reading=told.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
                 book.seen["last look"] += 1
-                book.seen["last look too late"] += waiting.look is None
+                book.seen["last look too late"] += waiting.last_reading is None
             if dice.random() < 0.2:
                 self.beat()
                 self.advance()
         reading = book.standing.reading
-        if reading is not None and waiting.look is not None:
-            reading.second, reading.only, reading.looked_s = told, waiting.opened.only, waiting.look.asked.boottime_s
-        return told if waiting.look is not None else None
+        if reading is not None and waiting.last_reading is not None:
+            reading.second, reading.only, reading.looked_s = (
+                told,
+                waiting.opened.only,
+                waiting.last_reading.asked.boottime_s,
+            )
+        return told if waiting.last_reading is not None else None
 
-    def _close(self, waiting: PendingCycle, second: Told | None) -> Finish:
+    def _close(self, waiting: PendingCycle, second: Told | None) -> ClosedCycle:
         around, book = self._around, self._book
         self._judge()
         now = around.clock.now()
         opened = waiting.opened
         if opened.only:
-            opened = replace(opened, view=self._view())
+            opened = opened.with_inputs(self._inputs())
         if waiting.late_s is not None:
             opened = without_last_look(opened, waiting.late_s)
         last: LastLook | None = None
-        if second is not None and waiting.look is not None:
-            until_s = waiting.look.asked.boottime_s + FRESH_S
+        if second is not None and waiting.last_reading is not None:
+            until_s = waiting.last_reading.asked.boottime_s + FRESH_S
             refusal = partial(self._refusal, until_s)
-            last = LastLook(reading=second.reading, at=now, fresh_until_s=until_s, refusal=refusal, view=self._view)
+            last = LastLook(reading=second.reading, at=now, fresh_until_s=until_s, refusal=refusal, inputs=self._inputs)
         finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
             account = outcome.entry.account
@@ -273,17 +276,17 @@ class Life:
             record(self._record.journal, self._report(opened, finish))
         return finish
 
-    def _report(self, opened: OpenCycle, finish: Finish) -> CycleReport:
+    def _report(self, opened: OpenCycle, finish: ClosedCycle) -> CycleReport:
         now = self._around.clock.now()
         return CycleReport(
             node=NODE,
             at=opened.snapshot.at,
-            policy=opened.view.setting.policy,
+            policy=opened.inputs.policy,
             policy_loaded_at_s=0.0,
             enforcing=self._enforcement.enforcing,
             suspended=self._enforcement.suspended,
             snapshot=opened.snapshot,
-            pods=opened.view.pods,
+            pods=opened.inputs.pods,
             attribution=opened.attribution,
             assessments=opened.assessments,
             plan=finish.plan,
@@ -294,10 +297,10 @@ class Life:
         )
 
     def _check(self, opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, dice: random.Random) -> None:
-        # A action that ends changes the ledger inside `open`: then it is not known by which one was decided.
+        # An action that ends changes the ledger inside `open`: then it is not known by which one was decided.
         if any(state.under_way is not None for state in before.accounts.values()):
             return
-        due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.is_force]
+        due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.enforces]
         if dice.random() < (0.3 if len(due) > 1 else 0.02):
             ignores_order(opened, before, asked, dice)
         if dice.random() < (0.1 if due else 0.01):
@@ -312,9 +315,9 @@ class Life:
     def _is_writable(self) -> bool:
         return self._record.journal is not None and self._record.journal.writable and not self._record.hangs
 
-    def _view(self) -> View:
+    def _inputs(self) -> Inputs:
         now = self._around.clock.now()
-        return self._sources.view(
+        return self._sources.inputs(
             self._policy,
             now,
             journal_writable=self._is_writable,
@@ -325,9 +328,9 @@ class Life:
     def _refusal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
         now = self._around.clock.now()
         if now.boottime_s > fresh_until_s:
-            return "the last look was too old by then"
+            return "the last look was already too old"
         if self._is_held:
-            return "the policy file has changed, and has not settled"
+            return "the policy file has changed and may still be being written"
         return self._objection(entry)
 
     def _objection(self, entry: PlanEntry) -> str | None:

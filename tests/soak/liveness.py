@@ -16,7 +16,7 @@ _SETTLES_S: Final = 5.0  # after the end of an action on a pod: until then the d
 
 
 def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> None:
-    """To be asked after a cycle that nothing has disturbed, and whose second look, if it needed one, was in time.
+    """To be asked after a cycle that nothing has disturbed, and whose last look, if it needed one, was in time.
 
     `planned` is its plan before the act.
     """
@@ -28,7 +28,7 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
         return
     # Who was let through and needed no action in the end took a place under the brakes: for this cycle, and not for
     # ever.
-    let_through = {entry.account for entry in planned.actions if entry.do.is_force and not entry.escalates}
+    let_through = {entry.account for entry in planned.taken if entry.do.enforces and not entry.escalates}
     most = _MOST_PUT_OFF if len(let_through) > len(book.begun_now) else 0
     for fact in reading.facts.values():
         if fact.key in book.begun_now or not _is_ripe(fact, book, now):

@@ -37,9 +37,9 @@ FAULTS: Final = (
         "a protection looked up after the act",
         "law 4",
         (
-            Edit("daemon/second_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
-            Edit("daemon/second_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
-            Edit("daemon/second_look.py", "    if is_same and pod in view.pods.pods:\n", "    if True:\n"),
+            Edit("daemon/last_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
+            Edit("daemon/last_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
+            Edit("daemon/last_look.py", "    if is_same and pod in inputs.pods.pods:\n", "    if True:\n"),
             Edit("daemon/sources.py", "return None if protected is None else", "return None if True else"),
         ),
     ),
@@ -49,8 +49,8 @@ FAULTS: Final = (
         (
             Edit(
                 "daemon/cycle.py",
-                "self.ledger, asked, view.conditions)",
-                "self.ledger, asked, replace(view.conditions, pods_stale=not view.enforcing))",
+                "self.ledger, asked, inputs)",
+                "self.ledger, asked, replace(inputs, pods_stale=not inputs.enforcing))",
             ),
         ),
     ),
@@ -59,7 +59,7 @@ FAULTS: Final = (
         "law 2",
         (
             Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
-            Edit("core/decide.py", "return sorted(candidates, key=turn_of)", "return list(candidates)"),
+            Edit("core/decide.py", "return sorted(candidates, key=order_of)", "return list(candidates)"),
         ),
     ),
     Fault(
@@ -77,9 +77,9 @@ FAULTS: Final = (
         "a rule that observes and acts",
         "law 7",
         (
-            Edit("core/plan.py", "return self.enforcing and not entry.assessment.observes", "return self.enforcing"),
-            Edit("daemon/second_look.py", "    if assessment.observes:\n", "    if False:\n"),
-            Edit("daemon/sources.py", "or not has_force or observes(rule, now)", "or not has_force"),
+            Edit("core/inputs.py", "return self.enforcing and not assessment.observes", "return self.enforcing"),
+            Edit("daemon/last_look.py", "    if assessment.observes:\n", "    if False:\n"),
+            Edit("daemon/sources.py", "or not enforces or observes(rule, now)", "or not enforces"),
         ),
     ),
     Fault(
@@ -105,7 +105,7 @@ FAULTS: Final = (
     Fault(
         "a grace that goes on although its pod has gone from the list",
         "point 20",
-        (Edit("daemon/sources.py", "if pod is None and view.pods.synced is not None:", "if False:"),),
+        (Edit("daemon/sources.py", "if pod is None and inputs.pods.synced is not None:", "if False:"),),
         seeds="process",
     ),
     Fault(
@@ -123,7 +123,7 @@ FAULTS: Final = (
     Fault(
         "a breaker that never opens",
         BRAKES,
-        (Edit("core/brakes.py", "if is_crowded and not blind else", "if False else"),),
+        (Edit("core/brakes.py", "if has_reached and not blind else", "if False else"),),
     ),
     Fault(
         "decoys that go before the account most bytes over",
@@ -170,7 +170,7 @@ FAULTS: Final = (
     Fault(
         "a spoofed cgroup believed",
         "law 4",
-        (Edit("core/attribute.py", "        if holders:\n            return Reason.SPOOFED\n", ""),),
+        (Edit("core/attribute.py", "        if matching:\n            return Reason.SPOOFED\n", ""),),
     ),
     Fault(
         "a stale list acted on",
@@ -191,12 +191,12 @@ FAULTS: Final = (
     Fault(
         "no last look",
         "law 4",
-        (Edit("daemon/second_look.py", "return renew(entry, renewed.get(entry.account), now)", "return entry"),),
+        (Edit("daemon/last_look.py", "return update(entry, reassessed.get(entry.account), now)", "return entry"),),
     ),
     Fault(
         "a last look that forgets what was allowed before",
         "law 5",
-        (Edit("daemon/second_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
+        (Edit("daemon/last_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
     ),
     Fault(
         "a last look before the commit instead of after it",
@@ -205,7 +205,7 @@ FAULTS: Final = (
             Edit(
                 "daemon/main.py",
                 "if not self.opened.is_written and",
-                "if self._looks and not self.opened.is_written and",
+                "if self._requests and not self.opened.is_written and",
             ),
             Edit(
                 "core/plan.py",
@@ -218,7 +218,7 @@ FAULTS: Final = (
         "a last look that may be old",
         "point 22",
         (
-            Edit("daemon/main.py", "if look.took_s <= FRESH_S else", "if True else"),
+            Edit("daemon/main.py", "is_in_time = reading.took_s <= FRESH_S", "is_in_time = True"),
             Edit("daemon/main.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
         ),
     ),
@@ -243,7 +243,7 @@ FAULTS: Final = (
             Edit(
                 "core/ladder.py",
                 "before, used = state.stretches.get(key), _compared",
-                "before, used = state.stretches.get(key) if is_in_force else None, _compared",
+                "before, used = state.stretches.get(key) if is_current else None, _compared",
             ),
         ),
     ),
@@ -269,7 +269,7 @@ FAULTS: Final = (
         (
             Edit(
                 "core/ledger.py",
-                "key: AccountState(under_way=state.under_way, trying=state.trying)",
+                "key: AccountState(under_way=state.under_way, pending_eviction=state.pending_eviction)",
                 "key: replace(state, observed=frozenset())",
             ),
             Edit("core/ledger.py", "            if state.has_action\n        }", "        }"),
@@ -282,12 +282,12 @@ FAULTS: Final = (
             Edit(
                 "daemon/kill.py",
                 "now.boottime_s < self._grace_ends_s:",
-                "now.boottime_s < self._grace_ends_s and self._let_go_of_the_dead():",
+                "now.boottime_s < self._grace_ends_s and self._close_ended():",
             ),
         ),
     ),
     Fault(
-        "a action that does not wait for the last one",
+        "an action that does not wait for the last one",
         "point 24",
         (Edit("core/gate.py", "None if escalates else self._busy_until_s(entry)", "None"),),
     ),
@@ -302,7 +302,8 @@ FAULTS: Final = (
         (
             Edit(
                 "daemon/kills.py",
-                'raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error',
+                'raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") '
+                "from error",
                 "continue",
             ),
         ),
@@ -324,7 +325,7 @@ FAULTS: Final = (
         (
             Edit(
                 "core/policy.py",
-                "max(threshold_bytes, allowed) if do.is_force else threshold_bytes, LARGEST",
+                "max(threshold_bytes, allowed) if do.enforces else threshold_bytes, LARGEST",
                 "threshold_bytes, LARGEST",
             ),
         ),
@@ -400,7 +401,7 @@ FAULTS: Final = (
         "point 36",
         (
             Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
-            Edit("daemon/second_look.py", "if again.mps_hazard is not None:", "if False:"),
+            Edit("daemon/last_look.py", "if again.mps_hazard is not None:", "if False:"),
         ),
     ),
     Fault(

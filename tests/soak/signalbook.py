@@ -3,7 +3,7 @@
 import signal
 from typing import Final
 
-from tests.soak.deedbook import DeedBook, TrackedAction
+from tests.soak.actionbook import ActionBook, TrackedAction
 from tests.soak.kernel import Task
 from tests.soak.standing import Standing
 from tests.soak.truth import protected, true_to_claim
@@ -23,7 +23,7 @@ ALOOF: Final = "point 23, one out of reach and nobody is signalled"
 class SignalBook:
     """Hears of every signal. `out_of_reach` are the containers (pod, ID) with a process that could not be tested."""
 
-    def __init__(self, standing: Standing, actions: DeedBook) -> None:
+    def __init__(self, standing: Standing, actions: ActionBook) -> None:
         self._standing = standing
         self._actions = actions
         self.out_of_reach: set[tuple[str, str | None]] = set()
@@ -56,9 +56,9 @@ class SignalBook:
             fail(LAW4, f"{task} is signalled")
         action = self._actions.of(task)
         if action is None:
-            fail(LAW4, f"process {task.key} of pod {task.pod} is signalled, and no deed is about it")
+            fail(LAW4, f"process {task.key} of pod {task.pod} is signalled, and no action is about it")
         if action.chosen not in (None, task.key):
-            fail(LAW4, f"{task.key} is signalled, its deed is about {action.chosen} alone")
+            fail(LAW4, f"{task.key} is signalled, its action is about {action.chosen} alone")
         if (task.pod, task.container) in self.out_of_reach:
             fail(ALOOF, f"{task.key} of {task.pod}")
         return action

@@ -1,4 +1,4 @@
-"""What /proc tells of the simulated processes: in the place of `watchdog.node.processes.ProcessTable`."""
+"""What /proc tells of the simulated processes: in the place of `watchdog.node.process_table.ProcessTable`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from tests.soak.kernel import Held, Kernel, State, Task
 from watchdog.core.errors import Problem
 from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, PlaceKind, Process
-from watchdog.node.pidfd import Handle
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process import Handle
+from watchdog.node.process_table import ProcessTable
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class _Known:
 
 
 class SimulatedTable(ProcessTable):
-    """Says of each listed PID what it is; a process that is held and lives is not read again until the second look.
+    """Says of each listed PID what it is; a process that is held and lives is not read again until the last look.
 
     `answers` has what was last said of each PID. `stir` is called wherever the world can change in the middle of a
     pass; `tell` is told of each signal.
@@ -30,14 +30,14 @@ class SimulatedTable(ProcessTable):
         self._known: dict[int, _Known] = {}
         self.answers: dict[int, Process] = {}
 
-    def look(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
-        """Say of each listed PID what it is; the unlisted are let go."""
+    def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Say of each listed PID what it is; the unlisted are released."""
         wanted = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in wanted}
         self.answers.clear()
         return self._ask(wanted, again=False)
 
-    def fresh(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+    def reread(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         """Read all of them again."""
         return self._ask(set(pids), again=True)
 

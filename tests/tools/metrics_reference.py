@@ -26,15 +26,15 @@ _EACH: Final[Mapping[Per, str]] = {
     Per.NODE: "node",
     Per.CARD: "GPU, and card in MIG mode",
     Per.GPU: "GPU (a card, or a MIG instance)",
-    Per.PLACE: "container and GPU that it is on",
+    Per.PLACE: "container and GPU that it uses",
     Per.POD: "pod that uses or declares GPU memory",
     Per.ACCOUNT: "account of such a pod",
-    Per.UNJUDGED: "account of these that is neither within nor over",
-    Per.HELD: "account of these, and brake, with a kill or an eviction that is due and held back",
+    Per.UNJUDGED: "such account that is neither within nor over",
+    Per.HELD: "such account, and brake, with a due kill or eviction that is withheld",
     Per.ACTION: "kind of step in the policy",
-    Per.WAY: "rule, and kind of step in it",
-    Per.DEED: f"way in which a pod was acted on lately, at most {MOST}",
-    Per.REASON: "reason against enforcing",
+    Per.RULE_ACTION: "rule and kind of step in it",
+    Per.ACTED_ON: f"recent kind of action on a pod, at most {MOST}",
+    Per.REASON: "reason why enforcement is suspended",
 }
 _VALUES: Final[Mapping[str, type[StrEnum] | tuple[StrEnum, ...]]] = {
     "verdict": Verdict,
@@ -68,8 +68,8 @@ def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
         Per.UNJUDGED: 0,
         Per.HELD: 0,
         Per.ACTION: len({do for _, do in ways}),
-        Per.WAY: len(ways),
-        Per.DEED: 0,
+        Per.RULE_ACTION: len(ways),
+        Per.ACTED_ON: 0,
         Per.REASON: 0,
     }
     of_the_api = sum(family.times for family in FAMILIES if "Absent without the API" in family.help)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from watchdog.config.tables import Key, Location, keys_of, title, walk
+from watchdog.config.document import Key, Location, keys_of, title, walk
 from watchdog.core.policy import Allowance
 
 ROOT: Final = Path(__file__).parents[2]

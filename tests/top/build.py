@@ -10,14 +10,12 @@ from msgspec.structs import replace
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.panels import ScreenFrame
-from watchdog.cli.top.progress import AccountProgress
-from watchdog.cli.top.rows import BLOCKS, AccountRow
+from watchdog.cli.top.rows import BLOCKS, AccountProgress, TopRow
 from watchdog.cli.top.state import Selection, chosen
-from watchdog.cli.top.view import draw
+from watchdog.cli.top.view import ScreenFrame, draw
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode, encode
@@ -75,10 +73,10 @@ def step(do: Do = Do.KILL, due_in_s: float = 0.0, **more: object) -> PlanStatus:
     return replace(PlanStatus(do=do, due_in_s=due_in_s), **more)
 
 
-def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> AccountRow:
+def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> TopRow:
     """The row of an account with these steps; `more` is of the status."""
     progress = AccountProgress(account=of, steps=steps, status=replace(status(), **more))
-    return AccountRow(account=of, gpu="", progress=progress)
+    return TopRow(account=of, gpu="", progress=progress)
 
 
 def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: object) -> Status:
@@ -129,10 +127,10 @@ def frame(
 
 @contextmanager
 def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
-    """The real server of the daemon with a report on its board; its address."""
-    board = Board(Metrics(), 1.0)
-    server = HttpServer("127.0.0.1:0", board)
-    board.publish(report)
+    """The real server of the daemon with a report published; its address."""
+    endpoints = Endpoints(Metrics(), 1.0)
+    server = HttpServer("127.0.0.1:0", endpoints)
+    endpoints.publish(report)
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"

@@ -5,33 +5,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.top.build import climbing, document, frame, hostile_pod, quiet, status, text
 from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
-from watchdog.cli.top.once import once
+from watchdog.cli.top import status_text
 from watchdog.cli.top.problems import health, problems, why
-from watchdog.cli.top.progress import timers_run
 from watchdog.cli.top.rows import (
     BLOCKS,
     UNATTRIBUTED,
-    AccountRow,
+    TopRow,
     is_short,
     labels_of,
     ratio,
     recent_title,
     rows_of,
     sums_by_gpu,
+    timers_run,
     unattributed_row,
 )
 from watchdog.cli.top.state import Choice
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
-from watchdog.core.plan import Conditions
-from watchdog.report.status import Status, StatusError, decode
+from watchdog.core.policy import Do
+from watchdog.report.status import Moment, Status, StatusError, decode
 
 
-def only(found: Status) -> AccountRow:
+def only(found: Status) -> TopRow:
     """The row of its only account."""
     (row,) = rows_of(found)
     return row
@@ -92,7 +93,7 @@ def test_observing_says_what_would_be() -> None:
 def test_no_time_runs_down_while_no_timer_runs() -> None:
     """With a stale pod list no timer runs, so none is shown running."""
     assert timers_run(status(quiet()))
-    stale = Story(conditions=Conditions(pods_stale=True)).see(trainer_node(12.4))
+    stale = Story(pods_stale=True).see(trainer_node(12.4))
     assert not timers_run(status(stale, pods_stale=True))
     assert not timers_run(status(quiet(), maintenance="driver update"))
 
@@ -117,7 +118,7 @@ def test_what_is_wrong_is_said_with_its_remedy() -> None:
             maintenance="driver update",
             pods_stale=True,
             breaker={"open": True, "since": "2027-01-15T08:00:00Z", "until": "2027-01-15T08:10:00Z"},
-            health={"unready": ["no pass has finished yet"], "policy_error": "rule[0]: what", "blind_since": None},
+            health={"unready": ["no cycle has completed yet"], "policy_error": "rule[0]: what", "blind_since": None},
         )
     )
     words = (
@@ -125,7 +126,7 @@ def test_what_is_wrong_is_said_with_its_remedy() -> None:
         "driver update",
         "out of date",
         "until 08:10:00 UTC",
-        "no pass has finished",
+        "no cycle has completed",
         "rule[0]: what",
     )
     assert len(told) == len(words)
@@ -134,21 +135,27 @@ def test_what_is_wrong_is_said_with_its_remedy() -> None:
 
 def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
     """It may be valid: its own sentence is what is told."""
-    unsettled = "the policy file p.toml has not settled within 1m, and the policy in force stays"
+    unsettled = "the policy file p.toml is still being written after 1m, and the current policy stays"
     told = problems(status(quiet(), health={"policy_error": unsettled}))
-    assert told == (f"The policy file on disk is not in force: {unsettled}",)
+    assert told == (f"The policy file on disk is not in effect: {unsettled}",)
 
 
 def test_recent_actions() -> None:
-    """A recent action has its pod, and the reason without the pod that stands beside it."""
+    """A recent action has its pod, its threshold, what hindered it, and when its memory was free."""
     action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
             "result": None, "used": None, "used_at_least": 5, "allowed": 3, "rule": "r",
-            "why": "Pod a/p uses too much"}  # fmt: skip
+            "mark": "above 110%", "reason": "no SIGTERM", "released_at": "2027-01-15T08:00:07Z"}  # fmt: skip
     found = status(quiet(), recent=[action])
     (recent,) = found.recent
-    assert (recent_title(recent), why(recent)) == ("a/p [c]", "uses too much")
-    line = once(found, Choice(), BLOCKS).rstrip().splitlines()[-1]
-    assert line.split() == ["08:00:00", "kill", "in_progress", "a/p[c]", "≥5", "3", "r", "uses", "too", "much"]
+    text = "above 110%; no SIGTERM; memory free after 7s"
+    assert (recent_title(recent), why(recent)) == ("a/p [c]", text)
+    assert why(structs.replace(recent, unreleased="no cycle saw it", mark=None)) == (
+        "no SIGTERM; memory not seen free: no cycle saw it"
+    )
+    accepted = structs.replace(recent, do=Do.EVICT, result="done", ended_at=Moment((recent.at or 0) + 4))
+    assert why(accepted) == "above 110%; no SIGTERM; memory free after 3s"
+    line = status_text(found, Choice(), BLOCKS).rstrip().splitlines()[-1]
+    assert line.split() == ["08:00:00", "kill", "in_progress", "a/p[c]", "≥5", "3", "r", *text.split()]
 
 
 def test_an_action_in_progress_and_when_sigkill_comes() -> None:
@@ -183,7 +190,7 @@ def test_no_text_brings_a_control_character() -> None:
         health={"version": evil, "unready": [evil], "policy_error": evil},
     )  # fmt: skip
     assert rows_of(found)[0].progress.next is not None
-    for shown in (once(found, Choice(), BLOCKS), text(frame(found, 200, 60)), text(frame(found, 80, 24))):
+    for shown in (status_text(found, Choice(), BLOCKS), text(frame(found, 200, 60)), text(frame(found, 80, 24))):
         assert "\\x1b]0;pwned" in shown
         assert shown.replace("\n", "").isprintable()
         assert len(shown.splitlines()) == shown.count("\n") + (not shown.endswith("\n"))
@@ -221,7 +228,7 @@ def test_a_status_of_an_older_daemon() -> None:
     older: Mapping[str, object] = {key: whole[key] for key in (*kept, "plan")}
     found = decode(json.dumps(older).encode())
     assert (health(found), found.recent, len(rows_of(found))) == ("", (), 1)
-    assert "a/trainer" in once(found, Choice(), BLOCKS)
+    assert "a/trainer" in status_text(found, Choice(), BLOCKS)
 
 
 def test_accounts_of_containers_and_cards() -> None:

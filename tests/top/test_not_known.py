@@ -8,12 +8,11 @@ from tests.export.build import Story
 from tests.top.build import climbing, document, status
 from tests.top.session import session
 from tests.worlds import Gi, at, gpu, process, snapshot, use
-from watchdog.cli.top.once import once
+from watchdog.cli.top import status_text
 from watchdog.cli.top.problems import enforcement, problems
-from watchdog.cli.top.progress import AccountProgress, timers_run
-from watchdog.cli.top.rows import BLOCKS, rows_of, sums_by_gpu, unattributed_row
+from watchdog.cli.top.rows import BLOCKS, AccountProgress, rows_of, sums_by_gpu, timers_run, unattributed_row
 from watchdog.cli.top.state import Choice, chosen
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.report.status import Status
@@ -35,13 +34,13 @@ def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
     assert not timers_run(found)
     assert enforcement(found) == "daemon hung"
     assert problems(found)[0].startswith(
-        "The daemon is hung: no cycle has completed since 08:00:28 UTC. All data is as of 08:00:"
+        "The watchdog on this node is hung: no cycle has completed since 08:00:28 UTC. Its data is as of 08:00:"
     )
     progress = progress_of(found)
     assert progress.short(0.0) == "kill postponed"
     assert progress.full(5.0).startswith("kill container above 110%, postponed until the daemon completes a cycle")
     assert progress.left_s(0.0) == float("inf")
-    assert "kill now" not in once(found, Choice(), BLOCKS)
+    assert "kill now" not in status_text(found, Choice(), BLOCKS)
 
 
 def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
@@ -70,15 +69,20 @@ def test_a_daemon_that_says_nothing_of_it_is_not_hung() -> None:
 def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
     """On the terminal a step that ran down is on hold, and what had been counted on since the cycle is taken back."""
     seconds = [9.0]
-    board = Board(Metrics(), 1.0, lambda: at(seconds[0]))
-    board.publish(climbing(9))
-    server = HttpServer("127.0.0.1:0", board)
+    endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
+    endpoints.publish(climbing(9))
+    server = HttpServer("127.0.0.1:0", endpoints)
     server.start()
     try:
         with session("--url", f"http://127.0.0.1:{server.port}") as shown:
             shown.see("enforcing", "Next: kill container above 110% now", "over for 11s")
             seconds[0] = 60.0
-            shown.see("daemon hung", "The daemon is hung", "postponed until the daemon completes", "over for 9s")
+            shown.see(
+                "daemon hung",
+                "The watchdog on this node is hung",
+                "postponed until the daemon completes",
+                "over for 9s",
+            )
             shown.type("q")
             assert shown.end() == 0
     finally:
@@ -101,7 +105,7 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     assert last is not None
     assert last.account.used is None
     assert "What runs on GPU 0 is not known" in problems(found)
-    assert " ≥1.0Gi " in once(found, Choice(), BLOCKS).split("\n\n")[1]
+    assert " ≥1.0Gi " in status_text(found, Choice(), BLOCKS).split("\n\n")[1]
     assert chosen(found, Choice())[-1].is_unattributed
 
 
@@ -110,7 +114,7 @@ def test_nothing_known_at_all_is_a_word() -> None:
     empty = status(Story(pods=()).see(snapshot(gpus=(gpu(0, used=60 * Gi, listed=False),))))
     ((_, unattributed),) = sums_by_gpu(empty).values()
     assert (unattributed.total, unattributed.at_least) == (None, 0)
-    line = once(empty, Choice(), BLOCKS).split("\n\n")[1].splitlines()[1].split()
+    line = status_text(empty, Choice(), BLOCKS).split("\n\n")[1].splitlines()[1].split()
     assert line[6] == "unknown"
 
 

@@ -14,7 +14,7 @@ from tests.sim.showing import open_terminal
 from tests.top.build import account, climbing, hostile_pod, node, quiet, serving, status
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
-from watchdog.cli.top.once import once
+from watchdog.cli.top import status_text
 from watchdog.cli.top.rows import ASCII, BLOCKS
 from watchdog.cli.top.state import Choice
 from watchdog.report.status import GapStatus
@@ -57,8 +57,8 @@ def test_columns_do_not_depend_on_what_is_there() -> None:
     """A script finds the same columns on every node, a value in each cell, and no name cut."""
     name = "x" * 250
     many = node(account(name, container=""), account("b", rule=None))
-    told = once(many, Choice(), BLOCKS)
-    few = once(status(quiet()), Choice(), BLOCKS)
+    told = status_text(many, Choice(), BLOCKS)
+    few = status_text(status(quiet()), Choice(), BLOCKS)
     heads = [[line.split() for line in text.splitlines() if line.startswith(("POD ", "GPU "))] for text in (told, few)]
     assert heads[0] == heads[1]
     assert f"ns/{name}  unlisted_containers  -  " in told
@@ -68,8 +68,8 @@ def test_columns_do_not_depend_on_what_is_there() -> None:
 def test_choices_hold_for_it() -> None:
     """--sort, --over and --filter choose what is printed."""
     made = node(account("a", used=Gi), account("b", used=9 * Gi, verdict="over"))
-    assert [row["POD"] for row in rows(once(made, Choice(sort="name"), BLOCKS), "POD")[:2]] == ["ns/a", "ns/b"]
-    assert "ns/a" not in once(made, Choice(over=True), BLOCKS)
+    assert [row["POD"] for row in rows(status_text(made, Choice(sort="name"), BLOCKS), "POD")[:2]] == ["ns/a", "ns/b"]
+    assert "ns/a" not in status_text(made, Choice(over=True), BLOCKS)
     with serving(climbing()) as url:
         assert "a/trainer" in top("--url", url, "--over", "--filter", "NOTEBOOKS", "--sort", "time").stdout
         assert "a/trainer" not in top("--url", url, "--filter", "other").stdout
@@ -80,7 +80,7 @@ def test_choices_hold_for_it() -> None:
 def test_what_is_wrong_comes_first() -> None:
     """Problems stand whole at the top, each on a line that begins with an exclamation mark."""
     gaps = (GapStatus(what="GPU-0", why="first " * 100), GapStatus(what="GPU-1", why="second"))
-    told = once(node(gaps=gaps), Choice(), BLOCKS).splitlines()
+    told = status_text(node(gaps=gaps), Choice(), BLOCKS).splitlines()
     assert told[1:3] == ["! Unknown: GPU-0: " + "first " * 100, "! Unknown: GPU-1: second"]
 
 
@@ -100,7 +100,7 @@ def test_the_daemon_is_away(how: str) -> None:
         done = top(how, "--url", f"http://127.0.0.1:{probe.getsockname()[1]}")
     assert (done.returncode, done.stdout) == (1, "")
     assert all(word in done.stderr for word in ("Connection refused", "gpu-watchdog run", "--url", "port-forward"))
-    assert "this does not tell whether a watchdog runs on the node" in done.stderr
+    assert "this does not show whether a watchdog runs on the node" in done.stderr
     assert f"exec POD -- gpu-watchdog top {how}\n" in done.stderr
 
 
@@ -142,7 +142,7 @@ def test_an_encoding_that_lacks_characters() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert ">=1.0Gi" in done.stdout
     assert "  ??\n" in done.stdout
-    assert "≥" not in once(status(Story().see(trainer_node(None))), Choice(), ASCII)
+    assert "≥" not in status_text(status(Story().see(trainer_node(None))), Choice(), ASCII)
 
 
 def test_a_terminal_that_cannot_be_drawn_on() -> None:
@@ -163,7 +163,7 @@ def test_a_terminal_that_cannot_be_drawn_on() -> None:
             os.close(slave)
             os.close(master)
             assert done.returncode == 0
-            assert b"TERM names no terminal that can be drawn on" in done.stderr
+            assert b"TERM does not name a terminal that supports the live view" in done.stderr
             assert "a/trainer" in told
             assert "\x1b" not in told
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.top.build import account, node, status, step
 from tests.worlds import Gi
-from watchdog.cli.top.rows import AccountRow
+from watchdog.cli.top.rows import TopRow
 from watchdog.cli.top.state import KEYS, Choice, chosen
 from watchdog.core.policy import Do
 from watchdog.report.status import Status, UnderWayStatus
@@ -24,7 +24,7 @@ def kinds() -> Status:
     )
 
 
-def names(rows: tuple[AccountRow, ...]) -> list[str]:
+def names(rows: tuple[TopRow, ...]) -> list[str]:
     """Their pods; the row of the unattributed processes is `-`."""
     return [row.account.pod or "-" for row in rows]
 

@@ -38,7 +38,7 @@ def test_its_processes() -> None:
 def test_what_was_done() -> None:
     """The last actions stand there with their result, newest first."""
     action = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
-            "rule": "notebooks", "why": "it used too much"}  # fmt: skip
+            "rule": "notebooks", "mark": "above 110%"}  # fmt: skip
     recent = [
         {**action, "at": "2027-01-15T07:59:00Z", "result": None},
         {**action, "at": "2027-01-14T07:58:00Z", "result": "failed", "reason": "no such process"},
@@ -47,7 +47,7 @@ def test_what_was_done() -> None:
     assert "Recent actions: 2" in shown
     assert re.search("^TIME +ACTION +RESULT +POD +USED +ALLOWED +RULE +WHY", shown, re.MULTILINE)
     assert re.search(
-        r"^07:59:00 +kill +in progress a/trainer \[main\] +3.0Gi +1.0Gi notebooks it used", shown, re.MULTILINE
+        r"^07:59:00 +kill +in progress a/trainer \[main\] +3.0Gi +1.0Gi notebooks above 110%", shown, re.MULTILINE
     )
     assert re.search(r"^2027-01-14 07:58:00 +kill +failed .* no such process", shown, re.MULTILINE)
 
@@ -57,7 +57,7 @@ def test_problems_are_told_as_far_as_there_is_room() -> None:
     gaps = (GapStatus(what="second", why="why"), GapStatus(what="third", why="because"))
     some = status(quiet(), maintenance="a new driver and " + "words and more words " * 20)
     lines = drawn(frame(replace(some, gaps=gaps), 80, 24))
-    assert lines[2].startswith("! The GPUs are under maintenance, and nothing is known about them: a new")
+    assert lines[2].startswith("! The GPUs of this node are under maintenance (a new")
     assert lines[3].endswith(("...", "~"))
     assert lines[4] == "! 2 more problems: see `gpu-watchdog top --once`"
     assert "! Unknown: second: why" in text(frame(replace(some, gaps=gaps), 300, 40))

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.top.build import account, replace, row, status, step
-from watchdog.cli.top.progress import AccountProgress
+from watchdog.cli.top.rows import AccountProgress
 from watchdog.core.policy import Do
 from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus
 
@@ -45,7 +45,7 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(replace(HELD, lets_go_in_s=None)), 0.0, "kill held: owner"),
         (next_of(replace(HELD, due_in_s=5.0)), 0.0, "kill in 5s, then held"),
         (next_of(begun=begun(sigkill_in_s=8.2)), 0.0, "being killed, SIGKILL in 9s"),
-        (next_of(begun=begun(sigkill_in_s=8.0)), 9.0, "killed, waiting for its memory"),
+        (next_of(begun=begun(sigkill_in_s=8.0)), 9.0, "killed, memory not freed yet"),
         (next_of(begun=begun(Do.EVICT)), 0.0, "being evicted"),
         (next_of(EVICT), 4.0, "eviction blocked, attempt 3, next in 6s"),
         (next_of(replace(EVICT, trying=TryingStatus(tries=1))), 0.0, "eviction requested"),

@@ -355,7 +355,11 @@ def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1
     with run(world_v1, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         assert crowd.tend() == 1
-        (said,) = [each["message"] for each in running.log() if "counts as full" in each["message"]]
+        (said,) = [
+            each["message"]
+            for each in running.log()
+            if "each limit and back-off of the policy is treated as reached" in each["message"]
+        ]
         assert "owner until" in said
         until_s = lets_go_s(running, "owner")
         assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3

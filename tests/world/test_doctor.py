@@ -24,7 +24,7 @@ from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProces
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
 from watchdog.journal.lock import NodeLock
-from watchdog.node.nvml_calls import SONAME, find_library
+from watchdog.node.devices import SONAME, find_library
 
 pytestmark = pytest.mark.node
 
@@ -115,7 +115,7 @@ def test_on_a_terminal_what_is_fine_is_counted(world_v1: Node, monkeypatch: pyte
     text = on_a_terminal("doctor", *options, columns=100, NO_COLOR="1")
     assert " checks are fine (--all shows them)\n" in text
     assert "\nok " not in text
-    assert "lacks    pods: there is no way to the pods of this node" in text
+    assert "lacks    pods: there is no source for the pods of this node" in text
     assert "\nok " in on_a_terminal("doctor", "--all", *options, columns=100, NO_COLOR="1")
 
 
@@ -337,7 +337,7 @@ def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
     closed = tmp_path / "usr/lib/wsl/lib"
     closed.chmod(0o700)
     os.chown(closed, 65534, 65534)
-    code = "import sys; from pathlib import Path; from watchdog.node.nvml_calls import find_library as find; "
+    code = "import sys; from pathlib import Path; from watchdog.node.devices import find_library as find; "
     code += "print(*find(Path(sys.argv[1])))"
     done = subprocess.run(
         [*ORDINARY, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=30, check=False
@@ -518,13 +518,13 @@ def test_beside_a_daemon_that_runs(world_v1: Node) -> None:
         assert (code, stderr) == (0, "")
         assert f"process {running.pid}" in whats["journal_lock"]
         assert "a gpu-watchdog answers" in whats["listen"]
-        assert "sound journal" in whats["journal_file"]
-        assert "goes by this policy" in whats["policy_running"]
+        assert "intact journal" in whats["journal_file"]
+        assert "uses this policy" in whats["policy_running"]
         running.wait_passes(1)
         assert running.metric("enforcing") == 1
         _broken_policy(world_v1)
         code, stderr, said = ask(world_v1, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
         assert (code, states(said)["policy"], states(said)["policy_running"]) == (1, "missing", "warning")
-        assert "the daemon that runs here goes on with its last good one" in stderr
+        assert "the running daemon keeps using its last valid one" in stderr
     # After kill -9 its write-ahead log lies there with the shared memory, and can still be looked at.
     assert states(ask(world_v1, Case())[2])["journal_file"] == "ok"

@@ -53,17 +53,17 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
         running.wait(lambda d: d.status()["plan"])
         before = text(ask(world_v1, running, "ns/hog"))
         assert before.startswith("Pod ns/hog on node n1, 20")
-        assert "Pod ns/hog uses 9Gi of GPU memory. It may use 1.3Gi: 1Gi declared by veriff.com/gpu-memory," in before
-        assert "256Mi for each process on each GPU, 1 time here). That is 7.7Gi too much, and has been since" in before
-        assert "The rule for it is shared. Its use has been above 1.3Gi (100% of what it may use) since" in before
+        assert "Pod ns/hog uses 9Gi of GPU memory. Its limit is 1.3Gi: 1Gi declared by veriff.com/gpu-memory," in before
+        assert "256Mi for 1 CUDA context). That is 7.7Gi over its limit, exceeded since" in before
+        assert 'Its rule is "shared". Its use has been above 1.3Gi (100% of its limit) since' in before
         assert "all processes of container main will be killed in" in before
         assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ' in before
         running.wait(lambda _: tenant.terms)
         running.wait_passes(1)
         during = text(ask(world_v1, running, "ns/hog"))
-        assert "A kill of container main is under way: its processes got SIGTERM at " in during
-        assert " UTC, what is left of them gets SIGKILL at " in during
-        assert "Its use has been above 1.3Gi (100% of what it may use) since" in during
+        assert "A kill of container main is in progress: its processes got SIGTERM at " in during
+        assert " UTC, and those still running get SIGKILL at " in during
+        assert "Its use has been above 1.3Gi (100% of its limit) since" in during
         assert "held back" not in during
         running.wait(ended)
         running.wait_passes(1)
@@ -78,11 +78,14 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
     told = text(gone)
     assert f"The daemon does not answer at {url}/api/status: Connection refused; this is from the journal" in told
     assert told.index("It was killed at ") < told.index("The daemon does not answer")
-    assert "(container main): it used 9Gi of GPU memory, 1.3Gi were allowed, and rule shared kills above 100%" in told
+    assert "(container main): it used 9Gi of GPU memory, its limit was 1.3Gi, and rule shared kills above 100%" in told
     assert "Its processes got SIGTERM at" in told
     assert "UTC and SIGKILL at" in told
-    assert "last mentioned it, pod ns/hog used 9Gi of GPU memory and might use 1.3Gi" in told
-    assert "The watchdog killed 1 process of container main (pod ns/hog), because the pod used more GPU memory" in told
+    assert "last mentioned it, pod ns/hog used 9Gi of GPU memory; its limit was 1.3Gi" in told
+    assert (
+        "The watchdog killed 1 process of container main (pod ns/hog), because the pod exceeded its GPU memory limit"
+        in told
+    )
 
 
 def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
@@ -103,12 +106,12 @@ def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
         assert "SIGTERM" in told
         assert "SIGKILL" not in told, told
         assert "uses 6Gi" not in told, told
-    assert "Completed if it exited with 0" in near
-    assert "of container main to at least 5.75Gi (the allowance comes on top)" in near
+    assert "Completed if its main process exited with 0" in near
+    assert "of container main to at least 5.75Gi (the allowance is added to this)" in near
     for told in (near, far):
         assert "UTC It was killed at " in told, told
         assert told.index("It was killed at ") < told.index("Pod ns/hog uses no GPU memory.")
-        assert "it used 6Gi of GPU memory, 4.3Gi were allowed, and rule shared kills above 100%, at once." in told
+        assert "it used 6Gi of GPU memory, its limit was 4.3Gi, and rule shared kills above 100%, immediately." in told
 
 
 def _check_the_status(running: Daemon) -> None:
@@ -131,9 +134,9 @@ def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:
         running.wait(lambda d: d.metric("withheld_total", brake="protected") == 1)
         why = text(ask(world_v1, running, "ns/spared"))
         assert "This pod is never killed or evicted, whatever it uses: the policy protects pods of this name." in why
-        assert "a pod that is not protected would be killed for it." in why
-        assert "Not acted on: killing 1 process of container main is due but held back, because the pod is" in why
-        assert "That is within what it may use." in text(ask(world_v1, running, "ns/calm"))
+        assert "an unprotected pod would be killed." in why
+        assert "No action taken: killing 1 process of container main is due but held back, because the pod is" in why
+        assert "That is within its limit." in text(ask(world_v1, running, "ns/calm"))
         unknown = ask(world_v1, running, "other/spared")
         assert (unknown.returncode, unknown.stdout) == (1, "")
         assert "nothing is known of pod other/spared" in unknown.stderr
@@ -151,12 +154,15 @@ def test_a_kill_that_the_stop_file_ends_half_way_is_explained(world_v1: Node) ->
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         running.wait_passes(1)
         told = text(ask(world_v1, running, "ns/hog"))
-        assert "Of that kill: it was interrupted. Its processes got SIGTERM at " in told
+        assert "Result: it was interrupted. Its processes got SIGTERM at " in told
         assert "and no SIGKILL was sent: enforcement was turned off meanwhile." in told
-        assert "so no SIGKILL was sent. To prevent it, use less" in told, "the record for the owner is there too"
-        assert "although it should: the file `stop` beside the journal says so" in told
+        assert "so no SIGKILL was sent. To prevent this, use less" in told, "the record for the owner is there too"
+        assert "although the policy says enforce: the file `stop` beside the journal turns enforcement off" in told
         running.wait(
-            lambda d: "Nothing is done: enforcement is suspended (the stop file)." in text(ask(world_v1, d, "ns/hog"))
+            lambda d: (
+                "No action is taken: enforcement is suspended (a stop file exists on the node)."
+                in text(ask(world_v1, d, "ns/hog"))
+            )
         )
         assert tenant.is_alive
 

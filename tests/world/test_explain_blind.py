@@ -43,7 +43,7 @@ def test_a_driver_or_a_card_that_goes_away(world_v1: Node, fault: StubReturn, sa
         code, text = ask(world_v1, running.port, "ns/calm")
         assert code == 0
         assert all(each in text for each in says)
-        assert text.index(says[0]) < text.index("How much GPU memory pod ns/calm uses is not known now.")
+        assert text.index(says[0]) < text.index("How much GPU memory pod ns/calm uses is currently unknown.")
         code, text = ask(world_v1, running.port, "ns/never-seen")
         assert code == 1
         assert all(
@@ -74,11 +74,11 @@ def test_a_daemon_whose_first_call_hangs(world_v1: Node) -> None:
         running.wait(Daemon.has_begun)
         code, text = ask(world_v1, running.port, "ns/calm")
         assert code == 1
-        assert "/api/status knows nothing yet: no pass has finished yet, " in text
-        assert "so nothing is known yet of any pod there, and nobody is killed or evicted" in text
+        assert "/api/status knows nothing yet: no cycle has completed yet, " in text
+        assert "so nothing is known yet about any pod there, and no pod is killed or evicted" in text
         top = gpu_watchdog("top", "--once", "--listen", f"127.0.0.1:{running.port}", stub=world_v1.stub_file)
-        assert (top.returncode, "knows nothing yet: no pass has finished yet" in top.stderr) == (1, True)
-        assert "does not tell whether a watchdog runs" not in top.stderr
+        assert (top.returncode, "knows nothing yet: no cycle has completed yet" in top.stderr) == (1, True)
+        assert "does not show whether a watchdog runs" not in top.stderr
     finally:
         process.kill()
         process.wait()

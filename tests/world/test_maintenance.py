@@ -124,7 +124,7 @@ def test_a_library_that_keeps_a_device_goes_with_its_process(
             running.wait(lambda d: started(d) == 2 and says(d, "/readyz", "mig.config.state is pending"))
             running.wait_passes(3)
         assert seen == []
-        (ending,) = [line for line in running.log() if "to be started anew" in line["message"]]
+        (ending,) = [line for line in running.log() if "exiting, to be restarted" in line["message"]]
         assert str(device / "nvidia0") in ending["message"]
         world_v1.mark()
         running.wait(lambda d: d.get("/readyz")[0] == 200)

@@ -74,7 +74,7 @@ def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> Non
 
 @pytest.mark.parametrize("how", ["deleted", "terminating", "protected by a reload"])
 def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> None:
-    """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the second look lives."""
+    """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the last look lives."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
     _let_the_first_look_hang(world_v1)
@@ -82,7 +82,7 @@ def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> N
     with run(world_v1, policy) as running:
         running.wait_passes(1)
         wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
-        time.sleep(1.5)  # the middle of the second look
+        time.sleep(1.5)  # the middle of the last look
         if how == "deleted":
             world_v1.pods.clear()
             world_v1.pod("other", ("main", None))

@@ -62,8 +62,7 @@ def test_scan_says_which_file_a_rule_needs(world_v1: Node) -> None:
     done = gpu_watchdog(*arguments, stub=world_v1.stub_file)
     assert done.returncode == 0
     assert (
-        "Warning: there is no way to the labels of namespaces (rules of the team): give --kubeconfig FILE"
-        in done.stderr
+        "Warning: the labels of namespaces are not available (rules of the team): give --kubeconfig FILE" in done.stderr
     )
     seen = json.loads(done.stdout)
     assert ([gap["what"] for gap in seen["gaps"]], seen["plan"]) == (["labels of namespace ns"], [])

@@ -39,7 +39,7 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         running.wait_passes(5)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert "File there already since 20" in call(world_v1, running, "stop").stdout
+        assert "Stop file already existed since 20" in call(world_v1, running, "stop").stdout
         done = call(world_v1, running, "resume")
         assert (done.returncode, done.stderr) == (0, "")
         assert "by root: a test." in done.stdout
@@ -68,13 +68,13 @@ def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> Non
     with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
         done = call(world_v1, running, "stop", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
         assert done.returncode == 1
-        said = "Error: File made; NOT STOPPED: the watchdog of node n1 goes on ENFORCING: it looks for "
+        said = "Error: Stop file created; NOT STOPPED: the watchdog of node n1 is still ENFORCING: it looks for "
         assert (done.stdout, done.stderr.startswith(said)) == ("", True)
         assert running.metric("enforcing") == 1
         (world_v1.journal.parent / "stop").touch()
         running.wait(lambda d: d.metric("enforcing") == 0)
         done = call(world_v1, running, "resume", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
-        assert (done.returncode, "the watchdog of node n1 sees another one" in done.stderr) == (1, True)
+        assert (done.returncode, "the watchdog of node n1 sees a different stop file" in done.stderr) == (1, True)
 
 
 def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
@@ -84,15 +84,15 @@ def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
         done = call(world_v1, running, "stop")
         assert done.returncode == 0
         assert done.stdout.startswith(
-            "File made: the watchdog of node n1 only observes in any case: its policy says so."
+            "Stop file created: the watchdog of node n1 is in observe mode already, by its policy."
         )
-        assert f"A watchdog looks for {world_v1.journal.parent / 'stop'}, by the lock" in done.stdout
+        assert f"A watchdog holds the lock beside {world_v1.journal.parent / 'stop'}, so it checks" in done.stdout
         other = world_v1.root / "stop"
         done = call(world_v1, running, "stop", "--stop-file", str(other))
-        assert (done.returncode, f"Whether it looks for {other} can't be told then." in done.stderr) == (1, True)
+        assert (done.returncode, f"Whether it checks for {other} is unknown." in done.stderr) == (1, True)
         done = call(world_v1, running, "resume")
         assert done.returncode == 0
-        assert "The watchdog of node n1 only observes: its policy says so." in done.stdout
+        assert "The watchdog of node n1 is in observe mode, by its policy." in done.stdout
 
 
 def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
@@ -116,7 +116,10 @@ def test_resume_says_what_else_keeps_it_from_enforcing(world_v1: Node) -> None:
         assert call(world_v1, running, "stop").returncode == 0
         done = call(world_v1, running, "resume")
         assert done.returncode == 0
-        assert "does not enforce all the same: the node's annotation gpu-memory-watchdog/mode says so" in done.stdout
+        assert (
+            "still does not enforce: the node's annotation gpu-memory-watchdog/mode turns enforcement off"
+            in done.stdout
+        )
 
 
 def test_a_daemon_that_cannot_be_asked_is_known_by_its_lock(world_v1: Node) -> None:
@@ -128,12 +131,10 @@ def test_a_daemon_that_cannot_be_asked_is_known_by_its_lock(world_v1: Node) -> N
         where = ("--listen", f"127.0.0.1:{free_port()}", "--journal")
         done = gpu_watchdog("stop", *where, world_v1.root / "elsewhere" / "journal.db", stub=world_v1.stub_file)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: File made; NOT CONFIRMED: ")
+        assert done.stderr.startswith("Error: Stop file created; NOT CONFIRMED: ")
         running.wait_passes(2)
         assert running.metric("enforcing") == 1
         done = gpu_watchdog("stop", *where, world_v1.journal, stub=world_v1.stub_file)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith(
-            f"Stopped: a watchdog keeps its journal in {world_v1.journal.parent}, by the lock"
-        )
+        assert done.stdout.startswith(f"Stopped: a watchdog holds the lock in {world_v1.journal.parent}, so it checks")
         running.wait(lambda d: d.metric("enforcing") == 0)

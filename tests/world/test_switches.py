@@ -154,7 +154,7 @@ def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) 
     assert len(actions(world_v1.journal)) == len(names)
     told = {line["namespace"]: line["message"] for line in running.events("kill_ended")}
     assert "the pod had gone from the list" in told["gone"]
-    assert "the pod was protected by then: it is terminating" in told["ending"]
+    assert "the pod had become protected: it is terminating" in told["ending"]
     assert "its rule no longer allowed enforcement" in told["mode"]
 
 

@@ -118,7 +118,7 @@ def test_nobody_on_two_cards_of_one_uuid_is_judged_until_they_have_two(world_v1:
         assert nobody_was_hit(first, second)
         assert [stands(running, pod) for pod in pods] == [("unknown", GIB)] * 2
         (gap,) = running.status()["gaps"]
-        assert "more than one GPU this UUID" in gap["why"]
+        assert "this UUID for more than one GPU" in gap["why"]
         assert running.metric("pod_memory_used_bytes", pod="second") is None
         show(says=None)
         running.wait(lambda _: not first.is_alive and not second.is_alive, 30)

@@ -75,8 +75,8 @@ MACHINES: Final = {
     "a guest that tells no amounts": Machine(
         shows=_silent,
         gap=f"{GPU} memory of processes",
-        why="the driver lists processes and does not say how much memory they use",
-        remedy="`gpu-watchdog doctor` says what helps",
+        why="the driver lists processes without their memory",
+        remedy="`gpu-watchdog doctor` suggests a fix",
         finding="process_numbers",
     ),
     "WSL": Machine(
@@ -195,8 +195,11 @@ def test_the_daemon_goes_on_and_acts_on_nobody(play: Play) -> None:
             "explain", "ns/hog", "--url", f"http://127.0.0.1:{running.port}", "--journal", play.world.journal
         )
         text = " ".join(told.stdout.split())
-        assert "How much GPU memory pod ns/hog uses is not known now. By the counter of its GPU it is at most" in text
-        assert "nobody is killed or evicted on a guess" in text
+        assert (
+            "How much GPU memory pod ns/hog uses is currently unknown. According to its GPU's memory counter "
+            "it is at most"
+        ) in text
+        assert "so no action is taken" in text
         assert play.machine.why in text
         assert running.metric("actions_total", action="kill", result="done") in (None, 0)
     assert all(tenant.is_alive for pod in play.world.pods for each in pod.containers for tenant in each.tenants)
@@ -249,4 +252,4 @@ def test_an_allowance_that_covers_all_that_is_in_use_is_said(play: Play) -> None
         told = play.ask(
             "explain", "ns/calm", "--url", f"http://127.0.0.1:{running.port}", "--journal", play.world.journal
         )
-        assert "Even 13.5Gi would be within what it may use." in " ".join(told.stdout.split())
+        assert "Even at the maximum of 13.5Gi it would be within its limit." in " ".join(told.stdout.split())

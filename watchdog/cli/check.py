@@ -1,4 +1,4 @@
-"""`check`: a policy validated and shown; and the policy that a command is told to read."""
+"""`check`: validates and prints a policy; and loads the policy of other commands."""
 
 import json
 import shutil
@@ -10,8 +10,7 @@ from typing import Final, TextIO
 import click
 
 from watchdog.config.document import policy_document
-from watchdog.config.load import load_policy, read_policy
-from watchdog.config.mistakes import PolicyError, PolicyProblem
+from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy
 from watchdog.config.render import render_policy
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
@@ -24,7 +23,7 @@ def load_candidate(path: Path) -> Policy:
     """Read the policy of a command; PolicyError with all of its mistakes, or why it can't be read."""
     if path != STDIN:
         return load_policy(path)
-    if sys.stdin is None:  # as Python has it where it was closed: `<&-`
+    if sys.stdin is None:  # closed: `<&-`
         raise PolicyError(
             [PolicyProblem(source=_SOURCE, what="it is closed; name a file, or give the policy with `< FILE`")]
         )
@@ -34,13 +33,13 @@ def load_candidate(path: Path) -> Policy:
 
 
 def source_name(path: Path) -> str:
-    """What a policy is called in sentences."""
+    """The name of a policy file in messages."""
     return _SOURCE if path == STDIN else str(path)
 
 
 def refusal(error: PolicyError, path: Path) -> str:
     """What is wrong with a policy, for a command with `--policy`; where none was named, that one can be."""
-    named = "" if path != DEFAULT_POLICY or path.exists() else "\n--policy FILE names another place"
+    named = "" if path != DEFAULT_POLICY or path.exists() else "\ngive another path with --policy FILE"
     return f"{error}{named}"
 
 
@@ -58,7 +57,7 @@ def print_check(file: Path, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(_document(policy, problems), indent=1))
         if problems:
-            click.echo(f"{source_name(file)}: it can't be used; see `mistakes`", err=True)
+            click.echo(f"{source_name(file)}: not valid; see `mistakes`", err=True)
     elif policy is None:
         for problem in problems:
             click.echo(fitted(str(problem), sys.stderr), err=True)

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 from watchdog.core.errors import WatchdogError
 from watchdog.journal.errors import JournalError, NoJournalError
 from watchdog.options import parse_listen
-from watchdog.report.health import NO_PASS
+from watchdog.report.health import NO_CYCLE_YET
 from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.text import inert
 
 
-def called() -> str:
+def program_name() -> str:
     """`gpu-watchdog` where the shell finds it by that name, or else the path by which it was started."""
     started = sys.argv[0] if sys.argv else ""
     name = Path(started).name
@@ -45,25 +45,25 @@ _PATIENCE_S: Final = 5.0
 _LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes gives less than one MiB
 
 
-class AskError(WatchdogError):
-    """The daemon did not answer, or not as one; the text names the address, and what it answered instead."""
+class QueryError(WatchdogError):
+    """The daemon did not answer, or something else did; the text names the address and what it answered."""
 
 
-class NoPassError(AskError):
-    """The daemon answers, and knows nothing yet: it has begun just now, or its first call into the driver hangs."""
+class NoCycleError(QueryError):
+    """The daemon answers but has no data yet: it has just started, or its first driver call hangs."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else: the answer must come from the address that was given."""
+    """Follows no redirect: the answer must come from the address that was given."""
 
     def redirect_request(self, *_arguments: Any, **_more: Any) -> None:
-        """Take a redirection for the answer that it is."""
+        """Treat a redirect as the answer."""
 
 
 def status_url(url: str) -> str:
-    """The address of the status for what a user gave: of the daemon as a whole, or of the status itself.
+    """The address of the status for what a user gave: the daemon's address, or that of the status itself.
 
-    ValueError on what is no address of HTTP.
+    ValueError for anything but an HTTP address.
     """
     try:
         parts = urlsplit(url)
@@ -81,28 +81,28 @@ def _is_plain(url: str) -> bool:
 
 
 def listen_url(listen: str) -> str:
-    """The address at which a daemon that listens so can be asked from its own machine; ListenError."""
+    """The address at which a daemon with this --listen can be queried from its own machine; ListenError."""
     host, port = parse_listen(listen)
-    # "All interfaces" is no address that one can connect to everywhere.
+    # The address of "all interfaces" can't be connected to on every system.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def ask_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
-    """What the daemon at this address says of its node now; AskError, ValueError.
+def query_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
+    """The current status from the daemon at this address; AskError, ValueError.
 
-    It may let us wait for `patience_s` at a time, and twice as long altogether.
+    It may take `patience_s` for each piece, and twice as long altogether.
     """
     return _status(url, patience_s)[0]
 
 
-def ask_json(url: str) -> Any:
-    """The same as the daemon has written it, also with what a later one has and this version does not read."""
+def query_json(url: str) -> Any:
+    """The same as the daemon wrote it, including keys of a later version that this one does not read."""
     try:
         return json.loads(_status(url, _PATIENCE_S)[1])
     except ValueError as error:  # an integer of more digits than Python takes, under a key that is not read
-        raise AskError(
-            f"what answers at {inert(status_url(url))} is no gpu-watchdog: {inert(str(error), 300)}"
+        raise QueryError(
+            f"what answers at {inert(status_url(url))} is not gpu-watchdog: {inert(str(error), 300)}"
         ) from error
 
 
@@ -112,7 +112,7 @@ def _status(url: str, patience_s: float) -> tuple[Status, bytes]:
     try:
         return decode(body), body
     except StatusError as error:
-        raise AskError(f"what answers at {inert(address)} is no gpu-watchdog: {error}") from error
+        raise QueryError(f"what answers at {inert(address)} is not gpu-watchdog: {error}") from error
 
 
 def _get(address: str, patience_s: float) -> bytes:
@@ -120,26 +120,26 @@ def _get(address: str, patience_s: float) -> bytes:
     deadline_s = time.monotonic() + 2 * patience_s
     where = f"the daemon does not answer at {inert(address)}"
     try:
-        # Without a proxy: `http_proxy` of the environment must not carry away what is meant for this node.
+        # Without a proxy: `http_proxy` in the environment must not divert a request meant for this node.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
         with opener.open(request, timeout=patience_s) as answer:
             body = bytearray()
             while chunk := answer.read1(1 << 20):
                 body += chunk
                 if len(body) > _LARGEST or time.monotonic() > deadline_s:
-                    raise AskError(f"{where}: its answer is too long or takes too long")
+                    raise QueryError(f"{where}: its answer is too long or takes too long")
             if answer.length:
-                raise AskError(f"{where}: its answer breaks off")
+                raise QueryError(f"{where}: its answer is cut short")
             return bytes(body)
     except urllib.error.HTTPError as error:
         said = inert(error.read(300).decode("utf-8", errors="replace").strip(), 300)
-        if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.startswith(NO_PASS):
-            raise NoPassError(f"the daemon at {inert(address)} knows nothing yet: {said}") from error
-        raise AskError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.startswith(NO_CYCLE_YET):
+            raise NoCycleError(f"the daemon at {inert(address)} knows nothing yet: {said}") from error
+        raise QueryError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
     except urllib.error.URLError as error:
-        raise AskError(f"{where}: {_cause(error.reason, patience_s)}") from error
+        raise QueryError(f"{where}: {_cause(error.reason, patience_s)}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise AskError(f"{where}: {_cause(error, patience_s)}") from error
+        raise QueryError(f"{where}: {_cause(error, patience_s)}") from error
 
 
 def _cause(error: object, patience_s: float) -> str:
@@ -151,24 +151,24 @@ def _cause(error: object, patience_s: float) -> str:
 
 
 _NAMESPACE: Final = "kubectl -n gpu-memory-watchdog"
-# Where it is installed can't be asked for here: a pod knows its own namespace alone, and a host none.
-_OWN: Final = "`-n`: the namespace that it was installed in"
-# From here on `/healthz` says that the loop hangs; the liveness probe ends the daemon some time later.
+# Where it is installed is not known here: a pod knows only its own namespace, and a host none.
+_OWN: Final = "`-n`: the namespace it is installed in"
+# After 10 s `/healthz` reports that the loop hangs; the liveness probe restarts the daemon some time later.
 _HANGS: Final = (
-    "so nothing is known yet of any pod there, and nobody is killed or evicted: it has begun just now, so ask again in "
-    "some seconds; after more than 10s its first call into the driver hangs: look with `nvidia-smi` on the node, and "
-    "for NVRM and Xid in its kernel log"
+    "so nothing is known yet about any pod there, and no pod is killed or evicted: it has just started, so ask again "
+    "in a few seconds; after more than 10s its first driver call hangs: check `nvidia-smi` on the node, and its kernel "
+    "log for NVRM and Xid"
 )
 _ELSEWHERE: Final = (
-    "this does not tell whether a watchdog runs on the node: one of a DaemonSet is reached in its pod alone. "
+    "this does not show whether a watchdog runs on the node: one of a DaemonSet can only be reached in its pod. "
     f"Find that pod, and ask there ({_OWN}):"
 )
 _KEPT: Final = (
-    "this does not tell whether a watchdog runs on the node: one of a DaemonSet may keep it where only its pod has it. "
-    f"Find that pod, and ask there ({_OWN}):"
+    "this does not show whether a watchdog runs on the node: one of a DaemonSet may keep it where only its pod sees "
+    f"it. Find that pod, and ask there ({_OWN}):"
 )
 _OTHERWISE: Final = (
-    f"or bring its port here: `{_NAMESPACE} port-forward POD 9837`. Outside of Kubernetes `gpu-watchdog run` starts "
+    f"or forward its port: `{_NAMESPACE} port-forward POD 9837`. Outside of Kubernetes `gpu-watchdog run` starts "
     "one; --url and --listen name another address"
 )
 
@@ -184,9 +184,9 @@ def to_run_inside(*arguments: str) -> str:
     return f"`{inside(*arguments)}` ({_OWN})"
 
 
-def help_lines(error: AskError, *arguments: str, terminal: bool = False) -> tuple[str, ...]:
+def help_lines(error: QueryError, *arguments: str, terminal: bool = False) -> tuple[str, ...]:
     """What to do about a daemon that could not be asked for a command with these arguments, in lines."""
-    if isinstance(error, NoPassError):
+    if isinstance(error, NoCycleError):
         return (_HANGS,)
     return (_ELSEWHERE, *_commands(*arguments, terminal=terminal), _OTHERWISE)
 

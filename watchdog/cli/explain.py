@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from watchdog import clock
-from watchdog.cli.client import AskError, ask_status, help_lines, to_run_inside
+from watchdog.cli.client import QueryError, help_lines, query_status, to_run_inside
 from watchdog.cli.explain_past import (
     action_sentences,
     earlier_sentences,
@@ -23,95 +23,45 @@ from watchdog.cli.explain_past import (
     told,
 )
 from watchdog.core.errors import WatchdogError
-from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.past.read import RecordedNode, spans
-from watchdog.report.brakes import NO_TIME_COUNTS, OUT_OF_DATE
-from watchdog.report.status import GapStatus, GpuStatus, Status, encode
-from watchdog.report.text import clock_time, count, date_time, inert, rfc3339
-from watchdog.report.why import account_paragraphs
+from watchdog.report.sentences.account import account_paragraphs
+from watchdog.report.sentences.node import (
+    actions_continue,
+    breaker_open,
+    hung,
+    pods_stale,
+    unanswered,
+    under_maintenance,
+    without_unanswered,
+)
+from watchdog.report.sentences.usage import amount_used
+from watchdog.report.status import GapStatus, Status, encode
+from watchdog.report.text import clock_time, date_time, inert, rfc3339
 
 _LONGEST: Final = 600
-_MOST_CARDS: Final = 3
-_MOST_PODS: Final = 3
-_NVML: Final = "NVML"  # what the gap is about that leaves nothing known
-
-
-def hanging(status: Status) -> Iterator[str]:
-    """That the daemon answers while its loop hangs: nothing that it says is of now."""
-    since, at = status.hangs_since, status.at
-    if since is None or at is None:
-        return
-    yield f"The watchdog of this node hangs: no pass has ended since {clock_time(since, at)}."
-    yield (
-        f"All that follows is as of {clock_time(at, at)}, and until a pass ends again nobody new is killed or evicted. "
-        f"{_begun(status)} "
-        "Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
-    )
-
-
-def unseen(status: Status) -> tuple[str, ...]:
-    """That NVML does not answer, or which GPUs do not; under maintenance that is meant, and said elsewhere."""
-    if status.maintenance is not None:
-        return ()
-    return tuple(_no_driver(status)) or tuple(_no_cards(status))
+_CHECK_DRIVER: Final = (
+    "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
+)
 
 
 def out_of_sight(status: Status) -> tuple[str, ...]:
     """All that keeps the daemon from knowing its node; nothing: what it does not know of is not there."""
-    maintenance = status.maintenance
-    let_go = f"Its GPUs are under maintenance ({inert(maintenance or '', _LONGEST)}): nothing is known of them."
-    found = (*hanging(status), *((let_go,) if maintenance is not None else ()), *unseen(status))
-    return found or tuple(_unlisted(status))
+    found = (*_hung(status), under_maintenance(status), *_unanswered(status))
+    return tuple(filter(None, found)) or tuple(_unlisted(status))
 
 
-def without_told(status: Status) -> Status:
-    """The status without the gaps that `unseen` tells."""
-    cards = {gpu.uuid for gpu in _silent(status)}
-    return status.without_gaps({_NVML, *cards})
+def _unanswered(status: Status) -> tuple[str, ...]:
+    found = unanswered(status, status.at)
+    return (*found, actions_continue(status)) if found else ()
 
 
-def _no_driver(status: Status) -> Iterator[str]:
-    health = status.health
-    blind = health.blind_since if health is not None else None
-    why = _why(status, _NVML)
-    if blind is None and not why:
-        return
-    yield f"NVML {_silent_since(blind, status)}: nothing is known of the GPUs of this node and of who uses them."
-    if why:
-        yield f"What it said: {why}."
-    yield f"Until it answers again nobody new is killed or evicted. {_begun(status)}"
-
-
-def _begun(status: Status) -> str:
-    """That what has begun needs no cycle to go on, and of which pods that is known."""
-    pods = {
-        inert(title)
-        for title in (
-            *(account.title for account in status.accounts if account.under_way is not None),
-            *(entry.title for entry in status.plan if entry.trying is not None),
-        )
-    }
-    first = sorted(pods)[:_MOST_PODS]
-    more = f" and {count(len(pods) - len(first), 'more pod', 'more pods')}" if len(pods) > len(first) else ""
-    known = f"; it had begun for {', '.join(first)}{more}" if first else ""
-    return f"What has begun may go on all the same, as far as SIGKILL or an eviction that is tried again{known}."
-
-
-def _no_cards(status: Status) -> Iterator[str]:
-    silent = _silent(status)
-    for gpu in silent[:_MOST_CARDS]:
-        uuid, index = gpu.uuid or "", gpu.index
-        since = next((gap.since for gap in status.gaps if gap.what == uuid), None)
-        name = f"GPU {index} ({inert(uuid)})" if index is not None else inert(uuid)
-        why = _why(status, uuid)
-        yield f"{name} {_silent_since(since, status)}: who uses how much of it is not known."
-        if why:
-            yield f"What NVML said: {why}."
-    if len(silent) > _MOST_CARDS:
-        yield f"{count(len(silent) - _MOST_CARDS, 'more GPU does', 'more GPUs do')} not answer either."
+def _hung(status: Status) -> tuple[str, ...]:
+    if status.hangs_since is None:
+        return ()
+    return hung(status, status.at), actions_continue(status), _CHECK_DRIVER
 
 
 def _unlisted(status: Status) -> Iterator[str]:
@@ -123,22 +73,7 @@ def _unlisted(status: Status) -> Iterator[str]:
             since, at = gap.since, status.at
             lasting = f", since {clock_time(since, at)}" if since is not None and at is not None else ""
             why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
-            yield f"Not all who use {inert(uuid)} are known{lasting}: {why}."
-
-
-def _silent(status: Status) -> list[GpuStatus]:
-    return [gpu for gpu in status.gpus if not gpu.up]
-
-
-def _why(status: Status, what: str) -> str:
-    """What the driver said of something, with the remedy; empty where it said nothing."""
-    said = (gap.text for gap in status.gaps if gap.what == what)
-    return inert(next(said, ""), _LONGEST).rstrip(".")
-
-
-def _silent_since(since: float | None, status: Status) -> str:
-    at = status.at
-    return "does not answer" if since is None or at is None else f"has not answered since {clock_time(since, at)}"
+            yield f"The list of processes on {inert(uuid)} is incomplete{lasting}: {why}."
 
 
 LATELY: Final = "7 days"
@@ -209,7 +144,7 @@ def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanati
     if lead and not accounts:
         lead = (*lead, "It uses and declares no GPU memory on this node now.")
     is_unknown = any(each.used is None for each in accounts)
-    blind, told_of = (unseen(status), without_told(status)) if is_unknown else ((), status)
+    unanswered, told_of = (_unanswered(status), without_unanswered(status)) if is_unknown else ((), status)
     return Explanation(
         pod=pod,
         node=node,
@@ -219,7 +154,7 @@ def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanati
         plan=tuple(encode(each) for each in status.plan if each.title == pod),
         paragraphs=(
             lead,
-            (*hanging(status), *blind, *_idle(status)),
+            (*_hung(status), *unanswered, *_idle(status)),
             *(p for each in accounts for p in account_paragraphs(each, told_of)),
             earlier_sentences(status, here, namespace, name, now_s),
             _of_node(status),
@@ -257,50 +192,23 @@ def _idle(status: Status) -> tuple[str, ...]:
     suspended, node = status.suspended, inert(status.node or "")
     if suspended:
         why = "; ".join(remedy_on(reason, node) or inert(reason) for reason in suspended)
-        sentences.append(f"At the moment the watchdog kills and evicts nobody on this node, although it should: {why}.")
+        sentences.append(f"Enforcement is suspended on this node, although the policy says enforce: {why}.")
     elif not status.enforcing:
-        sentences.append(
-            "The watchdog only observes on this node: it works everything out and records it, and does nothing."
-        )
-    maintenance = status.maintenance
-    if maintenance is not None:
-        sentences.append(
-            f"The GPUs of this node are under maintenance ({inert(maintenance, 600)}): until that is over nothing is "
-            "known of them, and nobody is killed or evicted."
-        )
-    return tuple(sentences)
+        sentences.append("The watchdog only observes on this node: it records what it would do and takes no action.")
+    return tuple(filter(None, (*sentences, under_maintenance(status))))
 
 
 def _of_node(status: Status) -> tuple[str, ...]:
     """What else holds for everybody on the node, and whom to ask."""
-    sentences, contact = _of_breaker(status), status.contact
-    synced, now = status.pods_synced_at, status.at
-    if status.pods_stale:
-        last = f", last true at {clock_time(synced, now)}" if synced is not None and now is not None else ""
-        sentences.append(f"{OUT_OF_DATE}{last}: {NO_TIME_COUNTS}, and nobody is killed or evicted.")
-    if contact:
-        sentences.append(f"Questions: ask {inert(contact, 600)}.")
-    return tuple(sentences)
-
-
-def _of_breaker(status: Status) -> list[str]:
-    """That the breaker of the node holds everybody back; nothing where it is closed."""
-    breaker, now = status.breaker, status.at
-    if breaker is None or now is None or not breaker.open:
-        return []
-    since, until = breaker.since, breaker.until
-    begun = f" since {clock_time(since, now)}" if since is not None else ""
-    nobody = f"until {clock_time(until, now)} nobody is killed or evicted, and then" if until is not None else "now"
-    return [
-        f"The breaker of this node is open{begun}, because so many workloads were over at once: {nobody} one at a time."
-    ]
+    ask = f"Questions: ask {inert(status.contact, 600)}." if status.contact else ""
+    return tuple(filter(None, (breaker_open(status, status.at), pods_stale(status, status.at), ask)))
 
 
 _MOST_MISSES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class UnansweredQuery:
     """What was asked about a pod, and in vain.
 
     `status` is the daemon's (None: it was not asked, or could not be), `why_not` why it says nothing, `hints` what
@@ -316,7 +224,7 @@ class Asked:
     before: str
 
 
-def say_unknown(asked: Asked) -> str:
+def say_unknown(asked: UnansweredQuery) -> str:
     """Say that nothing is known of a pod, what was asked, what can be done, and which pods may have been meant."""
     pod, status, no_journal = asked.pod, asked.status, asked.no_journal
     known = {each.title for each in status.accounts} if status is not None else set()
@@ -371,8 +279,8 @@ def last_seen(journal: Path, pod: str, now_s: float) -> str:
     for known in scene.pods.values():
         if known.title == pod:
             amounts = [use.used for use in scene.uses_of(known.uid)]
-            least = "at least " if None in amounts else ""
-            used = f"{least}{format_bytes(sum(amount or 0 for amount in amounts))} of GPU memory"
+            at_least = sum(amount or 0 for amount in amounts)
+            used = f"{amount_used(None if None in amounts else at_least, at_least)} of GPU memory"
             return f"when the daemon last recorded the node, at {clock_time(last_s, now_s)}, {inert(pod)} used {used}"
     return ""
 
@@ -386,8 +294,8 @@ def _last_scene(journal: Path) -> tuple[float, RecordedNode]:
         raise JournalError(f"journal {journal} holds no past")
     scene = RecordedNode()
     for span in spans(journal, last_s):
-        for look in span.looks:
-            scene = look.scene
+        for look in span.cycles:
+            scene = look.node
     return last_s, scene
 
 
@@ -440,7 +348,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
     before = "" if no_journal or status is not None else last_seen(journal, pod, now_s)
     raise UnexplainedError(
         say_unknown(
-            Asked(
+            UnansweredQuery(
                 pod=pod,
                 status=status,
                 why_not=why_not,
@@ -462,11 +370,11 @@ def _nothing(status: Status, pod: str, now_s: float) -> str:
     return f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
 
 
-def _ask(url: str) -> tuple[Status | None, AskError | None]:
+def _ask(url: str) -> tuple[Status | None, QueryError | None]:
     """The status of the daemon there, or why there is none."""
     try:
-        return ask_status(url), None
-    except AskError as error:
+        return query_status(url), None
+    except QueryError as error:
         return None, error
 
 

@@ -1,7 +1,7 @@
 """What the journal says of an action and of a pod, in sentences."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,12 +9,12 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.journal.read import HistoryRow
-from watchdog.journal.rows import action_of
-from watchdog.journal.schema import COLUMNS
-from watchdog.report.actions import capital
 from watchdog.report.changes import ChangeKind
+from watchdog.report.recent import INTENDED, Recent
+from watchdog.report.sentences.action import ENDINGS
+from watchdog.report.sentences.usage import account_name, amount_used, limit_sum, origin
 from watchdog.report.status import AccountStatus, RecentStatus, Status
-from watchdog.report.text import clock_time, inert, said
+from watchdog.report.text import capital, clock_time, inert, said
 
 # What the owner of a pod should read of it: not each signal, and no number of a process.
 _TOLD: Final = frozenset(
@@ -33,7 +33,7 @@ _TOLD: Final = frozenset(
 # An explanation says in full what these say in short.
 _EXPLAINED: Final = frozenset({ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED})
 _DECIDED: Final = frozenset(
-    {ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, "intended"}
+    {ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, INTENDED}
 )
 
 
@@ -56,51 +56,37 @@ def last_accounts(rows: Iterable[HistoryRow]) -> tuple[dict[str, Any], ...]:
             # A pod that came back under its name is another one.
             newest = row.uid
             found.clear()
-        container = _container_of_account(row)
-        found[container, row.gpu] = _account(row, container)
+        found[row.account, row.gpu] = _account(row)
     return tuple(found.values())
-
-
-def _container_of_account(row: HistoryRow) -> str | None:
-    """The container whose account it is; a kill in the account of a whole pod names its victim in the same column."""
-    is_own = row.event == ChangeKind.MISDECLARED or row.sentence.startswith(("Container ", "An unknown container "))
-    return row.container if is_own else None
 
 
 def past_sentences(account: Mapping[str, Any], node: str, now_s: float) -> tuple[str, ...]:
     """How an account stood then."""
-    name = f"pod {inert(account['namespace'] or '')}/{inert(account['pod'] or '')}"
-    if account["container"]:
-        name = f"container {inert(account['container'])} of {name}"
-    least = "at least " if account["used"] is None else ""
+    name = account_name(account["namespace"] or "", account["pod"] or "", account["container"] or None)
     where = f" on {inert(account['gpu'])}" if account["gpu"] else ""
     at = clock_time(datetime.fromisoformat(account["at"]).timestamp(), now_s)
-    used = f"{least}{format_bytes(account['used_at_least'])} of GPU memory{where}"
+    used = f"{amount_used(account['used'], account['used_at_least'])} of GPU memory{where}"
     rule, mark = account["rule"], account["mark"]
-    ruled = f"The rule for it was {inert(rule)}" if rule else "No rule was for it"
+    ruled = f'Rule "{inert(rule)}" applied to it' if rule else "No rule applied to it"
     return (
         f"At {at}, when the journal of node {inert(node)} last mentioned it, {name} used {used}{_allowed(account)}.",
-        f"{ruled}{f', and this was about its mark {inert(mark)}' if rule and mark else ''}.",
+        f"{ruled}{f' (step: {inert(mark)})' if rule and mark else ''}.",
     )
 
 
 def _allowed(account: Mapping[str, Any]) -> str:
     allowed, declared, by = account["allowed"], account["declared"], account["declared_by"]
     if allowed is None or declared is None:
-        return " and declared none in any way that the policy knew"
-    origin = "by default of its rule" if by == "default" else f"declared by {inert(by or 'nothing')}"
-    top = (
-        f", and {format_bytes(allowed - declared)} on top for what the GPU's driver takes" if allowed > declared else ""
-    )
-    return f" and might use {format_bytes(allowed)}: {format_bytes(declared)} {origin}{top}"
+        return " and had no declaration that the policy recognizes"
+    return f"; its limit was {limit_sum(allowed, declared, origin(by, 'the default of its rule'))}"
 
 
-def _account(row: HistoryRow, container: str | None) -> dict[str, Any]:
+def _account(row: HistoryRow) -> dict[str, Any]:
     return {
         "namespace": row.namespace,
         "pod": row.pod,
         "uid": row.uid,
-        "container": container,
+        "container": row.account,
         "gpu": row.gpu,
         "used": row.used,
         "used_at_least": row.used_at_least,
@@ -113,37 +99,13 @@ def _account(row: HistoryRow, container: str | None) -> dict[str, Any]:
     }
 
 
-_ENDS: Final = frozenset({ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EXPLAINED})
 _HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
 _NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})
 _LEADS_S: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Deed:
-    """The rows of one kill or eviction: its beginning, its signals, its end and the release of its memory.
-
-    `blocked` is the row that tells that a disruption budget kept an eviction from coming about; `is_live`: it is known
-    from the daemon itself, so that what has no end is in progress. `is_earlier`: it befell another pod of the same
-    name.
-    """
-
-    begun: HistoryRow
-    signals: tuple[HistoryRow, ...]
-    blocked: HistoryRow | None
-    ended: HistoryRow | None
-    released: HistoryRow | None
-    is_live: bool = False
-    is_earlier: bool = False
-
-    @property
-    def is_eviction(self) -> bool:
-        """Whether it is no kill."""
-        return self.begun.do == Do.EVICT
-
-
 def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...]:
-    """Tell the last action on the pod that was last called so."""
+    """The last action on the pod that last had this name."""
     action = _last_action(rows)
     return () if action is None else _sentences(action, now_s)
 
@@ -151,43 +113,37 @@ def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...
 def lead_sentences(
     status: Status, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
 ) -> tuple[str, ...]:
-    """Tell the last kill or eviction of a pod by the status of its daemon, as long as it is what one would ask about.
+    """The last kill or eviction of a pod by the status of its daemon, as long as it is what one would ask about.
 
     That is for an hour, and for one that failed or was interrupted for as long as it is known. `rows` is what the
-    journal has of the pod. Where the daemon knows the pod, what befell an earlier pod of the same name is none of it.
+    journal has of the pod. Where the daemon knows the pod, an earlier pod of the same name is left out.
     """
     uids = _uids(status, namespace, pod)
-    for each in _recent_force(status, namespace, pod):
-        if _is_of(each.uid, uids):
-            return _leading(_action_of(each), now_s)
-    action = _last_action([row for row in rows if _is_of(row.uid, uids)])
-    return () if action is None else _leading(replace(action, is_live=True), now_s)
+    known = (each for each in _recent_actions(status, namespace, pod) if _is_of(each.uid, uids))
+    action = next(known, None) or _last_action([row for row in rows if _is_of(row.uid, uids)])
+    return () if action is None else _leading(action, now_s)
 
 
 def earlier_sentences(
     status: Status, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float
 ) -> tuple[str, ...]:
-    """Tell the last kill or eviction of an earlier pod of the same name as a pod that the daemon knows."""
+    """The last kill or eviction of an earlier pod of the same name as a pod that the daemon knows."""
     uids = _uids(status, namespace, pod)
     if not uids:
         return ()
-    for each in _recent_force(status, namespace, pod):
-        if not _is_of(each.uid, uids):
-            return _leading(replace(_action_of(each), is_earlier=True), now_s)
-    action = _last_action([row for row in rows if not _is_of(row.uid, uids)])
-    return () if action is None else _leading(replace(action, is_live=True, is_earlier=True), now_s)
+    known = (each for each in _recent_actions(status, namespace, pod) if not _is_of(each.uid, uids))
+    action = next(known, None) or _last_action([row for row in rows if not _is_of(row.uid, uids)])
+    return () if action is None else _leading(action, now_s, is_earlier=True)
 
 
 def _uids(status: Status, namespace: str, pod: str) -> frozenset[str]:
-    named = [each for each in status.accounts if _is_named(each, namespace, pod)]
-    return frozenset(uid for each in named if (uid := each.uid) is not None)
+    return frozenset(each.uid for each in status.accounts if _is_named(each, namespace, pod))
 
 
-def _recent_force(status: Status, namespace: str, pod: str) -> Iterator[RecentStatus]:
+def _recent_actions(status: Status, namespace: str, pod: str) -> Iterator[RecentStatus]:
     """Kills and evictions of pods of this name, newest first."""
     for each in status.recent:
-        is_force = each.do in (Do.KILL, Do.EVICT) and each.result not in _NOTHING_DONE
-        if is_force and _is_named(each, namespace, pod):
+        if each.do.enforces and each.result not in _NOTHING_DONE and _is_named(each, namespace, pod):
             yield each
 
 
@@ -196,126 +152,96 @@ def _is_named(part: AccountStatus | RecentStatus, namespace: str, pod: str) -> b
 
 
 def _is_of(uid: str | None, uids: Collection[str]) -> bool:
-    """Whether it is about one of these pods; so it is where either is not told."""
+    """Whether it is about one of these pods; also where either is not known."""
     return uid is None or not uids or uid in uids
 
 
-def _leading(action: _Deed, now_s: float) -> tuple[str, ...]:
-    result = action.ended.result if action.ended is not None else None
-    is_half_done = result in _HALF_DONE
-    if result in _NOTHING_DONE:
+def _leading(action: RecentStatus, now_s: float, *, is_earlier: bool = False) -> tuple[str, ...]:
+    if action.result in _NOTHING_DONE:
         return ()
-    return _sentences(action, now_s) if is_half_done or now_s - action.begun.wall_s <= _LEADS_S else ()
+    if action.result not in _HALF_DONE and now_s - (action.at or 0.0) > _LEADS_S:
+        return ()
+    return _sentences(action, now_s, is_live=True, is_earlier=is_earlier)
 
 
-def _action_of(recent: RecentStatus) -> _Deed:
-    begun_s = recent.at or 0.0
-    columns: dict[str, Any] = dict.fromkeys(COLUMNS)
-    columns |= {name: getattr(recent, name) for name in COLUMNS if name in RecentStatus.__struct_fields__}
-    columns |= {"event": "intended", "node": "", "boot_id": "", "boottime_s": 0.0}
-    begun = HistoryRow(**{**columns, "wall_s": begun_s, "sentence": recent.why or ""})
-    signals = tuple(replace(begun, wall_s=each.at or begun_s, detail=each.signal) for each in recent.signals)
-    result, reason = recent.result, recent.reason
-    ended_s, released_s = recent.ended_at or begun_s, recent.released_at
-    ended = None if result is None else replace(begun, wall_s=ended_s, result=result, reason=reason)
-    is_blocked = begun.do == Do.EVICT and result == Result.BLOCKED
-    return _Deed(
-        begun=begun,
-        signals=signals,
-        blocked=ended if is_blocked else None,
-        ended=ended,
-        released=replace(begun, wall_s=released_s, reason=recent.unreleased) if released_s else None,
-        is_live=True,
-    )
-
-
-def _sentences(action: _Deed, now_s: float) -> tuple[str, ...]:
-    told = (_what(action, now_s), _hindrance(action, now_s), _signals(action, now_s), _release(action, now_s))
-    return tuple(sentence for sentence in told if sentence)
-
-
-def _last_action(rows: Sequence[HistoryRow]) -> _Deed | None:
+def _last_action(rows: Sequence[HistoryRow]) -> RecentStatus | None:
+    """The last action that rows of the journal are about, put together as the daemon does it."""
     uid = next((row.uid for row in reversed(rows) if row.uid is not None), None)
-    actions = [row.deed for row in rows if row.deed is not None and row.uid == uid]
-    mine = [row for row in rows if actions and row.deed == actions[-1]]
-    if not mine:
-        return None
-    return _Deed(
-        begun=mine[0],
-        signals=tuple(row for row in mine if row.event == "signalled"),
-        blocked=next((row for row in mine if row.event == ChangeKind.EVICT_BLOCKED), None),
-        ended=next((row for row in mine if row.event in _ENDS), None),
-        released=next((row for row in mine if row.event == ChangeKind.RELEASED), None),
-    )
+    number = next((row.deed for row in reversed(rows) if row.deed is not None and row.uid == uid), None)
+    mine = [asdict(row) for row in rows if row.deed is not None and row.deed == number]
+    recent = Recent()
+    for nth, row in enumerate(mine):
+        if not nth:  # its beginning may have been deleted as too old
+            recent.take({**row, "event": INTENDED})
+        if row["event"] != INTENDED:
+            recent.take(row)
+    return next(iter(recent.actions), None)
 
 
-def _what(action: _Deed, now_s: float) -> str:
-    row, ended = action.begun, action.ended
-    verb = action_of(row.do).verb
-    begun = ended if action.is_eviction and ended is not None and ended.result == Result.DONE else row
-    at = clock_time((action.signals or (begun,))[0].wall_s, now_s)
-    whom = f" (container {inert(row.container)})" if row.container and not action.is_eviction else ""
-    if ended is not None and ended.result == Result.DONE:
-        who = "An earlier pod of this name" if action.is_earlier else "It"
-        return f"{who} was {verb.done} at {at}{whom}: {_why(row)}."
-    of = f"{capital(verb.an_action)} of {'an earlier pod of this name' if action.is_earlier else 'it'}"
-    if ended is None and action.is_live:
-        return f"{of} was begun at {at}{whom} and is under way: {_why(row)}."
-    end = "its end is not in the journal" if ended is None else _END.get(ended.result or "", "it has ended")
-    return f"{of} was begun at {at}{whom}: {_why(row)}. Of that {verb.noun}: {end}."
+def _sentences(
+    action: RecentStatus, now_s: float, *, is_live: bool = False, is_earlier: bool = False
+) -> tuple[str, ...]:
+    """`is_live`: by the daemon, so that what has no end is in progress. `is_earlier`: on another pod of the name."""
+    what = _what(action, now_s, is_live=is_live, is_earlier=is_earlier)
+    found = (what, _hindrance(action, now_s), _signals(action, now_s), _release(action, now_s))
+    return tuple(sentence for sentence in found if sentence)
 
 
-def _hindrance(action: _Deed, now_s: float) -> str:
+def _what(action: RecentStatus, now_s: float, *, is_live: bool, is_earlier: bool) -> str:
+    verb, is_eviction, result = action.do.verb, action.do is Do.EVICT, action.result
+    at = clock_time(action.effect_at or 0.0, now_s)
+    whom = f" (container {inert(action.container)})" if action.container and not is_eviction else ""
+    if result == Result.DONE:
+        who = "An earlier pod of this name" if is_earlier else "It"
+        return f"{who} was {verb.done} at {at}{whom}: {_why(action)}."
+    of = f"{capital(verb.an_action)} of {'an earlier pod of this name' if is_earlier else 'this pod'}"
+    if result is None and is_live:
+        return f"{of} started at {at}{whom} and is in progress: {_why(action)}."
+    begun = f"{of} started at {at}{whom}: {_why(action)}."
+    if result == Result.BLOCKED:
+        return begun  # since when and by what comes next
+    end = "its end is not in the journal" if result is None else f"it {ENDINGS.get(result, 'has ended')}"
+    return f"{begun} Result: {end}."
+
+
+def _hindrance(action: RecentStatus, now_s: float) -> str:
     """What kept an eviction from coming about, at first or for good, or made a kill needless."""
-    ended, told = action.ended, (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if action.is_eviction else (Result.GONE,)
-    if ended is not None and ended.result in told and ended.reason:
-        return f"The reason: {said(ended.reason, 600)}."
-    if action.blocked is None or not action.blocked.reason:
+    needless = (*_HALF_DONE, Result.GONE, Result.WITHDRAWN) if action.do is Do.EVICT else (Result.GONE,)
+    if action.result in needless and action.reason:
+        return f"The reason: {said(action.reason, 600)}."
+    if action.blocked_at is None or not action.blocked_by:
         return ""
-    since = clock_time(action.blocked.wall_s, now_s)
-    return f"It was blocked at {since}: {said(action.blocked.reason, 600)}."
+    return f"It was blocked at {clock_time(action.blocked_at, now_s)}: {said(action.blocked_by, 600)}."
 
 
-_END: Final[dict[str, str]] = {
-    Result.INTERRUPTED: "it was interrupted",
-    Result.WITHDRAWN: "it was withdrawn before anything was done",
-    Result.FAILED: "it failed",
-    Result.GONE: "it was not needed any more",
-    Result.BLOCKED: "it was blocked",
-}
+def _why(action: RecentStatus) -> str:
+    used = f"it used {amount_used(action.used, action.used_at_least or 0)} of GPU memory"
+    allowed = f", its limit was {format_bytes(action.allowed)}" if action.allowed is not None else ""
+    rule, threshold = action.rule, action.mark
+    ruled = f", and rule {inert(rule)} {action.do.verb.does} {inert(threshold)}" if rule and threshold else ""
+    return f"{used}{allowed}{ruled}"
 
 
-def _why(row: HistoryRow) -> str:
-    least = "at least " if row.used is None else ""
-    used = f"it used {least}{format_bytes(row.used_at_least or 0)} of GPU memory"
-    allowed = f", {format_bytes(row.allowed)} were allowed" if row.allowed is not None else ""
-    rule = (
-        f", and rule {inert(row.rule)} {action_of(row.do).verb.does} {inert(row.mark)}" if row.rule and row.mark else ""
-    )
-    return f"{used}{allowed}{rule}"
-
-
-def _signals(action: _Deed, now_s: float) -> str:
+def _signals(action: RecentStatus, now_s: float) -> str:
     if not action.signals:
         return ""
-    sent = [(inert((row.detail or "a signal").split(" ")[0], 20), row.wall_s) for row in action.signals]
-    first = dict(reversed(sent))
-    told = " and ".join(f"{name} at {clock_time(at_s, now_s)}" for name, at_s in sorted(first.items(), key=_moment))
-    reason = action.ended.reason if action.ended is not None and action.ended.result in _HALF_DONE else None
-    because = f": {said(reason, 600)}" if reason else ""
-    if action.ended is not None and action.ended.result == Result.INTERRUPTED and "SIGKILL" not in first:
-        return f"Its processes got {told}, and no SIGKILL was sent{because}."
-    return f"Its processes got {told}{because}."
+    first: dict[str, float] = {}
+    for each in action.signals:
+        first.setdefault(inert(each.signal or "a signal", 20), each.at or 0.0)
+    sent = " and ".join(f"{name} at {clock_time(at_s, now_s)}" for name, at_s in sorted(first.items(), key=_moment))
+    because = f": {said(action.reason, 600)}" if action.result in _HALF_DONE and action.reason else ""
+    spared = ", and no SIGKILL was sent" if action.result == Result.INTERRUPTED and "SIGKILL" not in first else ""
+    return f"Its processes got {sent}{spared}{because}."
 
 
 def _moment(signal: tuple[str, float]) -> float:
     return signal[1]
 
 
-def _release(action: _Deed, now_s: float) -> str:
-    if action.released is None or action.ended is None or action.ended.result != Result.DONE:
+def _release(action: RecentStatus, now_s: float) -> str:
+    if action.released_at is None or action.result != Result.DONE:
         return ""
-    at, reason = clock_time(action.released.wall_s, now_s), action.released.reason
-    if reason is None:
-        return f"Its memory was seen free at {at}."
-    return f"Its memory had not been seen free at {at}: {said(reason, 600)}."
+    at = clock_time(action.released_at, now_s)
+    if action.unreleased is None:
+        return f"Its memory was confirmed free at {at}."
+    return f"Its memory was not confirmed free by {at}: {said(action.unreleased, 600)}."

@@ -1,4 +1,4 @@
-"""`gpu-watchdog history`: what was decided and done, from the journal."""
+"""`gpu-watchdog history`: past decisions and actions, from the journal."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
     try:
         rows = history(journal, pod, clock.now().wall_s - since_s)
     except CorruptError as error:
-        remedy = "see that --journal names the journal; the daemon moves one that is damaged aside and begins anew"
+        remedy = "check that --journal names the journal; the daemon moves a damaged one aside and starts a new one"
         raise click.ClickException(f"{error}: {remedy}") from error
     except JournalError as error:
         arguments = ["history", *(("--pod", pod) if pod is not None else ())]

@@ -37,54 +37,58 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 def _namespace(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     if _LABEL.fullmatch(value) is None:
-        raise click.BadParameter(f"{value!r} is no name of a namespace", param=parameter)
+        raise click.BadParameter(f"{value!r} is not a namespace name", param=parameter)
     return value
 
 
 def _account(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     if len(value) > 253 or not all(_LABEL.fullmatch(part) for part in value.split(".")):
-        raise click.BadParameter(f"{value!r} is no name of a service account", param=parameter)
+        raise click.BadParameter(f"{value!r} is not a service account name", param=parameter)
     return value
 
 
 def _resource(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and "/" not in value:
-        raise click.BadParameter(f"{value!r} has no domain, so it is none that was advertised", param=parameter)
+        raise click.BadParameter(f"{value!r} has no domain, so the watchdog never advertised it", param=parameter)
     return value
 
 
 @click.command(short_help="Print the rights that the policy needs in the cluster.")
 @policy_option
-@click.option("--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="Where the account is.")
 @click.option(
-    "--service-account", default=SERVICE_ACCOUNT, show_default=True, callback=_account, help="What the daemon runs as."
+    "--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="The namespace of the account."
 )
-@click.option("--enforce", "enforcing", is_flag=True, help="What the policy needs once its mode is enforce.")
+@click.option(
+    "--service-account",
+    default=SERVICE_ACCOUNT,
+    show_default=True,
+    callback=_account,
+    help="The account of the daemon.",
+)
+@click.option("--enforce", "enforcing", is_flag=True, help="Include what the policy needs with mode = enforce.")
 def rights(*, policy: Path, namespace: str, service_account: str, enforcing: bool) -> None:
     """Print the rights that the policy needs in the cluster, as YAML for `kubectl apply -f -`.
 
-    Roles in pieces, each only if the policy uses it; and what RBAC can't say (of nodes the own one, of its status one
-    entry, evictions with a UID alone) as admission policies, for Kubernetes 1.30 and later.
+    One role per purpose, each only if the policy uses it. What RBAC can't express (only its own node, only one entry of
+    the status, only evictions with a UID) is added as admission policies, for Kubernetes 1.30 and later.
     """
     from watchdog.cli.rights import print_rights
 
     sys.exit(print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing))
 
 
-@click.command(short_help="Take back what [capacity] advertised on the node.")
+@click.command(short_help="Remove what [capacity] advertised on the node.")
 @policy_option
 @node_option
 @kubeconfig_option
-@click.option(
-    "--resource", metavar="NAME", callback=_resource, help="What to take back, where the policy no longer says so."
-)
-@click.option("--all-nodes", "everywhere", is_flag=True, help="From every node of the cluster, instead of --node.")
+@click.option("--resource", metavar="NAME", callback=_resource, help="The resource, if it is no longer in the policy.")
+@click.option("--all-nodes", "everywhere", is_flag=True, help="On all nodes of the cluster, instead of --node.")
 @click.option(
     "--selector",
     "selectors",
     metavar="LABELS",
     multiple=True,
-    help="With --all-nodes: from those alone whose labels it matches, as for kubectl; may be repeated, any suffices.",
+    help="With --all-nodes: only nodes matching this label selector, as in kubectl; repeat it to match any of several.",
 )
 def withdraw(
     *,
@@ -95,64 +99,64 @@ def withdraw(
     everywhere: bool,
     selectors: tuple[str, ...],
 ) -> None:
-    """Take back what [capacity] advertised on the node: the entry of its capacity. May be repeated.
+    """Remove what [capacity] advertised on the node: the entry in its capacity. Safe to run again.
 
-    Remove [capacity] from the policy first: a daemon that runs with it puts the entry back.
+    Remove [capacity] from the policy first: a daemon that runs with it adds the entry again.
     """
     from watchdog.cli.withdraw import run_withdraw
 
     if selectors and not everywhere:
-        raise click.UsageError("--selector goes with --all-nodes; one node is named with --node")
+        raise click.UsageError("--selector needs --all-nodes; give a single node with --node")
     sys.exit(run_withdraw(policy, None if everywhere else node, kubeconfig, resource, selectors))
 
 
 _stop_file_option = path_option(
     "--stop-file",
     None,
-    "The file itself, instead of `stop` beside the journal of --journal, for a watchdog that knows this folder by "
-    "another name: it looks for `stop` beside its own journal, and for no other file.",
+    "The file itself, instead of `stop` beside the journal of --journal, if the watchdog sees this folder under "
+    "another path: it only checks for `stop` beside its own journal.",
 )
 
 
-@click.command(short_help="Turn enforcement off on this node, at once.")
+@click.command(short_help="Turn enforcement off on this node immediately.")
 @click.option(
-    "--why", metavar="TEXT", default="", help="The reason, for whoever finds the file: who to ask, until when."
+    "--why", metavar="TEXT", default="", help="The reason, for people who find the file: whom to ask, until when."
 )
 @_stop_file_option
 @journal_option
 @url_option
 @listen_option
 def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
-    """Turn enforcement off on this node, at once: nobody is killed or evicted until `resume`.
+    """Turn enforcement off on this node, at once: no pod is killed or evicted until `resume`.
 
-    Makes the file `stop` beside the journal, as the daemon has it, and needs neither a policy nor a daemon. May be
-    repeated. The daemon goes on measuring. Exit code 0: it has stopped, or only observes and looks for this file. Exit
-    code 1: the file could not be made, or the daemon does not see it, or whether it does can't be told (NOT CONFIRMED).
+    Creates the file `stop` beside the daemon's journal; needs neither a policy nor a running daemon. Safe to run again.
+    The daemon keeps measuring. Exit code 0: enforcement is off, or the daemon only observes and checks for this file.
+    Exit code 1: the file could not be created, the daemon does not see it, or that is unknown (NOT CONFIRMED).
     """
-    from watchdog.cli.stop import HaltError, run_stop
+    from watchdog.cli.stop import StopCommandError, run_stop
 
     try:
         run_stop(_stop(stop_file, journal), _address(url, listen), why)
-    except HaltError as error:
+    except StopCommandError as error:
         raise click.ClickException(str(error)) from error
 
 
-@click.command(short_help="Let enforcement go on after `stop`.")
+@click.command(short_help="Turn enforcement on again after `stop`.")
 @_stop_file_option
 @journal_option
 @url_option
 @listen_option
 def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
-    """Let enforcement go on after `stop`: removes the file, and says why nothing is enforced if that is so still.
+    """Turn enforcement on again after `stop`: removes the file, and reports what else prevents enforcement.
 
-    All timers begin anew. `gpu-watchdog scan` says beforehand who would be acted on at once. Exit code 1: the file
-    could not be removed, or the daemon sees another one, or there was no file and no daemon that could be asked.
+    All timers start again. Run `gpu-watchdog scan` first to see which pods would be acted on at once. Exit code 1: the
+    file could not be removed, the daemon sees another one, or there was no file and no daemon to ask.
     """
-    from watchdog.cli.stop import HaltError, run_resume
+    from watchdog.cli.stop import StopCommandError, run_resume
 
     try:
         run_resume(_stop(stop_file, journal), _address(url, listen))
-    except HaltError as error:
+    except StopCommandError as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -162,7 +166,7 @@ def _stop(path: Path | None, journal: Path) -> "Stop":
     from watchdog.journal.lock import lock_path
 
     found = (path or stop_file(journal)).absolute()
-    kept = found.with_name(journal.name)  # the journal of whoever looks for this very file
+    kept = found.with_name(journal.name)  # the journal of the daemon that checks for this file
     lock = lock_path(kept) if stop_file(kept) == found else None
     return Stop(path=found, is_default=found == stop_file(DEFAULT_JOURNAL), lock=lock)
 
@@ -176,13 +180,13 @@ def _address(url: str | None, listen: str) -> str:
 _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
 
-@click.command(short_help="Print what was decided and done.")
-@click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only what concerns this pod.")
+@click.command(short_help="Print past decisions and actions.")
+@click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
 @click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
 @journal_option
 @json_option
 def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> None:
-    """Print what was decided and done, from the journal."""
+    """Print past decisions and actions, from the journal."""
     from watchdog.cli.history import print_history
 
     if pod is not None and pod.count("/") != 1:
@@ -190,7 +194,7 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
     print_history(journal, pod, duration(since), as_json=as_json)
 
 
-@click.command(short_help="Say why a pod was or was not acted on.")
+@click.command(short_help="Explain why a pod was or was not acted on.")
 @click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
 @url_option
 @listen_option
@@ -198,9 +202,9 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
 @json_option
 @click.pass_context
 def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str, journal: Path, as_json: bool) -> None:
-    """Say why a pod was or was not acted on: by the daemon that runs, or else by the journal.
+    """Explain why a pod was or was not acted on, from the running daemon or else from the journal.
 
-    With --journal on the command line, and neither --url nor --listen beside it, the journal alone is read.
+    With --journal on the command line, and neither --url nor --listen, only the journal is read.
     """
     from watchdog.cli.client import listen_url
     from watchdog.cli.explain import print_explanation
@@ -212,31 +216,31 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
     print_explanation(pod, asked, journal, as_json=as_json, from_afar=url is not None and "journal" not in meant)
 
 
-@click.command(short_help="Say what another policy would have done in the past.")
+@click.command(short_help="Show what another policy would have done in the past.")
 @path_option("--policy", DEFAULT_POLICY, "The policy to try, a TOML file.")
 @since_week
 @journal_option
 @json_option
 def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Say what another policy would have done with this node's past: the first action of each incident.
+    """Show what another policy would have done with this node's past: the first action of each incident.
 
-    Later effects are not simulated. Reads the journal, and writes nothing.
+    Later effects are not simulated. Only reads the journal.
     """
     from watchdog.cli.replay import print_replay
 
     print_replay(journal, policy, duration(since), as_json=as_json)
 
 
-@click.command(short_help="Say what each workload should declare.")
-@path_option("--policy", DEFAULT_POLICY, "The policy whose declarations and allowances count, a TOML file.")
+@click.command(short_help="Recommend what each workload should declare.")
+@path_option("--policy", DEFAULT_POLICY, "The policy with the declarations and allowances, a TOML file.")
 @since_week
 @journal_option
 @json_option
 @click.pass_context
 def recommend(context: click.Context, /, *, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Say what each workload used, beside what it declares, and what it should declare.
+    """Show what each workload used and declares, and what it should declare.
 
-    Reads the journal, and writes nothing.
+    Only reads the journal.
     """
     from watchdog.cli.recommend import print_recommendation
 
@@ -244,7 +248,7 @@ def recommend(context: click.Context, /, *, policy: Path, since: str, journal: P
     print_recommendation(journal, policy, duration(since), is_policy_named=named, as_json=as_json)
 
 
-# Of `top`: what pods can be sorted by, and how often the daemon may be asked (seconds).
+# Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
 
@@ -260,23 +264,23 @@ def main() -> None:
 @journal_option
 @listen_option
 def run(**options: Any) -> None:
-    """Run the daemon until SIGTERM or SIGINT. SIGHUP reads the policy again, and so does a change of the file."""
+    """Run the daemon until SIGTERM or SIGINT. It reloads the policy on SIGHUP and when the file changes."""
     from watchdog.cli.run import run_daemon
 
     code = run_daemon(Options(**options))
     sys.stderr.flush()
-    # A call into the driver can hang for ever on its thread, and an ordinary exit would wait for it.
+    # A driver call can hang for ever on its thread, and an ordinary exit would wait for it.
     os._exit(code)
 
 
-@main.command(short_help="Look once at what is there and what would happen next; never acts.")
+@main.command(short_help="Print the current state and what would happen next; never acts.")
 @node_options
 @json_option
 @click.pass_context
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
-    """Look once, print what is there and what would happen next. Never acts, opens no journal.
+    """Read the node once, print its state and what would happen next. Never acts, opens no journal.
 
-    Exit code 1: NVML did not answer, so that nothing is known of the GPUs.
+    Exit code 1: NVML did not respond, so nothing is known about the GPUs.
     """
     from watchdog.cli.scan import print_scan
 
@@ -287,16 +291,16 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     os._exit(code)
 
 
-@main.command(short_help="Say what this node lacks, each with its remedy.")
+@main.command(short_help="Check what this node lacks, with remedies.")
 @node_options
 @journal_option
 @listen_option
-@click.option("--all", "shows_all", is_flag=True, help="Show on a terminal what is fine too.")
+@click.option("--all", "shows_all", is_flag=True, help="On a terminal, also show checks that are ok.")
 @json_option
 def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
-    """Say what this node and this account lack for observing and for enforcing, each with its remedy.
+    """Check what this node and this account lack for observing and for enforcing, with remedies.
 
-    Give it the options that `run` has. It changes nothing. Exit code 1: something is missing for what the policy asks.
+    Takes the options of `run`. Changes nothing. Exit code 1: something is missing for the policy's mode.
     """
     from watchdog.cli.doctor import run_doctor
 
@@ -306,11 +310,11 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     os._exit(code)
 
 
-@main.command(short_help="Validate a policy, and print it as it is understood.")
+@main.command(short_help="Validate a policy and print it as understood.")
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def check(file: Path, *, as_json: bool) -> None:
-    """Validate a policy: print it compiled, or every mistake in it, one a line."""
+    """Validate a policy: print it compiled, or every mistake in it, one per line."""
     from watchdog.cli.check import print_check
 
     sys.exit(print_check(file, as_json=as_json))
@@ -323,7 +327,7 @@ def check(file: Path, *, as_json: bool) -> None:
     help="Print the status once, in columns for scripts; default when stdout is not a terminal.",
 )
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="What to sort pods by.")
-@click.option("--interval", default="2s", show_default=True, help="How often to ask the daemon, like 500ms or 10s.")
+@click.option("--interval", default="2s", show_default=True, help="How often to query the daemon, like 500ms or 10s.")
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")
 @url_option
@@ -332,7 +336,7 @@ def check(file: Path, *, as_json: bool) -> None:
 def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     """Watch a node live: its GPUs, its pods, their limits, and what happens next. `?` lists the keys.
 
-    Asks the daemon of this node or of another. --json prints its status as it is, once and in full.
+    Queries the daemon of this node or of another. --json prints its full status once.
     """
     from watchdog.cli.client import listen_url
     from watchdog.cli.top import TopOptions, is_live, print_top
@@ -358,7 +362,7 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
 
 @main.command(short_help="Watch a simulated node, with a real kill.")
 def demo() -> None:
-    """Watch a simulated shared card with three tenants, one of which runs away and is really killed."""
+    """Watch a simulated GPU shared by three pods, one of which keeps growing and is really killed."""
     from watchdog.cli.demo import run_demo
 
     sys.exit(run_demo(sys.stdout))

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what a shell completes."""
+"""Options that several commands share, and shell completion."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def path_option(name: str, default: Path | None, help_: str) -> Callable[[Comman
         show_envvar=True,
         default=default,
         show_default=True,
-        # A file that can't be read is no wrong use: each command says so in its own words, doctor above all.
+        # An unreadable file is not a usage error: each command reports it in its own way, doctor above all.
         type=click.Path(path_type=Path, readable=False),
         help=help_,
     )
@@ -43,11 +43,13 @@ pod_uid_option = click.option(
     show_envvar=True,
     default="",
     metavar="UID",
-    help="The UID of the pod that it runs in, which is never acted on; needed where its cgroup does not show it.",
+    help="The UID of the pod that this runs in, which is never acted on; needed if its cgroup does not show it.",
 )
 policy_option = path_option("--policy", DEFAULT_POLICY, "The policy, a TOML file.")
 kubeconfig_option = path_option(
-    "--kubeconfig", None, "How to reach the Kubernetes API; by default as the pod that it runs in."
+    "--kubeconfig",
+    None,
+    "The kubeconfig for the Kubernetes API; default: the service account of the pod that this runs in.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 journal_option = path_option(
@@ -55,15 +57,15 @@ journal_option = path_option(
 )
 since_week = click.option("--since", default="7d", show_default=True, help="How far back, like 90m or 7d.")
 _FILES = (
-    ("--namespaces", "`kubectl get namespaces -o json` prints, instead of the API; for namespace_labels."),
-    ("--node-object", "`kubectl get node NAME -o json` prints, instead of the API."),
-    ("--pods", "`kubectl get pods -A -o json` prints: no call is made to the API then."),
+    ("--namespaces", "`kubectl get namespaces -o json`, instead of the API; for namespace_labels."),
+    ("--node-object", "`kubectl get node NAME -o json`, instead of the API."),
+    ("--pods", "`kubectl get pods -A -o json`; the API is not used then."),
 )
 
 
 def node_options(command: Command) -> Command:
     """The options by which a command finds the node, its processes and its pods."""
-    files = (path_option(name, None, f"A file with what {what}") for name, what in _FILES)
+    files = (path_option(name, None, f"A file with the output of {what}") for name, what in _FILES)
     procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.")
     for option in (*files, pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
         command = option(command)
@@ -104,12 +106,12 @@ url_option = click.option(
     show_envvar=True,
     show_default="http:// and the address of --listen",
     callback=_url,
-    help="The daemon to ask, like http://127.0.0.1:9837.",
+    help="The daemon to query, like http://127.0.0.1:9837.",
 )
 
 
 def duration(text: str, option: str = "--since") -> float:
-    """The seconds of a text like 90m, of an option."""
+    """The seconds of an option's text like 90m."""
     from watchdog.core.units import parse_duration
 
     try:
@@ -118,9 +120,9 @@ def duration(text: str, option: str = "--since") -> float:
         raise click.BadParameter(str(error), param_hint=option) from error
 
 
-# Somebody waits for the Tab key: a daemon of the same machine answers in a few hundredths of a second.
+# The user is waiting for the Tab key: a daemon on the same machine answers within a few hundredths of a second.
 _PATIENCE_S: Final = 1.5
-# Names as Kubernetes takes them (RFC 1123). The shells take what is printed apart by lines, commas and colons.
+# Names as Kubernetes allows them (RFC 1123). Shells split the output at lines, commas and colons.
 _TITLE: Final = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*")
 
 _WORDS: Final = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
@@ -128,9 +130,9 @@ _LINE: Final = 'COMP_LINE="${COMP_LINE:0:$COMP_POINT}"'
 
 
 class LineComplete(BashComplete):
-    """Completion for Bash by the line as it was typed.
+    """Completion for Bash from the line as typed.
 
-    Bash takes words apart at colons (COMP_WORDBREAKS), and an address of --url or --listen has some.
+    Bash splits words at colons (COMP_WORDBREAKS), which addresses for --url and --listen contain.
     """
 
     source_template = BashComplete.source_template.replace(_WORDS, _LINE)
@@ -150,24 +152,24 @@ add_completion_class(LineComplete)
 
 
 def pod_of_daemon(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The pods of the node, by the daemon that the other options name."""
+    """The pods of the node, from the daemon given by the other options."""
     return _items(_by_daemon(context), incomplete)
 
 
 def pod_of_journal(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The pods of which a journal has something, which may be long gone, and those that the daemon knows."""
+    """The pods in the journal, which may be long gone, and those that the daemon knows."""
     return _items([*_by_journal(context), *_by_daemon(context)], incomplete)
 
 
 def _by_daemon(context: click.Context) -> Iterable[str]:
-    from watchdog.cli.client import ask_status, listen_url
+    from watchdog.cli.client import listen_url, query_status
     from watchdog.core.errors import WatchdogError
 
-    # A command that reads a journal has no such options; the environment may have them all the same.
+    # Commands that read a journal have no such options; the environment may set them anyway.
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
     listen = context.params.get("listen") or os.environ.get("GPU_WATCHDOG_LISTEN") or DEFAULT_LISTEN
     try:
-        return [each.title for each in ask_status(url or listen_url(listen), _PATIENCE_S).accounts]
+        return [each.title for each in query_status(url or listen_url(listen), _PATIENCE_S).accounts]
     except (WatchdogError, ValueError):
         return []
 
@@ -183,6 +185,6 @@ def _by_journal(context: click.Context) -> Iterable[str]:
 
 
 def _items(titles: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Names in their order; a name that no pod of Kubernetes can have is not for a shell."""
+    """Names in order, without any that no Kubernetes pod can have."""
     found = sorted({each for each in titles if each.startswith(incomplete) and _TITLE.fullmatch(each)})
     return [CompletionItem(each) for each in found]

@@ -12,17 +12,16 @@ from watchdog import clock
 from watchdog.cli.check import load_candidate, refusal
 from watchdog.cli.client import without_journal
 from watchdog.cli.tables import UNCUT, Column, Row, printed, table, wrapped
-from watchdog.config.load import built_in_policy
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError, built_in_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
-from watchdog.past.meter import Meter
 from watchdog.past.read import NothingRecordedError, spans
 from watchdog.past.recommendation import (
     Advice,
     Known,
+    Meter,
     Suggestion,
     Usage,
     Workload,
@@ -57,7 +56,7 @@ def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
     """The workloads since a Unix time, each with its advice; JournalError."""
     meter = Meter(policy, since_s)
     for recorded in spans(journal, since_s):
-        meter.run(recorded.looks)
+        meter.run(recorded.cycles)
     return advised(meter.usages)
 
 

@@ -14,20 +14,20 @@ from watchdog import clock
 from watchdog.cli.check import load_candidate, refusal
 from watchdog.cli.client import without_journal
 from watchdog.cli.tables import UNCUT, Cell, Column, Row, fits, printed, table, wrapped
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError
 from watchdog.core.policy import Do, Policy
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import history
 from watchdog.past.read import spans
-from watchdog.past.replay import Found, Replay, Replayed
-from watchdog.past.story import TOTALS, Story, StoryRecord, story_document, summary
-from watchdog.report.actions import mark, victims
-from watchdog.report.brakes import withheld_because
+from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, Replayed, ReplayReport, replay_document, summary
 from watchdog.report.changes import ChangeKind
+from watchdog.report.sentences.action import victims
+from watchdog.report.sentences.brakes import withheld_because
+from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import byte_cell, count, inert, rfc3339, span
 
-_ENFORCING: Final = frozenset(do for do in Do if do.is_force)
+_ENFORCING: Final = frozenset(do for do in Do if do.enforces)
 
 
 def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
         click.echo(refusal(error, policy_file), err=True)
         sys.exit(1)
     try:
-        story = Story(
+        story = ReplayReport(
             since_s=since_s,
             policy=policy,
             replayed=replay_past(journal, policy, since_s),
@@ -48,7 +48,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
     except JournalError as error:
         raise click.ClickException(without_journal(error, "replay")) from error
     if as_json:
-        click.echo(json.dumps(story_document(story), indent=1))
+        click.echo(json.dumps(replay_document(story), indent=1))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
     click.echo(story_text(story, colour=has_colour(sys.stdout), width=width), nl=False)
@@ -58,14 +58,14 @@ def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
     """The past that a journal has since a Unix time under a policy; JournalError."""
     replay = Replay(policy, since_s)
     for recorded in spans(journal, since_s):
-        replay.run(recorded.looks)
+        replay.run(recorded.cycles)
     replayed = replay.result()
     return replace(replayed, found=tuple(each for each in replayed.found if each.due.wall_s >= since_s))
 
 
-def _record(journal: Path, since_s: float) -> StoryRecord:
+def _record(journal: Path, since_s: float) -> JournalCounts:
     rows = [row for row in history(journal, None, since_s) if row.do in _ENFORCING]
-    return StoryRecord(
+    return JournalCounts(
         begun=sum(row.event == "intended" for row in rows),
         observed=sum(row.event == ChangeKind.WOULD_ACT for row in rows),
         withheld=sum(row.event == ChangeKind.WITHHELD for row in rows),
@@ -77,7 +77,7 @@ _WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"),
 _NARROW: Final = (Column(title="POD", least=20, leads=True), Column(title="DUE"), *_AMOUNTS)
 
 
-def story_text(story: Story, *, colour: bool = False, width: int) -> str:
+def story_text(story: ReplayReport, *, colour: bool = False, width: int) -> str:
     """A replay for people, ending with a line break."""
     lines: list[Cell] = []
     if story.actions:
@@ -103,7 +103,7 @@ def _wide(found: Found) -> tuple[str, ...]:
         _second(found.due.wall_s),
         assessment.pod.title,
         f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
-        f"{entry.rule.name}: {mark(entry)}",
+        f"{entry.rule.name}: {threshold_text(entry)}",
         f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}",
         "-" if assessment.allowed is None else byte_cell(assessment.allowed),
     )
@@ -123,7 +123,7 @@ def _remarks(found: Found, policy: Policy) -> Iterator[str]:
         yield "only recorded: the rule was in observe mode at that time"
 
 
-def _sentences(story: Story) -> Iterator[str]:
+def _sentences(story: ReplayReport) -> Iterator[str]:
     found, record = summary(story), story.record
     seen = f"Replayed {span(story.replayed.seen_s)} of the past since {_second(story.since_s)}"
     yield f"{seen}, under policy {inert(story.policy.source)}."

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from watchdog.cli.check import load_candidate, refusal, source_name
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import ServiceAccount, render, rights_of
 
@@ -21,17 +21,17 @@ def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> int
     enforced = replace(policy, mode="enforce")
     click.echo(_head(path, account) + render(enforced if enforcing else policy, account), nl=False)
     if not enforcing and (missing := _missing(policy, enforced)):
-        observing = f'{source_name(path)} observes; with mode = "enforce" it needs {missing} too'
+        observing = f'{source_name(path)} observes; with mode = "enforce" it also needs {missing}'
         click.echo(f"{observing}: --enforce prints that", err=True)
     return 0
 
 
 def _head(path: Path, account: ServiceAccount) -> str:
     whose = f"{account.namespace}/{account.name}"
-    return f"# What {whose} needs for {source_name(path)}, and nothing more: docs/rights.md\n"
+    return f"# Exactly what {whose} needs for {source_name(path)}: docs/rights.md\n"
 
 
 def _missing(policy: Policy, enforced: Policy) -> str:
-    """What enforcing needs beyond what the policy needs as it is, in words."""
+    """The rights that only enforcing needs, in words."""
     more = [right for right in rights_of(enforced) if right not in rights_of(policy)]
     return ", ".join(f"{' and '.join(right.verbs)} {right.target}" for right in more)

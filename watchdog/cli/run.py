@@ -1,10 +1,10 @@
-"""`gpu-watchdog run`: opens what the daemon stands on, and runs it."""
+"""`gpu-watchdog run`: opens what the daemon needs, and runs it."""
 
 import sys
 
 from watchdog import clock
 from watchdog.cli.check import refusal
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.start import open_processes
@@ -20,9 +20,9 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
     except PolicyError as error:
         sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1
-    footing, scanner = open_processes(options)
+    environment, scanner = open_processes(options)
     try:
-        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), footing, scanner)
+        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)
     except ListenError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -5,19 +5,19 @@ import errno
 import os
 import pwd
 import stat
-import time
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
 import click
+import tenacity
 
 from watchdog import clock
-from watchdog.cli.client import AskError, NoPassError, ask_status, called, to_run_inside
+from watchdog.cli.client import NoCycleError, QueryError, program_name, query_status, to_run_inside
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.journal.lock import look_at_lock
+from watchdog.journal.lock import check_lock
 from watchdog.report.status import Status
 from watchdog.report.text import clock_time, date_time, inert
 
@@ -25,8 +25,8 @@ _LONGEST: Final = 1000  # characters of a reason
 _MOST_READ: Final = 4096  # bytes
 _NAME_JOURNAL: Final = "name the journal with --journal, as the watchdog has it"
 _REMEDIES: Final = {
-    errno.EACCES: "this account may not change it: run this as root",
-    errno.EPERM: "this account may not change it, or the folder is immutable (`lsattr`): run this as root",
+    errno.EACCES: "this account is not allowed to change it: run this as root",
+    errno.EPERM: "this account is not allowed to change it, or the folder is immutable (`lsattr`): run this as root",
     errno.ENOSPC: "its disk is full: free some space",
     errno.EDQUOT: "the quota of its disk is used up: free some space",
     errno.ENOTDIR: f"a file stands where a folder should be: {_NAME_JOURNAL}",
@@ -35,7 +35,7 @@ _REMEDIES: Final = {
 
 
 class StopError(WatchdogError):
-    """The file can't be made or removed; the text names it and the remedy."""
+    """The file can't be created or removed; the text names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Stop:
     is_default: bool
     lock: Path | None = None
 
-    def put(self, why: str) -> bool:
-        """Make the file; False where something of that name was there already. StopError."""
-        # Made in one step, and in force from then on: what is written into it afterwards is no condition.
+    def create(self, why: str) -> bool:
+        """Create the file; False where something of that name already exists. StopError."""
+        # Created in one step, and effective from then on, whether or not its text can be written.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             descriptor = os.open(self.path, flags, 0o644)
@@ -60,18 +60,18 @@ class Stop:
                 return False
             raise StopError(self._explain(error, "stop")) from error
         try:
-            # A full disk takes the name, and not the text; the name is enough.
+            # A full disk may accept the name but not the text; the name is enough.
             with contextlib.suppress(OSError):
                 os.write(descriptor, f"{_signed(why)}\n".encode("utf-8", errors="replace"))
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._keep()
+        self._sync()
         return True
 
-    def take_away(self) -> bool:
+    def remove(self) -> bool:
         """Remove the file; False where there was none. StopError."""
-        # Looked for first: on a read-only disk, removing what is not there fails as removing what is there does.
+        # Checked first: on a read-only disk, removing a file that does not exist fails like removing one that does.
         if self._is_absent():
             return False
         try:
@@ -82,22 +82,22 @@ class Stop:
             raise StopError(f"{self.path} is a folder, and counts too: remove it (`rmdir`)") from error
         except OSError as error:
             raise StopError(self._explain(error, "resume")) from error
-        self._keep()
+        self._sync()
         return True
 
-    def is_looked_for(self) -> bool:
-        """Whether a daemon keeps the journal beside which this file lies, so that it looks for the file."""
-        return self.lock is not None and look_at_lock(self.lock)[0] == "held"
+    def is_watched(self) -> bool:
+        """Whether a daemon keeps its journal beside this file, and so looks for the file."""
+        return self.lock is not None and check_lock(self.lock)[0] == "held"
 
     def changed_s(self) -> float:
-        """When the file was made, or last changed (Unix time); now, where that can't be seen."""
+        """When the file was created or last changed (Unix time); now, where that can't be read."""
         try:
             return self.path.lstat().st_ctime
         except OSError:
             return clock.now().wall_s
 
     def note(self) -> str:
-        """When the file was made, by whom and why, as far as it says so; empty where it is not there."""
+        """When the file was created, by whom and why, as far as it says so; empty where it does not exist."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -112,8 +112,8 @@ class Stop:
         written = " ".join(text.decode("utf-8", errors="replace").split())
         return inert(f"{date_time(found.st_mtime)}{f', {written}' if written else ''}", _LONGEST)
 
-    def _keep(self) -> None:
-        """Let the change outlive a power cut, where the file system takes that."""
+    def _sync(self) -> None:
+        """Have the change survive a power failure, where the file system supports that."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -122,7 +122,7 @@ class Stop:
                 os.close(descriptor)
 
     def _is_absent(self) -> bool:
-        """Whether there is nothing of this name; where that can't be seen, it is not said."""
+        """Whether nothing of this name exists; False where that can't be determined."""
         try:
             self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -145,7 +145,7 @@ class Stop:
 
 
 def _signed(why: str) -> str:
-    """Who made it, and why."""
+    """Who created it, and why."""
     by = os.environ.get("SUDO_USER", "")
     if not by:
         try:
@@ -156,18 +156,18 @@ def _signed(why: str) -> str:
     return f"by {inert(by, 64)}{f': {reason}' if reason else ''}"
 
 
-# It looks for the file twice a second, and a cycle that says so takes its time on a busy node.
+# The daemon checks for the file twice a second, and a cycle that shows it takes its time on a busy node.
 _PATIENCE_S: Final = 6.0
-_SURE_S: Final = 2.0  # what a cycle of so much later says is true of the file too
+_SURE_S: Final = 2.0  # a cycle this much later has seen the change
 _PAUSE_S: Final = 0.2
 _REASON: Final = "stop_file"
 
 
 class Sighting(Enum):
-    """What is known of a daemon and the file that came or went.
+    """Whether a daemon has noticed that the file was created or removed.
 
-    YES: it has seen that, or looks for this very file. IDLE: nothing would be enforced without the file either, so it
-    shows nothing of it. NO: it goes on as if nothing had changed. UNKNOWN: it could not be asked, or has not said.
+    YES: it has, or it looks for this very file. IDLE: it would not enforce without the file either, so it shows no
+    difference. NO: it goes on as if nothing had changed. UNKNOWN: it could not be queried, or does not say.
     """
 
     YES = auto()
@@ -178,41 +178,45 @@ class Sighting(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAnswer:
-    """What the daemon shows of it, and that in a sentence."""
+    """Whether the daemon has noticed, and a sentence that says so."""
 
     seen: Sighting
     text: str
 
 
 def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
-    """Wait until the daemon at this address shows that the file came or went, as long as that can be told.
+    """Wait, with a bound, until the daemon at this address shows that the file was created or removed.
 
-    Of one that can't be asked, from the host of a DaemonSet say, the lock that it holds beside the file tells that it
-    looks for a file that came; of one that went it tells nothing, since something else may keep it from enforcing.
+    Where it can't be queried, say from the host of a DaemonSet, the lock that it holds beside the file proves that it
+    looks for a new file; for a removed one it proves nothing, since something else may keep it from enforcing.
     """
     command = "stop" if stopped else "resume"
     changed_s = stop.changed_s() if stopped else clock.now().wall_s
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            status = ask_status(url, 1.0)
-            answer = _stopped(status, stop, changed_s) if stopped else _resumed(status, stop, changed_s)
-        except AskError as error:
-            held = stopped and stop.is_looked_for()
-            return _by_lock(error, stop) if held else StopAnswer(seen=Sighting.UNKNOWN, text=_unheard(error, command))
-        if answer is not None:
-            return answer
-        if time.monotonic() > deadline_s:
-            return _undecided(status, stop, stopped=stopped)
-        time.sleep(_PAUSE_S)
+
+    def ask() -> tuple[Status, StopAnswer | None]:
+        status = query_status(url, 1.0)
+        return status, (_stopped if stopped else _resumed)(status, stop, changed_s)
+
+    patiently = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda found: found[1] is None),
+        stop=tenacity.stop_after_delay(_PATIENCE_S),
+        wait=tenacity.wait_fixed(_PAUSE_S),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    try:
+        status, answer = patiently(ask)
+    except QueryError as error:
+        held = stopped and stop.is_watched()
+        return _by_lock(error, stop) if held else StopAnswer(seen=Sighting.UNKNOWN, text=_unanswered(error, command))
+    return answer if answer is not None else _undecided(status, stop, stopped=stopped)
 
 
-def _by_lock(error: AskError, stop: Stop) -> StopAnswer:
-    known = f"{error}." if isinstance(error, NoPassError) else "It could not be asked."
+def _by_lock(error: QueryError, stop: Stop) -> StopAnswer:
+    known = f"{error}." if isinstance(error, NoCycleError) else "It could not be queried."
     return StopAnswer(
         seen=Sighting.YES,
-        text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file twice a "
-        f"second. {known} What it says of it: {to_run_inside('top', '--once')}.",
+        text=f"a watchdog holds the lock in {stop.path.parent}, so it checks for this file twice a second. {known} To "
+        f" see what it reports: {to_run_inside('top', '--once')}.",
     )
 
 
@@ -225,15 +229,15 @@ def _stopped(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
     if not _is_sure(status, changed_s):
         return None
     if status.enforcing:
-        return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "goes on ENFORCING", "stop"))
+        return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "is still ENFORCING", "stop"))
     if status.mode == "observe":
-        return _idle(stop, f"the watchdog of {node} only observes in any case: its policy says so.")
-    return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "does not see it", "stop"))
+        return _idle(stop, f"the watchdog of {node} is in observe mode already, by its policy.")
+    return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "does not see it", "stop"))
 
 
 def _by_reason(status: Status, stop: Stop) -> StopAnswer:
-    """What a daemon shows that is stopped by a file: by this one, if this one is what it looks for."""
-    node, theirs, held = _node(status), _stop_file(status), stop.is_looked_for()
+    """The answer of a daemon that is stopped by a file: by this one, if this is the one it looks for."""
+    node, theirs, held = _node(status), _stop_file(status), stop.is_watched()
     if held and (theirs is None or _is_same(theirs, stop)):
         return StopAnswer(
             seen=Sighting.YES, text=f"the watchdog of {node} has seen {stop.path}: nothing is enforced there."
@@ -242,13 +246,13 @@ def _by_reason(status: Status, stop: Stop) -> StopAnswer:
     if held:
         return StopAnswer(
             seen=Sighting.YES,
-            text=f"a watchdog keeps its journal in {stop.path.parent}, by the lock there, and looks for this file "
-            f"twice a second. The one of {node}, which was asked, is stopped by {own}: nothing is enforced there.",
+            text=f"a watchdog holds the lock in {stop.path.parent}, so it checks for this file twice a second. "
+            f"The one of {node}, which was queried, is stopped by {own}: nothing is enforced there.",
         )
     return StopAnswer(
         seen=Sighting.UNKNOWN,
-        text=f"the watchdog of {node} is stopped by {own}, and whether that is this very file can't be told: no lock "
-        "that a watchdog holds beside its journal is seen here. Name its journal with --journal, or run "
+        text=f"the watchdog of {node} is stopped by {own}, and whether that is this very file can't be determined: no "
+        "lock held by a watchdog beside its journal is visible here. Name its journal with --journal, or run "
         f"{to_run_inside('stop')}.",
     )
 
@@ -262,22 +266,24 @@ def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
     if not _is_sure(status, changed_s):
         return None
     if _REASON in suspended:
-        return StopAnswer(seen=Sighting.NO, text=_deaf(status, stop, "sees another one", "resume"))
+        return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "sees a different stop file", "resume"))
     if suspended:
         why = "; ".join(remedy_on(reason, status.node or "") or inert(reason) for reason in suspended)
-        return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} does not enforce all the same: {why}.")
-    return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} only observes: its policy says so.")
+        return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} still does not enforce: {why}.")
+    return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} is in observe mode, by its policy.")
 
 
 def _idle(stop: Stop, text: str) -> StopAnswer:
-    """That nothing is enforced anyway; whether the file holds once that changes is known by the lock alone."""
-    if stop.is_looked_for():
-        return StopAnswer(seen=Sighting.IDLE, text=f"{text} A watchdog looks for {stop.path}, by the lock beside it.")
-    return StopAnswer(seen=Sighting.UNKNOWN, text=f"{text} Whether it looks for {stop.path} can't be told then.")
+    """Nothing is enforced anyway; only the lock shows whether the file will count once that changes."""
+    if stop.is_watched():
+        return StopAnswer(
+            seen=Sighting.IDLE, text=f"{text} A watchdog holds the lock beside {stop.path}, so it checks for this file."
+        )
+    return StopAnswer(seen=Sighting.UNKNOWN, text=f"{text} Whether it checks for {stop.path} is unknown.")
 
 
 def _is_sure(status: Status, changed_s: float) -> bool:
-    """Whether the cycle that is shown began so late that it must have known of the change."""
+    """Whether the cycle shown began late enough to have seen the change."""
     return (status.at or 0.0) > changed_s + _SURE_S
 
 
@@ -287,52 +293,52 @@ def _undecided(status: Status, stop: Stop, *, stopped: bool) -> StopAnswer:
     if since is not None:
         return StopAnswer(
             seen=Sighting.UNKNOWN,
-            text=f"the watchdog of {node} hangs: no pass has ended since {clock_time(since, now_s)}, so what it does "
-            "is not known. Whoever runs the node can look at its driver (`nvidia-smi`, and the kernel log).",
+            text=f"the watchdog of {node} is hung: no cycle has completed since {clock_time(since, now_s)}, so its "
+            "state is unknown. Check the node's GPU driver (`nvidia-smi`, and the kernel log).",
         )
     then = f"was at {clock_time(last, now_s)}" if last is not None else "is not known"
     if status.mode == "observe":
-        text = f"the watchdog of {node} only observed by its last pass, which {then}."
+        text = f"the watchdog of {node} only observed at its last cycle, which {then}."
         return _idle(stop, text) if stopped else StopAnswer(seen=Sighting.IDLE, text=text)
     return StopAnswer(
         seen=Sighting.UNKNOWN,
-        text=f"the last pass of the watchdog of {node} {then}, before this, so it has shown nothing of it yet; "
-        "/readyz and `top` show it after its next pass.",
+        text=f"the last cycle of the watchdog of {node} {then}, before this change, so the result is not visible yet; "
+        "/readyz and `top` show it after its next cycle.",
     )
 
 
-def _deaf(status: Status, stop: Stop, what: str, command: str) -> str:
+def _unaffected(status: Status, stop: Stop, what: str, command: str) -> str:
     theirs = _stop_file(status)
-    told = f"the watchdog of {_node(status)} {what}"
+    text = f"the watchdog of {_node(status)} {what}"
     if theirs is not None and _is_same(theirs, stop):
         return (
-            f"{told}: the file {inert(theirs)} that it looks for is in another container or on another node, or it was "
-            f"changed again meanwhile. Run {to_run_inside(command)}."
+            f"{text}: the file {inert(theirs)} that it looks for is in another container or on another node, or it was "
+            f"changed again since. Run {to_run_inside(command)}."
         )
     where = (
         f"it looks for {inert(theirs)}" if theirs is not None else f"it keeps its journal outside {stop.path.parent}"
     )
-    return f"{told}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
+    return f"{text}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
 
 
 def _stop_file(status: Status) -> str | None:
-    """The file that the daemon looks for, as it names it; None: a version that does not tell."""
+    """The path at which the daemon looks for the file; None: a version that does not say."""
     health = status.health
     return health.stop_file if health is not None else None
 
 
 def _is_same(theirs: str, stop: Stop) -> bool:
-    """Whether a path of the daemon's names this file here; its own root may be another one."""
+    """Whether a path in the daemon's view is this file; its root directory may differ."""
     folder, name = os.path.split(theirs)
     return name == stop.path.name and os.path.realpath(folder) == os.path.realpath(stop.path.parent)
 
 
-def _unheard(error: AskError, command: str) -> str:
-    if isinstance(error, NoPassError):
-        return f"{error}: it looks for the file `stop` beside its own journal before its first deed."
+def _unanswered(error: QueryError, command: str) -> str:
+    if isinstance(error, NoCycleError):
+        return f"{error}: it looks for the file `stop` beside its own journal before its first action."
     return (
-        f"whether a watchdog looks for it can't be told from here: {error}. In a DaemonSet the port is the pod's: "
-        f"ask there with {to_run_inside(command)}."
+        f"whether a watchdog looks for it can't be determined from here: {error}. In a DaemonSet the port is the "
+        f"pod's: ask there with {to_run_inside(command)}."
     )
 
 
@@ -346,20 +352,20 @@ _BY_API: Final = (
 )
 
 
-class HaltError(WatchdogError):
-    """It was not done, or it does not help; the text says what holds now and what else can be done."""
+class StopCommandError(WatchdogError):
+    """The command failed or had no effect; the text says what is true now and what else can be done."""
 
 
 def run_stop(stop: Stop, url: str, why: str) -> None:
-    """Turn enforcement off at once, and say what that stops and what it does not; HaltError."""
+    """Turn enforcement off at once, and say what that stops and what it does not; StopCommandError."""
     try:
-        is_new = stop.put(why)
+        is_new = stop.create(why)
     except StopError as error:
-        raise HaltError(f"NOT STOPPED: {error}. {_BY_API}") from error
+        raise StopCommandError(f"NOT STOPPED: {error}. {_BY_API}") from error
     answer = confirm(url, stop, stopped=True)
-    made = "File made" if is_new else f"File there already{_said(stop.note())}"
-    back = f"{called()} resume{_option(stop)}"
-    # Whether anybody is spared by it comes first: who stops it in a hurry reads no further.
+    made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.note())}"
+    back = f"{program_name()} resume{_option(stop)}"
+    # Whether it worked comes first: a person in a hurry reads no further.
     match answer.seen:
         case Sighting.YES:
             click.echo(f"Stopped: {answer.text}")
@@ -367,58 +373,58 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
                 click.echo(f"{made}: {stop.path}. Nothing was changed.")
         case Sighting.IDLE:
             click.echo(f"{made}: {answer.text}")
-            click.echo(_TOLD_IDLE.format(resume=back))
+            click.echo(_IDLE_HELP.format(resume=back))
             return
         case Sighting.NO:
-            raise HaltError(f"{made}; NOT STOPPED: {answer.text} To take the file away: {back}")
+            raise StopCommandError(f"{made}; NOT STOPPED: {answer.text} To remove the file: {back}")
         case Sighting.UNKNOWN:
-            raise HaltError(
-                f"{made}; NOT CONFIRMED: {stop.path} is there, a watchdog looks for `stop` beside its own journal "
-                f"alone, and {answer.text} {_BY_API}. To take the file away: {back}"
+            raise StopCommandError(
+                f"{made}; NOT CONFIRMED: {stop.path} exists, a watchdog checks for `stop` only beside its own "
+                f"journal, and {answer.text} {_BY_API}. To remove the file: {back}"
             )
-    click.echo(_TOLD.format(resume=back))
+    click.echo(_STOPPED_HELP.format(resume=back))
 
 
 def run_resume(stop: Stop, url: str) -> None:
-    """Take the file away, and say what follows; HaltError."""
+    """Remove the file, and say what follows; StopCommandError."""
     note = stop.note()
     try:
-        was_there = stop.take_away()
+        was_there = stop.remove()
     except StopError as error:
-        raise HaltError(f"STILL STOPPED: {error}") from error
+        raise StopCommandError(f"STILL STOPPED: {error}") from error
     if was_there:
-        click.echo(f"{stop.path} is gone. It was there{_said(note)}.")
-        click.echo("All timers begin anew. A step whose `for` is 0s has none: it is due at the first reading.")
+        click.echo(f"{stop.path} is gone. It was there{_since(note)}.")
+        click.echo("All timers are reset. A step whose `for` is 0s has no timer: it is due at the first reading.")
     else:
-        click.echo(f"There was no {stop.path}: it is not this file that keeps a watchdog from enforcing.")
+        click.echo(f"There was no stop file at {stop.path}, so nothing was changed.")
     answer = confirm(url, stop, stopped=False)
     if answer.seen is Sighting.NO:
-        raise HaltError(f"STILL STOPPED: {answer.text}")
+        raise StopCommandError(f"STILL STOPPED: {answer.text}")
     if answer.seen is Sighting.UNKNOWN and not was_there:
-        raise HaltError(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
+        raise StopCommandError(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
     click.echo(f"{answer.text[:1].upper()}{answer.text[1:]}")
 
 
-_TOLD = """
-What ends: kills, evictions and warnings, within two seconds. Also in a grace period:
-  no SIGKILL follows, and an eviction that was refused is not tried again.
-What does not: a process that has got SIGTERM may still end by it, and a pod whose
-  eviction the API server has accepted goes. The watchdog goes on measuring.
-How long: until it is taken back, over restarts; for this node alone.
-To see it: `/readyz` has the line `not enforcing: stop_file`, `top` says so at its head,
+_STOPPED_HELP = """
+What stops: kills, evictions and warnings, within two seconds. Also in a grace period:
+  no SIGKILL follows, and an eviction that was refused is not retried.
+What does not: a process that has received SIGTERM may still exit, and a pod whose
+  eviction the API server has accepted is evicted. The watchdog keeps measuring.
+How long: until it is removed, across restarts; on this node only.
+To see it: `/readyz` has the line `not enforcing: stop_file`, `top` says so at the top,
   and gpu_watchdog_enforcement_suspended{{reason="stop_file"}} is 1.
 To enforce again: {resume}
 """
-_TOLD_IDLE = """
+_IDLE_HELP = """
 What it changes: nothing now. If the policy is changed to enforce, nothing is enforced
-  while the file is there, over restarts; for this node alone.
-To see it: until then only by the file. `/readyz`, `top` and the metrics show it once
+  while the file exists, across restarts; on this node only.
+To see it: until then only the file shows it. `/readyz`, `top` and the metrics show it once
   the policy says enforce.
-To take it away: {resume}
+To remove it: {resume}
 """
 
 
-def _said(note: str) -> str:
+def _since(note: str) -> str:
     return f" since {inert(note, 1200)}" if note else ""
 
 

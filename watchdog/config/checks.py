@@ -1,12 +1,11 @@
-"""Mistakes that no single field shows, and warnings: what is valid but probably unintended."""
+"""Mistakes that involve several fields, and warnings about what is valid but probably unintended."""
 
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
+from watchdog.config.document import Location, Mistake, format_path
 from watchdog.config.fields import CONTAINER, quote
-from watchdog.config.mistakes import Mistake, format_path
-from watchdog.config.tables import Location
 from watchdog.core.amount import GPU_RESOURCE, profile_of
 from watchdog.core.policy import (
     Brakes,
@@ -25,22 +24,22 @@ _KINDS: Final = ("resource", "annotation", "label")
 _LISTS: Final = ("namespaces", "pods", "owner_kinds")
 
 
-class Place(NamedTuple):
-    """A table of the file: where it is, what is given there, and the places whose values were rejected."""
+class FileTable(NamedTuple):
+    """A table of the file: its location, its data, and the locations whose values were rejected."""
 
     at: Location
     given: Any
     rejected: frozenset[Location]
 
-    def below(self, *keys: str | int) -> "Place":
+    def below(self, *keys: str | int) -> "FileTable":
         """A table within this one."""
         given = self.given
         for key in keys:
             given = given[key] if isinstance(key, int) else given.get(key, {})
-        return Place((*self.at, *keys), given, self.rejected)
+        return FileTable((*self.at, *keys), given, self.rejected)
 
     def trusts(self, *keys: str) -> bool:
-        """Whether what stands under these keys is what the file says."""
+        """Whether none of these keys' values was rejected and replaced."""
         return not any((*self.at, key) in self.rejected for key in keys) and self.at not in self.rejected
 
     def mistake(self, key: str, what: str) -> Mistake:
@@ -49,9 +48,9 @@ class Place(NamedTuple):
 
 
 def find_mistakes(policy: Policy, document: dict[str, Any], rejected: frozenset[Location]) -> Iterator[Mistake]:
-    """Check what is left of a document once mistakes of single fields are cut out; the cut places are `rejected`."""
-    top = Place((), document, rejected)
-    # An own allowance takes what it leaves out from `[allowance]`, so its value alone does not tell two of them apart.
+    """Check what is left of a document once mistakes in single fields are removed; their locations are `rejected`."""
+    top = FileTable((), document, rejected)
+    # A declaration's own allowance takes missing keys from `[allowance]`, so its value alone does not identify it.
     seen: dict[tuple[str, Collection[str]], int] = {}
     for index, declaration in enumerate(policy.declarations):
         place = top.below("declaration", index)
@@ -72,8 +71,8 @@ def find_mistakes(policy: Policy, document: dict[str, Any], rejected: frozenset[
         yield from _check_capacity(policy.capacity, top.below("capacity"))
 
 
-def _check_declaration(declaration: Declaration, place: Place) -> Iterator[Mistake]:
-    # A key with a rejected value is given all the same.
+def _check_declaration(declaration: Declaration, place: FileTable) -> Iterator[Mistake]:
+    # A key with a rejected value is given nevertheless.
     kinds = [kind for kind in _KINDS if getattr(declaration, kind) is not None or not place.trusts(kind)]
     if place.trusts() and len(kinds) != 1:
         named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
@@ -89,7 +88,7 @@ def _check_declaration(declaration: Declaration, place: Place) -> Iterator[Mista
             yield place.mistake("shares", 'goes only with unit = "share"')
 
 
-def _check_limit(declaration: Declaration, place: Place) -> Iterator[Mistake]:
+def _check_limit(declaration: Declaration, place: FileTable) -> Iterator[Mistake]:
     annotation = declaration.limit_annotation
     if not annotation:
         return
@@ -101,7 +100,7 @@ def _check_limit(declaration: Declaration, place: Place) -> Iterator[Mistake]:
         yield place.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
 
 
-def _check_rule(rule: Rule, place: Place) -> Iterator[Mistake]:
+def _check_rule(rule: Rule, place: FileTable) -> Iterator[Mistake]:
     match = place.below("match")
     for key in _LISTS:
         if key in match.given and not getattr(rule.match, key):
@@ -111,7 +110,7 @@ def _check_rule(rule: Rule, place: Place) -> Iterator[Mistake]:
     yield from _check_ladder(rule.steps, place)
 
 
-def _check_step(step: Step, place: Place) -> Iterator[Mistake]:
+def _check_step(step: Step, place: FileTable) -> Iterator[Mistake]:
     if not place.trusts("do"):
         return
     given = place.given
@@ -133,8 +132,8 @@ def _is_below_allowed(step: Step) -> bool:
     return step.do != "warn" and step.above.share is not None and step.above.share < 1
 
 
-def _check_ladder(steps: Sequence[Step], rule: Place) -> Iterator[Mistake]:
-    """Find duplicate steps and falling thresholds; steps under pressure are a ladder of their own."""
+def _check_ladder(steps: Sequence[Step], rule: FileTable) -> Iterator[Mistake]:
+    """Find duplicate steps and falling thresholds; steps under pressure form a separate ladder."""
     seen: dict[object, int] = {}
     tops: dict[bool, list[Threshold]] = {True: [], False: []}
     for index, step in enumerate(steps):
@@ -155,12 +154,12 @@ def _check_ladder(steps: Sequence[Step], rule: Place) -> Iterator[Mistake]:
 
 
 def warns_before(warning: Step, step: Step, *, interval_s: float, has_limits: bool) -> bool:
-    """Whether a step's warning is given before another step is due, whatever is allowed.
+    """Whether a warning is always given before another step is due, whatever is allowed.
 
     It has to be due a whole interval earlier: across an inconclusive reading, one interval can count at once.
 
-    A kill or an eviction never counts below what is allowed. One under pressure compares with the request, which may be
-    less than what a plain warning compares with where a tenant may name a limit (`has_limits`).
+    A kill or an eviction never counts below what is allowed. Under pressure a step compares with the request, which may
+    be less than what a plain warning compares with if a tenant may name a limit (`has_limits`).
     """
     threshold, other = warning.above, step.above
     is_lower = threshold == other or is_surely_below(threshold, other) or threshold.plus == 0
@@ -170,10 +169,11 @@ def warns_before(warning: Step, step: Step, *, interval_s: float, has_limits: bo
 
 
 def is_surely_below(threshold: Threshold, earlier: Threshold) -> bool:
-    """Whether a threshold is below an earlier one whatever is allowed.
+    """Whether a threshold is below an earlier one, whatever is allowed.
 
-    Thresholds of one kind are compared as numbers. Of different kinds only those on different sides of what is allowed
-    can be compared: 90% is below every `+` amount, and +0 below 110%. The rest depends on the pod and is accepted.
+    Thresholds of one kind are compared as numbers. Thresholds of different kinds can be compared only if they are on
+    different sides of what is allowed: 90% is below every `+` amount, and +0 below 110%. The rest depends on the pod
+    and is accepted.
     """
     if threshold.share is not None and earlier.share is not None:
         return threshold.share < earlier.share
@@ -190,13 +190,13 @@ def _kind(threshold: Threshold) -> tuple[bool, bool]:
     return threshold.share is None, threshold.plus is None
 
 
-def _check_brakes(brakes: Brakes, place: Place) -> Iterator[Mistake]:
+def _check_brakes(brakes: Brakes, place: FileTable) -> Iterator[Mistake]:
     backoff, inner = brakes.owner_backoff, place.below("owner_backoff")
     if backoff and inner.trusts("first", "max") and backoff.max_s < backoff.first_s:
         yield inner.mistake("max", "must be at least as long as first")
 
 
-def _check_capacity(capacity: Capacity, place: Place) -> Iterator[Mistake]:
+def _check_capacity(capacity: Capacity, place: FileTable) -> Iterator[Mistake]:
     # IsExtendedResourceName in k8s.io/kubernetes/pkg/apis/core/v1/helper: others can't be requested from a node.
     domain = capacity.resource.partition("/")[0]
     if place.trusts("resource") and (domain == "kubernetes.io" or domain.endswith(".kubernetes.io")):
@@ -204,21 +204,21 @@ def _check_capacity(capacity: Capacity, place: Place) -> Iterator[Mistake]:
 
 
 _PLUGIN_DOMAIN: Final = "nvidia.com/"
-# On a quiet cluster the API server says something that often (watchdog/kube/reflector.py).
+# How often the API server sends something on a quiet cluster (watchdog/kube/reflector.py).
 _LIFE_SIGNS_S: Final = 160.0
 _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more; a context alone takes hundreds of MiB
 
 
 def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
-    """Look through a valid policy, and the document that it is from."""
-    top = Place((), document, frozenset())
-    yield from _look_at_whole(policy, document)
-    yield from _look_for_unused(policy.rules)
+    """Warnings about a valid policy, and the document that it was read from."""
+    top = FileTable((), document, frozenset())
+    yield from _warn_of_whole(policy, document)
+    yield from _warn_of_unused(policy.rules)
     has_limits = any(each.limit_annotation for each in policy.declarations)
     for index, rule in enumerate(policy.rules):
-        yield from _look_at_rule(rule, top.below("rule", index), policy.interval_s)
-        yield from _look_for_unwarned(rule, ("rule", index), policy.interval_s, has_limits=has_limits)
-        yield from _look_for_jobs(rule, ("rule", index))
+        yield from _warn_of_rule(rule, top.below("rule", index), policy.interval_s)
+        yield from _warn_of_unwarned(rule, ("rule", index), policy.interval_s, has_limits=has_limits)
+        yield from _warn_of_jobs(rule, ("rule", index))
         if rule.mode == "enforce" and policy.mode == "observe":
             yield Mistake(
                 ("rule", index, "mode"),
@@ -227,15 +227,15 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
     if policy.allowance.per_context and policy.allowance.per_context < _SMALL:
         yield Mistake(("allowance", "per_context"), _say_small(policy.allowance.per_context))
     for index, declaration in enumerate(policy.declarations):
-        yield from _look_at_declaration(declaration, ("declaration", index))
+        yield from _warn_of_declaration(declaration, ("declaration", index))
     if policy.capacity is not None:
-        yield from _look_at_capacity(policy.capacity, policy.declarations)
+        yield from _warn_of_capacity(policy.capacity, policy.declarations)
     for section, value in (("pulse", policy.pulse), ("mps", policy.mps)):
         if value is not None:
             yield Mistake((section,), "has no effect in this version; as long as it is set, the daemon only observes")
 
 
-def _look_at_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:
+def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:
     if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
         yield Mistake((*at, "allowance", "per_context"), _say_small(declaration.allowance.per_context or 0))
     if declaration.unit != "mig":
@@ -247,13 +247,15 @@ def _look_at_declaration(declaration: Declaration, at: Location) -> Iterator[Mis
         yield Mistake((*at, "limit_annotation"), 'says nothing with unit = "mig": an instance is its own limit')
 
 
-def _look_at_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -> Iterator[Mistake]:
+def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -> Iterator[Mistake]:
     name = capacity.resource
     readers = [each for each in declarations if fnmatchcase(name, each.resource or "")]
     if capacity.amount is not None and capacity.reserve:
         yield Mistake(("capacity", "reserve"), 'says nothing where amount is a quantity, only with amount = "cards"')
     if not readers:
-        yield Mistake(("capacity", "resource"), "is read by no [[declaration]]: what pods ask of it binds nobody")
+        yield Mistake(
+            ("capacity", "resource"), "is read by no [[declaration]]: what pods request of it is not enforced"
+        )
     elif not isinstance(readers[0].unit, int):
         what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'
         yield Mistake(("capacity", "amount"), what)
@@ -263,29 +265,29 @@ def _look_at_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
         )
 
 
-def _look_at_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
+def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
     if not policy.rules:
         yield Mistake((), "there is no [[rule]]: every pod is measured and left alone")
     elif not policy.declarations and all(rule.default is None for rule in policy.rules):
         yield Mistake((), "there is no [[declaration]] and no default: every pod is undeclared and left alone")
     if policy.stale_after_s < policy.interval_s:
-        yield Mistake(("stale_after",), "is shorter than interval: force may be withheld always")
+        yield Mistake(("stale_after",), "is shorter than interval: enforcement may always be withheld")
     elif policy.stale_after_s < _LIFE_SIGNS_S:
         what = (
-            "is shorter than 2m40s: on a quiet cluster the API server may give no sign of life for so long, and then "
-            "force is withheld now and then; with --pods that does not matter"
+            "is shorter than 2m40s: on a quiet cluster the API server may send nothing for that long, and then "
+            "enforcement is withheld now and then; with --pods that does not matter"
         )
         yield Mistake(("stale_after",), what)
     waits = any(step.under_pressure for rule in policy.rules for step in rule.steps)
     if "pressure" in document and not waits:
         yield Mistake(("pressure",), "is for steps with under_pressure = true, and there is none")
-    uses_force = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
-    if policy.mode == "enforce" and uses_force and policy.brakes == Brakes():
+    enforces = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
+    if policy.mode == "enforce" and enforces and policy.brakes == Brakes():
         yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")
-    yield from _look_at_protection(policy.protect)
+    yield from _warn_of_protection(policy.protect)
 
 
-def _look_at_protection(protect: Protect) -> Iterator[Mistake]:
+def _warn_of_protection(protect: Protect) -> Iterator[Mistake]:
     for index, pattern in enumerate(protect.pods):
         namespace, slash, _ = pattern.rpartition("/")
         if not slash or "*" in namespace or "?" in namespace:
@@ -294,16 +296,16 @@ def _look_at_protection(protect: Protect) -> Iterator[Mistake]:
             yield Mistake(("protect", "pods", index), f"{what}; name the namespace")
     for index, namespace in enumerate(protect.namespaces):
         if "*" in namespace or "?" in namespace:
-            what = "protects whoever can create a namespace of such a name; name each namespace in full"
+            what = "protects everyone who can create a namespace of such a name; name each namespace in full"
             yield Mistake(("protect", "namespaces", index), what)
     priority = protect.priority_at_least
     if priority > Protect().priority_at_least:
-        yield Mistake(("protect", "priority_at_least"), "protects nobody more: 2000000000 and above always are")
+        yield Mistake(("protect", "priority_at_least"), "has no effect: 2000000000 and above are always protected")
     if priority <= 0:
         yield Mistake(("protect", "priority_at_least"), "protects every pod that has no priority class")
 
 
-def _look_for_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
+def _warn_of_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
     seen: dict[str, int] = {}
     for index, rule in enumerate(rules):
         match = "all" if _is_for_all(rule.match) else repr(rule.match)
@@ -313,16 +315,16 @@ def _look_for_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
             yield Mistake(("rule", index), why)
 
 
-def _look_at_rule(rule: Rule, place: Place, interval_s: float) -> Iterator[Mistake]:
+def _warn_of_rule(rule: Rule, place: FileTable, interval_s: float) -> Iterator[Mistake]:
     if "match" not in place.given:
         yield place.mistake("", "has no match, so it is for every pod; write match = {} to say so")
     if rule.default and rule.default < _SMALL:
         yield place.mistake("default", _say_small(rule.default))
     for number, step in enumerate(rule.steps):
-        yield from _look_at_step(step, (*place.at, "step", number), interval_s)
+        yield from _warn_of_step(step, (*place.at, "step", number), interval_s)
 
 
-def _look_for_unwarned(rule: Rule, at: Location, interval_s: float, *, has_limits: bool) -> Iterator[Mistake]:
+def _warn_of_unwarned(rule: Rule, at: Location, interval_s: float, *, has_limits: bool) -> Iterator[Mistake]:
     for number, step in enumerate(rule.steps):
         if step.do == "warn" or step.unwarned:
             continue
@@ -331,7 +333,7 @@ def _look_for_unwarned(rule: Rule, at: Location, interval_s: float, *, has_limit
             yield Mistake((*at, "step", number), what)
 
 
-def _look_at_step(step: Step, at: Location, interval_s: float) -> Iterator[Mistake]:
+def _warn_of_step(step: Step, at: Location, interval_s: float) -> Iterator[Mistake]:
     if 0 < step.for_s < interval_s:
         yield Mistake(
             (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval_s)}"
@@ -345,7 +347,7 @@ def _say_small(amount: int) -> str:
     return f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"'
 
 
-def _look_for_jobs(rule: Rule, at: Location) -> Iterator[Mistake]:
+def _warn_of_jobs(rule: Rule, at: Location) -> Iterator[Mistake]:
     if not any(fnmatchcase("Job", kind) for kind in rule.match.owner_kinds):
         return
     for number, step in enumerate(rule.steps):

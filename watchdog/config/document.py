@@ -1,34 +1,184 @@
-"""A policy file's data into the compiled policy and back, by the fields of core.policy, and every mistake in it."""
+"""A policy file's data <-> the compiled policy, by the fields of core.policy, and every mistake in it."""
 
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from watchdog.config.fields import EntriesError, FieldError, ShapeError, describe, quote
-from watchdog.config.mistakes import Mistake
-from watchdog.config.tables import (
-    Key,
-    Location,
-    expect_kind,
-    is_table,
-    keys_of,
-    kind_of,
-    table_at,
-    title,
-    titles_by_key,
-)
-from watchdog.core.policy import Declaration, Do, Match, Policy, Step
+from watchdog.config import fields as kinds
+from watchdog.config.fields import EntriesError, FieldError, FieldKind, ShapeError, describe, quote
+from watchdog.core.hours import Hours
+from watchdog.core.policy import Declaration, Do, Match, Policy, Step, Threshold, Window
 
-# Tables in which only what says something is written; in the others every value is, except where there is none.
+Location = tuple[str | int, ...]
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+class Mistake(NamedTuple):
+    """A mistake in a parsed document: the keys and list indices that lead to it, and what is wrong."""
+
+    location: Location
+    what: str
+
+
+def format_path(location: Location) -> str:
+    """A location as the file's own keys: `rule[1].step[0].for`; a key with other characters is quoted."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f"{'.' if path else ''}{part if _BARE_KEY.fullmatch(part) else quote(part)}"
+    return path
+
+
+_BY_NAME: Final[dict[str, Any]] = {
+    make.__name__: make
+    for make in (
+        *(kinds.cards_or_quantity, kinds.duration, kinds.percent, kinds.quantity, kinds.shares, kinds.unit),
+        *(kinds.key, kinds.kind_pattern, kinds.labels, kinds.line, kinds.number, kinds.pattern, kinds.pod_pattern),
+        *(kinds.resource, kinds.whole),
+    )
+}
+_BY_TYPE: Final[dict[Any, FieldKind[Any]]] = {
+    bool: kinds.flag(),
+    Hours: kinds.hours(),
+    Threshold: kinds.threshold(),
+    Window: kinds.window(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a table: the field of the compiled policy that it sets, and its possible values in the file.
+
+    `kind` is that of the value, or of each value of a list; it is None where `table` is a table, or a list of them. An
+    optional key has no default: the field is None if the key is absent.
+    """
+
+    name: str
+    field: str
+    meaning: str
+    default: Any
+    is_optional: bool
+    is_list: bool
+    kind: FieldKind[Any] | None
+    table: type[Any] | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the key must be there."""
+        return self.default is MISSING
+
+
+@cache
+def kind_of(annotation: Any) -> FieldKind[Any] | None:
+    """The kind of values for a type of core.policy; None for tables, lists and optional types."""
+    if get_origin(annotation) is Annotated:
+        name, *arguments = annotation.__metadata__
+        kind: FieldKind[Any] = _BY_NAME[name](*arguments)
+        return kind
+    if get_origin(annotation) is Literal:
+        return kinds.choice(get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return kinds.choice(tuple(annotation), annotation)
+    return _BY_TYPE.get(annotation)
+
+
+def expect_kind(annotation: Any) -> FieldKind[Any]:
+    """The kind of values for a type of core.policy; TypeError if it has none."""
+    kind = kind_of(annotation)
+    if kind is None:
+        raise TypeError(f"no kind of value is known for {annotation}")
+    return kind
+
+
+@cache
+def keys_of(table: Any) -> Mapping[str, Key]:
+    """The keys of a table in their order; none for a class that is not a table."""
+    if not is_dataclass(table):
+        return {}
+    types = get_type_hints(table, include_extras=True)
+    keys = [_key(types[each.name], each) for each in fields(table) if each.metadata]
+    return {key.name: key for key in keys}
+
+
+def is_table(candidate: Any) -> bool:
+    """Whether a type is a table of the file."""
+    return isinstance(candidate, type) and bool(keys_of(candidate))
+
+
+def _key(annotation: Any, field: Field[Any]) -> Key:
+    # An optional key is `X | None`; `Annotated[int | None, ...]` is one kind of value.
+    options = get_args(annotation)
+    is_optional = NoneType in options
+    if is_optional:
+        annotation = next(option for option in options if option is not NoneType)
+    is_list = get_origin(annotation) is tuple
+    item = get_args(annotation)[0] if is_list else annotation
+    kind = kind_of(item)
+    return Key(
+        name=field.metadata["key"] or field.name,
+        field=field.name,
+        meaning=field.metadata["meaning"],
+        default=field.default if field.default_factory is MISSING else field.default_factory(),
+        is_optional=is_optional,
+        is_list=is_list,
+        kind=kind,
+        table=item if kind is None else None,
+    )
+
+
+def table_at(location: Location) -> Any:
+    """The type of the table at a location of the file; None if there is none."""
+    table: Any = Policy
+    for part in location:
+        if isinstance(part, str):
+            key = keys_of(table).get(part) if table else None
+            table = key.table if key else None
+    return table
+
+
+def title(location: Location) -> str:
+    """A table as written in the file: `[[rule.step]]`, `[allowance]`, `match` for an inline table, or the top."""
+    names = [part for part in location if isinstance(part, str)]
+    if not names:
+        return "the top of the file"
+    if isinstance(location[-1], int):
+        return f"[[{'.'.join(names)}]]"
+    return f"[{names[0]}]" if len(location) == 1 else f"`{names[-1]}`"
+
+
+@cache
+def titles_by_key() -> Mapping[str, tuple[str, ...]]:
+    """For each key, the titles of the tables that have it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for location, table in walk():
+        for name in keys_of(table):
+            found[name] = (*found.get(name, ()), title(location))
+    return found
+
+
+def walk(location: Location = (), table: Any = Policy) -> Iterator[tuple[Location, Any]]:
+    """Every table with its location, in which 0 stands for any index of a list."""
+    yield location, table
+    for name, key in keys_of(table).items():
+        if key.table is not None:
+            yield from walk((*location, name, 0) if key.is_list else (*location, name), key.table)
+
+
+# Tables of which only non-empty values are written; of the others every value that is not None.
 _SPARSE: Final = (Declaration, Match, Step)
-_IDLE: Final = {Do.WARN: ("scope", "grace"), Do.KILL: ("repeat",), Do.EVICT: ("scope", "repeat")}
-# What stands in for a required key that is missing or wrong while the rest of the file is checked.
+_WITHOUT_EFFECT: Final = {Do.WARN: ("scope", "grace"), Do.KILL: ("repeat",), Do.EVICT: ("scope", "repeat")}
+# What replaces a required key that is missing or wrong while the rest of the file is checked.
 _STAND_INS: Final[dict[str, Any]] = {
     "name": "?",
     "above": "100%",
@@ -41,11 +191,11 @@ _STAND_INS: Final[dict[str, Any]] = {
 _MAX_HINTS: Final = 100  # another program's file may have thousands of unknown keys
 
 
-class Checked(NamedTuple):
-    """What is found in a document.
+class CheckedDocument(NamedTuple):
+    """The result of checking a document.
 
-    `policy` is None if nothing is left of it; `document` is what is left, with a stand-in for each required key;
-    `rejected` has the places whose values say nothing about the rest.
+    `policy` is None if nothing usable is left; `document` is what is left, with a stand-in for each required key;
+    `rejected` are the locations whose values were removed or replaced.
     """
 
     policy: Policy | None
@@ -54,18 +204,18 @@ class Checked(NamedTuple):
     rejected: frozenset[Location]
 
 
-def check_document(document: dict[str, Any]) -> Checked:
-    """Read a document; where it has mistakes, cut them out of it and read what is left."""
+def check_document(document: dict[str, Any]) -> CheckedDocument:
+    """Structure a document; if it has mistakes, remove them from it and structure what is left."""
     try:
-        return Checked(_converter().structure(document, Policy), document, (), frozenset())
+        return CheckedDocument(_converter().structure(document, Policy), document, (), frozenset())
     except ClassValidationError as error:
         errors = list(_errors(error, ()))
     meant = _meant(document, [location for location, error in errors if _is_unknown(error)])
     intended = frozenset(meant.values())
     mistakes = [
-        Mistake(location, _say(error, location, document, meant.get(location)))
+        Mistake(location, _describe(error, location, document, meant.get(location)))
         for location, error in errors
-        if location not in intended  # to report that a misspelt key is missing as well would make two mistakes of one
+        if location not in intended  # reporting a misspelt key as missing too would turn one mistake into two
     ]
     rejected = {*intended, *(location for location, _ in errors)}
     rejected |= {_cut(document, location, is_unknown=_is_unknown(error)) for location, error in errors}
@@ -73,11 +223,11 @@ def check_document(document: dict[str, Any]) -> Checked:
         policy = _converter().structure(document, Policy)
     except ClassValidationError:
         policy = None
-    return Checked(policy, document, tuple(mistakes), frozenset(rejected))
+    return CheckedDocument(policy, document, tuple(mistakes), frozenset(rejected))
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
-    """Return a policy as TOML or JSON would hold it: every effective value, in texts that read as the same policy."""
+    """A policy as TOML or JSON data: every effective value, written so that it parses to the same policy."""
     document: dict[str, Any] = _converter().unstructure(policy)
     if not document["brakes"]:
         del document["brakes"]
@@ -87,7 +237,7 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 @cache
 def _converter() -> Converter:
     converter = Converter(detailed_validation=True, forbid_extra_keys=True, unstruct_collection_overrides={tuple: list})
-    for known in (bool, Do):  # cattrs' own hooks of these convert, and go before those of a factory
+    for known in (bool, Do):  # cattrs' own hooks for these convert values, and precede those of a factory
         converter.register_structure_hook(known, _reader(known))
     converter.register_structure_hook_factory(_is_value, _reader)
     converter.register_unstructure_hook_factory(_is_value, _writer)
@@ -126,7 +276,7 @@ def _table_reader(table: Any, converter: Converter) -> Callable[[Any, Any], Any]
 
 
 def _expecting(expected: type, read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A hook that refuses what cattrs would take apart or iterate over, whatever it is."""
+    """A hook that rejects other types, which cattrs would iterate over."""
 
     def read_expected(value: Any, type_: Any) -> Any:
         if not isinstance(value, expected):
@@ -140,18 +290,18 @@ def _table_writer(table: Any, converter: Converter) -> Callable[[Any], dict[str,
     write = make_dict_unstructure_fn(table, converter, **_overrides(table))
 
     def write_table(value: Any) -> dict[str, Any]:
-        unsaid = _IDLE[value.do] if table is Step else ()
+        omitted = _WITHOUT_EFFECT[value.do] if table is Step else ()
         return {
             key: written
             for key, written in write(value).items()
-            if written is not None and key not in unsaid and (written or table not in _SPARSE)
+            if written is not None and key not in omitted and (written or table not in _SPARSE)
         }
 
     return write_table
 
 
 def _overrides(table: Any) -> dict[str, Any]:
-    """The names that the fields of a table have in the file; what is not in the file is passed over."""
+    """The names of a table's fields in the file; fields that are not in the file are omitted."""
     names = {key.field: key.name for key in keys_of(table).values()}
     return {
         each.name: override(rename=names[each.name]) if each.name in names else override(omit=True)
@@ -160,7 +310,7 @@ def _overrides(table: Any) -> dict[str, Any]:
 
 
 def _errors(error: Exception, at: Location) -> Iterator[tuple[Location, Exception]]:
-    """The single errors of a group with their places."""
+    """The single errors of a group, with their locations."""
     if isinstance(error, ClassValidationError):
         names = {key.field: key.name for key in keys_of(error.cl).values()}
         of_keys, others = error.group_exceptions()
@@ -184,7 +334,7 @@ def _is_unknown(error: Exception) -> bool:
 
 
 def _meant(document: dict[str, Any], unknown: list[Location]) -> dict[Location, Location]:
-    """The places of misspelt keys, each with the place that was meant: one of the same table that is not there."""
+    """The locations of misspelt keys, each with the location meant: that of an absent key of the same table."""
     found = ((location, _closest(location, _at(document, location[:-1]))) for location in unknown[:_MAX_HINTS])
     return {location: (*location[:-1], key) for location, key in found if key}
 
@@ -192,7 +342,7 @@ def _meant(document: dict[str, Any], unknown: list[Location]) -> dict[Location, 
 def _closest(location: Location, present: dict[str, Any]) -> str | None:
     key = str(location[-1])
     absent = [name for name in _keys_at(location[:-1]) if name not in present]
-    likeness = 0.8 if key in titles_by_key() else 0.6  # a key of another table is rather misplaced than misspelt
+    likeness = 0.8 if key in titles_by_key() else 0.6  # a key of another table is more likely misplaced than misspelt
     close = get_close_matches(key, absent, n=1, cutoff=likeness) if len(key) < 60 else []
     return close[0] if close else None
 
@@ -210,10 +360,10 @@ def _at(document: dict[str, Any], location: Location) -> Any:
 
 
 def _cut(document: dict[str, Any], location: Location, *, is_unknown: bool) -> Location:
-    """Take a place out of the document, or put something harmless in; return the place that has changed."""
+    """Remove a location from the document, or put in something harmless; return the location that has changed."""
     table = table_at(location)
     if isinstance(location[-1], int) and table is None:
-        location = location[:-1]  # a list of names goes as a whole
+        location = location[:-1]  # a list of names is removed as a whole
     target, last = _at(document, location[:-1]), location[-1]
     key = _keys_at(location[:-1]).get(str(last))
     if isinstance(last, int) and table is not None:
@@ -225,7 +375,7 @@ def _cut(document: dict[str, Any], location: Location, *, is_unknown: bool) -> L
     return location
 
 
-def _say(error: Exception, location: Location, document: dict[str, Any], meant: Location | None) -> str:
+def _describe(error: Exception, location: Location, document: dict[str, Any], meant: Location | None) -> str:
     if isinstance(error, KeyError):
         kind = _keys_at(location[:-1])[str(location[-1])].kind
         return f"is required: {kind.words if kind else 'a table'}"

@@ -1,4 +1,4 @@
-"""The kinds of values in a policy file: how each is read, strictly, and written; errors name the remedy."""
+"""The kinds of values in a policy file: how each is read, strictly, and written; errors include the remedy."""
 
 import json
 import re
@@ -6,14 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final, Generic, TypeVar
+from fractions import Fraction
+from typing import Any, Final, Generic, TypeVar, get_args
 
+from watchdog.core.brakes import MOST_REMEMBERED
 from watchdog.core.hours import DAY_MINUTES, DAYS, Hours
+from watchdog.core.policy import Special, Threshold, Window
+from watchdog.core.units import (
+    format_duration,
+    format_percent,
+    format_quantity,
+    parse_duration,
+    parse_number,
+    parse_percent,
+    parse_quantity,
+)
 
 T = TypeVar("T")
 Plain = str | int | float | bool | dict[str, str]
 
-# Longer than any name, key or quantity can be: bounds the work of the parsers and the length of error lines.
+# Longer than any name, key or quantity can be: limits the work of the parsers and the length of error messages.
 MAX_TEXT: Final = 400
 CONTAINER: Final = "{container}"
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
@@ -23,11 +35,11 @@ _WILD: Final = re.compile(r"[*?]")
 
 
 class FieldError(ValueError):
-    """A value that a field cannot have, and the remedy."""
+    """A value that a field cannot have, with the remedy."""
 
 
 class EntriesError(ValueError):
-    """What is wrong with the entries of a table whose keys are free: key and reason of each."""
+    """Invalid entries of a table with arbitrary keys: key and reason of each."""
 
     def __init__(self, entries: list[tuple[str, str]]) -> None:
         self.entries = entries
@@ -35,15 +47,15 @@ class EntriesError(ValueError):
 
 
 class ShapeError(TypeError):
-    """A value that is not the table or list that must be there."""
+    """A value that is not the required table or list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldKind(Generic[T]):
     """One kind of value.
 
-    `words` describes it. `read` takes what the TOML parser returns and raises ValueError with a sentence for people;
-    `write` returns what a file would say, so that `read` gives the same value back.
+    `words` describes it. `read` takes what the TOML parser returns and raises ValueError with a readable sentence;
+    `write` returns what a file would contain, so that `read` returns the same value again.
     """
 
     words: str
@@ -52,12 +64,12 @@ class FieldKind(Generic[T]):
 
 
 def quote(text: str) -> str:
-    """Put a text in quotes, in ASCII and on one line, shortened if it is long."""
+    """Quote a text, in ASCII and on one line, shortened if it is long."""
     return json.dumps(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def describe(value: object) -> str:
-    """Name a TOML value for an error line; never long, whatever the value."""
+    """Name a TOML value in an error message; never long, whatever the value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and abs(value) >= 10**20:
@@ -133,7 +145,7 @@ def number(low: float, high: float) -> FieldKind[float]:
 
 
 def line(shortest: int, longest: int) -> FieldKind[str]:
-    """A line of text for people."""
+    """A line of text."""
 
     def read(value: object) -> str:
         text = expect_text(value, "text")
@@ -149,7 +161,7 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
 
 
 def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> FieldKind[str]:
-    """A name of the given characters in which `*` stands for any characters and `?` for one."""
+    """A name in which `*` stands for any characters and `?` for one."""
     part = re.compile(rf"[{characters}*?]{{1,253}}")
 
     def read(value: object) -> str:
@@ -164,19 +176,19 @@ def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool =
 
 
 def pod_pattern(what: str, like: str) -> FieldKind[str]:
-    """A pattern with or without a namespace before a slash."""
+    """A pattern, optionally with a namespace before a slash."""
     return pattern(what, like, slash=True)
 
 
 def kind_pattern(what: str, like: str) -> FieldKind[str]:
-    """A pattern for the kind of an object, in its upper and lower case."""
+    """A pattern for the kind of an object, with upper and lower case."""
     return pattern(what, like, characters="A-Za-z0-9")
 
 
 def key(what: str, *options: str) -> FieldKind[str]:
     """The key of a label or an annotation.
 
-    By its options it can have `*` and `?` ("wild") or `{container}` ("container") in it, or be empty ("optional").
+    The options allow `*` and `?` ("wild"), `{container}` ("container"), or an empty text ("optional").
     """
     words = [what]
     words += ["`*` and `?` may stand in it"] * ("wild" in options)
@@ -205,7 +217,7 @@ def _is_key(text: str) -> bool:
 
 
 def resource(*options: str) -> FieldKind[str]:
-    """The name of an extended resource; those without a domain are Kubernetes' own, and none of them is GPU memory."""
+    """The name of an extended resource; resources without a domain are Kubernetes' own, none of them GPU memory."""
     plain = key("the name of a resource", *options)
 
     def read(value: object) -> str:
@@ -218,7 +230,7 @@ def resource(*options: str) -> FieldKind[str]:
 
 
 def labels() -> FieldKind[Mapping[str, str]]:
-    """Labels and the values they must have; raises EntriesError, ShapeError."""
+    """Labels with their required values; raises EntriesError, ShapeError."""
     of_key = key("the key of a label")
 
     def read(value: object) -> dict[str, str]:
@@ -287,7 +299,7 @@ def _minutes(text: str) -> int:
 
 
 def _offset_of(name: str) -> Callable[[float], int]:
-    """How far ahead of UTC the clocks of a time zone are, by the system's time zone data or the package tzdata's."""
+    """The offset of a time zone from UTC, by the system's time zone data or that of the package tzdata."""
     import zoneinfo  # noqa: PLC0415 - for the few policies that have hours
 
     try:
@@ -304,3 +316,165 @@ def _offset_of(name: str) -> Callable[[float], int]:
         return 0 if offset is None else round(offset.total_seconds())
 
     return offset_s
+
+
+SPECIAL_UNITS: Final[tuple[Special, ...]] = get_args(Special)
+MAX_AMOUNT: Final = 2**60  # 1Ei: more than any node has, and well within the journal's 64-bit integers
+_WINDOW: Final = re.compile(r"(?P<count>[0-9]{1,6}) per (?P<per>[0-9.]{1,12}(?:ms|s|m|h|d))")
+_LABEL_KEY: Final = key("the key of a label")
+
+
+def parse_amount(text: str) -> int:
+    """Parse an amount of memory, in bytes: a quantity, but not in fractions of a byte; ValueError otherwise.
+
+    "4m" is a legal quantity, 4 thousandths, which the API server rounds up to 1: as a limit it would kill everything.
+    """
+    amount = parse_quantity(text)
+    if text.endswith(("n", "u", "m")):
+        raise FieldError(f'{quote(text)} is in fractions of a byte; mebibytes are written "Mi", like "512Mi"')
+    exact = parse_number(text)
+    if exact.denominator != 1 and exact < 1024:
+        raise FieldError(f'{quote(text)} is not a whole number of bytes; write it with a suffix, like "1.5Gi"')
+    if amount > MAX_AMOUNT:
+        raise FieldError(f"{quote(text)} is more than {format_quantity(MAX_AMOUNT)}")
+    return amount
+
+
+def parse_threshold(text: str) -> Threshold:
+    """Parse a threshold: a percentage of allowed ("110%"), an amount above allowed ("+512Mi") or an amount ("20Gi")."""
+    try:
+        if text.endswith("%"):
+            return Threshold(share=parse_percent(text))
+        if text.startswith("+") and text[1:2] not in ("+", "-"):
+            return Threshold(plus=parse_amount(text[1:]))
+        return Threshold(amount=parse_amount(text))
+    except ValueError as error:
+        raise FieldError(f'{error}; a threshold is "110%" of allowed, "+512Mi" above allowed, or "20Gi"') from None
+
+
+def format_window(window: Window) -> str:
+    """A window as a policy file would write it."""
+    return f"{window.count} per {format_duration(window.per_s)}"
+
+
+def quantity(low: str = "0", high: str = "1Ei") -> FieldKind[int]:
+    """An amount of memory in bytes, written as a quantity."""
+    lowest, highest = parse_quantity(low), parse_quantity(high)
+
+    def read(value: object) -> int:
+        text = expect_text(value, "512Mi")
+        amount = parse_amount(text)
+        if not lowest <= amount <= highest:
+            raise FieldError(f"must be {low} to {high}, not {quote(text)}")
+        return amount
+
+    words = "a quantity" if (low, high) == ("0", "1Ei") else f"a quantity, {low} to {high}"
+    return FieldKind(words=words, read=read, write=format_quantity)
+
+
+def duration(low: str, high: str, *others: str) -> FieldKind[float]:
+    """A duration in seconds: in a range, or one of `others`; in whole milliseconds, so it can be written exactly."""
+    lowest, highest = parse_duration(low), parse_duration(high)
+    words = " or ".join((f"{low} to {high}{',' * bool(others)}", *others))
+    allowed = [parse_duration(other) for other in others]
+
+    def read(value: object) -> float:
+        text = expect_text(value, "30s")
+        seconds = parse_duration(text)
+        if not lowest <= seconds <= highest and seconds not in allowed:
+            raise FieldError(f"must be {words}, not {quote(text)}")
+        if seconds != parse_duration(format_duration(seconds)):
+            raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
+        return seconds
+
+    return FieldKind(words=f"a duration, {words}", read=read, write=format_duration)
+
+
+def percent(low: str = "0%", high: str = "100%") -> FieldKind[Fraction]:
+    """A share of a whole, written as a percentage."""
+    lowest, highest = parse_percent(low), parse_percent(high)
+
+    def read(value: object) -> Fraction:
+        text = expect_text(value, "5%")
+        share = parse_percent(text)
+        if not lowest <= share <= highest:
+            raise FieldError(f"must be {low} to {high}, not {quote(text)}")
+        return share
+
+    return FieldKind(words=f"a percentage, {low} to {high}", read=read, write=format_percent)
+
+
+def threshold() -> FieldKind[Threshold]:
+    """The threshold of a step."""
+    words = 'a threshold: "110%" of allowed, "+512Mi" above allowed, or "20Gi"'
+    return FieldKind(words=words, read=lambda value: parse_threshold(expect_text(value, "110%")), write=str)
+
+
+def window() -> FieldKind[Window]:
+    """At most a number of actions in a time."""
+    per = duration("1s", "7d")
+
+    def read(value: object) -> Window:
+        text = expect_text(value, "10 per 10m")
+        match = _WINDOW.fullmatch(text)
+        if match is None:
+            raise FieldError(f'{quote(text)} is not a number in a time; write it like "10 per 10m"')
+        if int(match["count"]) < 1:
+            raise FieldError('the number must be 1 or more; to act never, write mode = "observe"')
+        if int(match["count"]) > MOST_REMEMBERED:
+            raise FieldError(f"the number must be at most {MOST_REMEMBERED}: no more actions are remembered")
+        return Window(count=int(match["count"]), per_s=per.read(match["per"]))
+
+    return FieldKind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=format_window)
+
+
+def unit() -> FieldKind[int | Special]:
+    """What the number 1 of a declaration stands for: an amount, or a unit that depends on the cards."""
+    words = f"a quantity of at least 1, or {', '.join(map(quote, SPECIAL_UNITS))}"
+
+    def read(value: object) -> int | Special:
+        text = expect_text(value, "1Mi")
+        for special in SPECIAL_UNITS:
+            if text == special:
+                return special
+        try:
+            amount = parse_amount(text)
+        except ValueError as error:
+            raise FieldError(f"{error}; a unit is {words}") from None
+        if amount < 1:
+            raise FieldError(f"must be {words}, not {quote(text)}")
+        return amount
+
+    def write(value: int | Special) -> str:
+        return format_quantity(value) if isinstance(value, int) else value
+
+    return FieldKind(words=words, read=read, write=write)
+
+
+def shares() -> FieldKind[str | int]:
+    """Into how many shares a card is split: a number, or the node label that says so."""
+    words = 'a whole number from 1, or "label:KEY" for a label of the node'
+
+    def read(value: object) -> str | int:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**6:
+            return value
+        if isinstance(value, str) and value.startswith("label:"):
+            return f"label:{_LABEL_KEY.read(value.removeprefix('label:'))}"
+        raise FieldError(f"must be {words}, not {describe(value)}")
+
+    return FieldKind(words=words, read=read, write=lambda value: value)
+
+
+def cards_or_quantity() -> FieldKind[int | None]:
+    """An amount of memory, or None for what NVML reports."""
+    # The API server takes no number whose thousandfold exceeds 64 bits (ValidateResourceQuantityValue in
+    # k8s.io/kubernetes/pkg/apis/core/validation).
+    amount = quantity("1Mi", "1Pi")
+
+    def read(value: object) -> int | None:
+        return None if value == "cards" else amount.read(value)
+
+    def write(value: int | None) -> str:
+        return "cards" if value is None else format_quantity(value)
+
+    return FieldKind(words='"cards" for what NVML reports, or a quantity', read=read, write=write)

@@ -1,4 +1,4 @@
-"""The policy file, read, checked and compiled: every mistake in one report, or the whole policy."""
+"""The policy file: read, parsed, checked and compiled into a policy, or every mistake in one report."""
 
 import hashlib
 import os
@@ -6,15 +6,14 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from watchdog.config.checks import find_mistakes, find_warnings
-from watchdog.config.document import check_document
+from watchdog.config.document import Mistake, check_document, format_path
 from watchdog.config.fields import quote
-from watchdog.config.mistakes import Mistake, PolicyError, PolicyProblem, format_path, sort_key
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration, Policy
 
 MAX_BYTES: Final = 2**20
@@ -24,23 +23,51 @@ _BOM: Final = b"\xef\xbb\xbf"
 _PLACE: Final = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)\Z")
 # tomllib's messages say what its parser could not do; these say what is wrong in the file.
 _REMEDIES: Final = (
-    (re.compile(r"Cannot overwrite a value"), "the same key stands twice in one table; leave one of them"),
-    (re.compile(r"Cannot declare .* twice"), "the same table stands twice; tables of a list are written [[name]]"),
+    (re.compile(r"Cannot overwrite a value"), "the same key occurs twice in one table; leave one of them"),
+    (re.compile(r"Cannot declare .* twice"), "the same table occurs twice; tables of a list are written [[name]]"),
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyProblem:
+    """One mistake in a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`.
+
+    `path` is empty if the file as a whole is wrong. `line` counts from 1 and is set where it is known. `rule` is the
+    name of the rule with the mistake, so that readers need not count to `rule[7]`.
+    """
+
+    source: str
+    what: str
+    path: str = ""
+    line: int | None = None
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        within = "" if self.rule is None else f" (rule {quote(self.rule)})"
+        return f"{place}: {self.path}: {self.what}{within}" if self.path else f"{place}: {self.what}"
+
+
+class PolicyError(Exception):
+    """A policy that cannot be used; `problems` has every mistake found, in the order of their locations."""
+
+    def __init__(self, problems: Iterable[PolicyProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
 def read_bytes(path: Path) -> bytes:
-    """Read a policy file of at most `MAX_BYTES`; PolicyError says in one line why it cannot be read."""
+    """Read a policy file of at most `MAX_BYTES`; PolicyError with one line if it cannot be read."""
     source = str(path)
     try:
-        # Without blocking: opening a pipe would wait for a writer forever.
+        # Without blocking: opening a pipe would wait forever for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _refuse(source, "is not a regular file")
             return read_stream(file, source)
     except FileNotFoundError:
-        raise _refuse(source, "there is no such file; config/policy.toml of the project is a beginning") from None
+        raise _refuse(source, "there is no such file; config/policy.toml of the project is a starting point") from None
     except IsADirectoryError:
         raise _refuse(source, "is a directory; name the policy file in it") from None
     except (OSError, ValueError) as error:
@@ -57,7 +84,7 @@ def read_stream(stream: BinaryIO, source: str) -> bytes:
 
 
 def parse_document(data: bytes, source: str) -> dict[str, Any]:
-    """Parse the bytes of a file as TOML 1.0; PolicyError says why that fails in one line with its place."""
+    """Parse the bytes of a file as TOML 1.0; PolicyError with one line, with its line number, if that fails."""
     text = _decode(data, source)
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
@@ -131,22 +158,22 @@ BUILT_IN_SOURCE: Final = "built-in policy"
 
 
 def load_policy(path: Path) -> Policy:
-    """Read a policy file; PolicyError with all of its mistakes, or with the one reason why it cannot be read."""
+    """Load a policy file; PolicyError with all of its mistakes, or the one reason why it cannot be read."""
     return _compile(read_bytes(path), str(path))
 
 
 def parse_policy(text: str, source: str) -> Policy:
-    """Read a policy from a text; `source` stands for the file's name in the problems of a PolicyError."""
+    """Load a policy from a text; `source` is the file's name in the problems of a PolicyError."""
     return _compile(text.encode("utf-8", "surrogatepass"), source)
 
 
 def read_policy(stream: BinaryIO, source: str) -> Policy:
-    """Read a policy from a stream; `source` stands for the file's name in the problems of a PolicyError."""
+    """Load a policy from a stream; `source` is the file's name in the problems of a PolicyError."""
     return _compile(read_stream(stream, source), source)
 
 
 def built_in_policy() -> Policy:
-    """The policy of `scan` if none is given: it observes, with the declarations whose unit is unambiguous."""
+    """The policy of `scan` if none is given: it observes, with all declarations whose unit is unambiguous."""
     return _compile(read_bytes(BUILT_IN_FILE), BUILT_IN_SOURCE)
 
 
@@ -161,7 +188,7 @@ def _compile(data: bytes, source: str) -> Policy:
             PolicyProblem(
                 source=source, path=format_path(mistake.location), what=mistake.what, rule=_rule_of(mistake, names)
             )
-            for mistake in sorted(mistakes, key=sort_key)
+            for mistake in sorted(mistakes, key=_sort_key)
         )
     warnings = tuple(
         f"{format_path(location)}: {what}" if location else what for location, what in find_warnings(policy, document)
@@ -180,14 +207,14 @@ def _compile(data: bytes, source: str) -> Policy:
 
 
 def _rule_names(document: dict[str, Any]) -> dict[int, str]:
-    """The names of a document's rules by their number, of those that have one; nothing else is checked."""
+    """The names of a document's rules by index, where they have one; nothing else is checked."""
     rules = document.get("rule")
     known = enumerate(rules if isinstance(rules, list) else ())
     return {n: rule["name"] for n, rule in known if isinstance(rule, dict) and isinstance(rule.get("name"), str)}
 
 
 def _rule_of(mistake: Mistake, names: dict[int, str]) -> str | None:
-    """The name of the rule that has a mistake; None if no rule has it, or it is in the name."""
+    """The name of the rule with a mistake; None if the mistake is in no rule, or in the name itself."""
     match mistake.location:
         case ("rule", int(number), first, *_) if first != "name":
             return names.get(number)
@@ -197,7 +224,7 @@ def _rule_of(mistake: Mistake, names: dict[int, str]) -> str | None:
 def _own_allowance(declaration: Declaration, given: Iterable[str], common: Allowance) -> Allowance | None:
     """A declaration's own allowance; a part of a card (`share`, `mig`) has none unless the declaration sets one.
 
-    `given` has the keys of it that are in the file.
+    `given` are its keys in the file.
     """
     is_part = declaration.unit in ("share", "mig")
     if declaration.allowance is None:
@@ -208,7 +235,12 @@ def _own_allowance(declaration: Declaration, given: Iterable[str], common: Allow
 
 
 def _unit(capacity: Capacity, declarations: Iterable[Declaration]) -> int:
-    """The unit of what is advertised is that of the declaration that reads it: pods request both with one number."""
+    """The unit of an advertised resource: that of the declaration that reads it, since pods request it in that unit."""
     units = (each.unit for each in declarations if fnmatchcase(capacity.resource, each.resource or ""))
     unit = next(units, 1)
     return unit if isinstance(unit, int) else 1
+
+
+def _sort_key(mistake: Mistake) -> list[tuple[int, int, str]]:
+    """An order of locations that sorts list items by number and keeps what belongs together."""
+    return [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in mistake.location]

@@ -1,10 +1,10 @@
-"""A compiled policy in words, for people: every effective value, rule by rule, each ladder as a small table."""
+"""A compiled policy as readable text: every effective value, rule by rule, each ladder as a small table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watchdog.config.amounts import format_window
 from watchdog.config.document import policy_document
+from watchdog.config.fields import format_window
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
@@ -14,12 +14,14 @@ __all__ = ["policy_document", "render_policy"]
 _MODES = {"observe": "decides everything and does nothing", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
 _COLUMNS = ("above", "for", "do")
-# No mistake, and no warning either: but whoever is killed will look for somebody.
-_NOBODY = 'none, so they say "the operator of this cluster"; contact under [events] takes a name, an address or a page'
+# Neither a mistake nor a warning, but the owner of a killed pod will look for someone to ask.
+_NO_CONTACT = (
+    'none, so they say "the operator of this cluster"; contact under [events] takes a name, an address or a page'
+)
 
 
 def render_policy(policy: Policy) -> str:
-    """Write a policy as lines of text; quantities, durations and marks stand as a policy file would say them."""
+    """A policy as lines of text; quantities, durations and thresholds are written as in a policy file."""
     return "\n".join(_lines(policy))
 
 
@@ -27,8 +29,8 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
     yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
     yield (
-        f"Processes are listed every {format_duration(policy.interval_s)} at least; no force on a pod list older than "
-        f"{format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"
+        f"Processes are listed every {format_duration(policy.interval_s)} at least; no enforcement on a pod list older "
+        f"than {format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"
     )
     yield ""
     yield "Declarations, the first that a container has counts:" if policy.declarations else "No declarations."
@@ -86,7 +88,7 @@ def _rule(rule: Rule) -> Iterator[str]:
 
 
 def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
-    """What a Job makes of a grace period, for the rules that kill with one and get Jobs: most name no owner at all."""
+    """What a grace period means to Jobs, for the rules that kill with one and match Jobs: most name no owner at all."""
     names = []
     for rule in rules:
         if rule.match.owner_kinds and not matches("Job", rule.match.owner_kinds):
@@ -132,7 +134,7 @@ def _action(step: Step) -> str:
         return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
     if step.do is Do.EVICT:
         return f"evict with grace {format_duration(step.grace_s)}{pressure}"
-    signals = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL at once"
+    signals = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL immediately"
     return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {signals}{pressure}"
 
 
@@ -149,7 +151,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
     if policy.events.observe:
         yield "Events on pods in observe mode too"
-    yield f"Contact named in Events: {policy.events.contact or _NOBODY}"
+    yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
     safety = policy.safety
     allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
     allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd

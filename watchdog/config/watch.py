@@ -19,8 +19,8 @@ _DATA: Final = "..data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Version:
-    """The file that the path leads to: its `stat`, and where a ConfigMap's symlink points if it leads through one."""
+class _FileVersion:
+    """The file behind the path: its `stat`, and the target of a ConfigMap's symlink if the path leads through one."""
 
     stat: tuple[int, int, int, int, int] | None
     changed_s: float = 0.0
@@ -28,12 +28,12 @@ class _Version:
 
 
 class PolicyFile:
-    """Tells when a policy file has changed, and when what has changed can be loaded.
+    """Detects when a policy file has changed, and when the changed file can be loaded.
 
     A ConfigMap is complete when its `..data` symlink is swapped (AtomicWriter in k8s.io/kubernetes/pkg/volume/util).
     Any other file may be written in place, with pauses: it has settled once it has stayed the same for `settling_s` and
-    nobody has it open for writing. Until then enforcement is held for up to `held_s`; before the first settled version
-    there is no policy to go on with, and it is held until there is one.
+    no process has it open for writing. Until then enforcement is held for up to `held_s`; before the first settled
+    version there is no policy to fall back to, and enforcement is held until there is one.
     """
 
     def __init__(self, path: Path, *, settling_s: float = SETTLING_S, held_s: float = HELD_S) -> None:
@@ -42,38 +42,38 @@ class PolicyFile:
         self.is_ready = False
         self._settling_s = settling_s
         self._held_s = held_s
-        self._loaded: _Version | None = None
-        self._seen: _Version | None = None
-        self._seen_s = 0.0
+        self._loaded: _FileVersion | None = None
+        self._found: _FileVersion | None = None
+        self._found_s = 0.0
         self._waiting_s: float | None = None
-        self._looked_s = 0.0
+        self._checked_s = 0.0
 
     @property
     def is_unsettled(self) -> bool:
         """Whether the file has changed and has not settled within `held_s`."""
-        return self._waiting_s is not None and self._looked_s - self._waiting_s >= self._held_s
+        return self._waiting_s is not None and self._checked_s - self._waiting_s >= self._held_s
 
     @property
     def holds(self) -> bool:
-        """Whether no first signal and no SIGKILL may be sent, because the file has changed and is not loaded yet."""
+        """Whether no first signal and no SIGKILL may be sent because the file has changed and is not loaded yet."""
         return not self.has_settled or (self._waiting_s is not None and not self.is_unsettled)
 
     @property
-    def trouble(self) -> str:
-        """Say that the file has not settled in time, and what helps; empty: nothing of the kind."""
+    def problem(self) -> str:
+        """A sentence with a remedy if the file has not settled in time, otherwise empty."""
         if not self.is_unsettled:
             return ""
-        goes_on = "the policy in force stays" if self.has_settled else "nobody is acted on"
+        meanwhile = "the current policy stays" if self.has_settled else "no action is taken"
         return (
-            f"the policy file {self.path} has not settled within {format_duration(self._held_s)}, and {goes_on}: it "
-            "keeps changing, or a process has it open for writing; end what writes it, or send SIGHUP to load it as it "
-            "is"
+            f"the policy file {self.path} is still being written after {format_duration(self._held_s)}, and "
+            f"{meanwhile}: it keeps changing, or a process has it open for writing; stop what writes it, or send "
+            "SIGHUP to load it as it is"
         )
 
     def begin(self, now: Now) -> Policy:
-        """Load the file at startup; PolicyError if it is invalid. One that is older than the settling time has settled.
+        """Load the file at startup; PolicyError if it is invalid. A file older than the settling time has settled.
 
-        Its age goes by the times that the kernel sets. A file from the future waits like a new one.
+        Its age is that of its mtime and ctime. A file from the future waits like a new one.
         """
         version = self._version()
         is_old = now.wall_s - version.changed_s >= self._settling_s and not _has_writer(self.path)
@@ -87,31 +87,31 @@ class PolicyFile:
         self.has_settled, self.is_ready = True, False
         return load_policy(self.path)
 
-    def look(self, now: Now) -> None:
-        """Look at the file again: `is_ready` says afterwards whether it has changed and can be loaded."""
+    def check(self, now: Now) -> None:
+        """Check the file again: afterwards `is_ready` says whether it has changed and can be loaded."""
         found = self._version()
         if self._waiting_s is not None and not self.is_unsettled:
-            # Of the time in which nobody looked, the node suspended perhaps, no more than one settling time counts.
-            self._waiting_s += max(now.boottime_s - self._looked_s - self._settling_s, 0.0)
-        self._looked_s = now.boottime_s
+            # Of the time without checks, perhaps while the node was suspended, at most one settling time counts.
+            self._waiting_s += max(now.boottime_s - self._checked_s - self._settling_s, 0.0)
+        self._checked_s = now.boottime_s
         if found == self._loaded:
-            self._seen, self._waiting_s, self.is_ready = None, None, False
+            self._found, self._waiting_s, self.is_ready = None, None, False
             return
         if self._waiting_s is None:
             self._waiting_s = now.boottime_s
-        if found != self._seen:
-            self._seen, self._seen_s = found, now.boottime_s
+        if found != self._found:
+            self._found, self._found_s = found, now.boottime_s
         is_swapped = found.volume is not None and self._loaded is not None and found.volume != self._loaded.volume
-        is_still = now.boottime_s - self._seen_s >= self._settling_s
+        is_still = now.boottime_s - self._found_s >= self._settling_s
         self.is_ready = is_swapped or (is_still and not _has_writer(self.path))
 
-    def _version(self) -> _Version:
+    def _version(self) -> _FileVersion:
         volume = _volume(self.path)
         try:
             found = self.path.stat()
         except OSError:
-            return _Version(stat=None, volume=volume)
-        return _Version(
+            return _FileVersion(stat=None, volume=volume)
+        return _FileVersion(
             stat=(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
             changed_s=max(found.st_mtime, found.st_ctime),
             volume=volume,
@@ -119,7 +119,7 @@ class PolicyFile:
 
 
 def _volume(path: Path) -> str | None:
-    """Where the `..data` symlink points that a path leads through; None: it leads through none."""
+    """The target of the `..data` symlink that a path leads through; None if it leads through none."""
     for link in (path, *path.parents):
         try:
             if link.readlink().parts[:1] == (_DATA,):
@@ -130,10 +130,10 @@ def _volume(path: Path) -> str | None:
 
 
 def _has_writer(path: Path) -> bool:
-    """Whether some process has a file open for writing; False where the kernel can't tell.
+    """Whether some process has a file open for writing; False where the kernel can't determine it.
 
-    A read lease is refused then (fcntl(2), F_SETLEASE). It is given back at once. Whoever opens the file meanwhile
-    makes the kernel signal us: SIGIO, the default, would end the process, and SIGURG is ignored.
+    The kernel then refuses a read lease (fcntl(2), F_SETLEASE). A granted one is returned at once. If the file is
+    opened meanwhile, the kernel signals us: SIGIO, the default, would end the process, and SIGURG is ignored.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

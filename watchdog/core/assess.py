@@ -2,61 +2,61 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
-from watchdog.core.attribute import ContainerKey
 from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
-from watchdog.core.model import Gap, Gpu, Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.inputs import Inputs
+from watchdog.core.model import Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
-from watchdog.core.rules import Namespaces, observes, protection, rule_of
+from watchdog.core.rules import observes, protection, rule_of
 
 _NONE: Final[frozenset[str]] = frozenset()
 Rank = tuple[bool, int, int, str, str, str]
 
 
 def short_cards(gpus: Iterable[Gpu], free_below: Fraction) -> frozenset[str]:
-    """The GPUs of which less than this share is free; one that does not tell its numbers is never short."""
+    """The GPUs of which less than this share is free; a GPU with unknown figures is never short."""
     return frozenset(gpu.uuid for gpu in gpus if _is_short(gpu, free_below))
 
 
 def short_for(policy: Policy, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """The GPUs that are short of memory, where a rule of the policy has a step under pressure."""
-    return short_cards(gpus, policy.pressure.free_below) if any(rule.minds_pressure for rule in policy.rules) else _NONE
+    """The GPUs that are short of memory; none if no rule of the policy has a step under pressure."""
+    return short_cards(gpus, policy.pressure.free_below) if any(rule.uses_pressure for rule in policy.rules) else _NONE
 
 
 def _is_short(gpu: Gpu, free_below: Fraction) -> bool:
     if gpu.total is None or gpu.used is None:
         return False
-    free = gpu.total - gpu.used  # what the driver reserves is in `used`
+    free = gpu.total - gpu.used  # `used` includes what the driver reserves
     return free * free_below.denominator < gpu.total * free_below.numerator
 
 
 def requested_of(assessment: Assessment) -> int:
-    """What an account asked for, in bytes: below its declaration where a tenant may name a limit above the request."""
+    """The bytes that an account requests: less than it declares if the tenant has set a limit above the request."""
     requested = assessment.declared if assessment.requested is None else assessment.requested
     return requested or 0
 
 
 def allowed_under_pressure(assessment: Assessment) -> int | None:
-    """What steps under pressure compare with, in bytes; None where nothing holds that was declared."""
+    """The bytes that an account may use for steps under pressure; None if no declaration counts."""
     return assessment.allowed if assessment.allowed_by_request is None else assessment.allowed_by_request
 
 
 def card_of(assessment: Assessment) -> str | None:
-    """The short card on which an account uses most; None: it uses none that is short."""
+    """The short card on which an account uses the most; None if it uses no short card."""
     if not assessment.short:
         return None
     return min(assessment.short, key=lambda gpu: (-_used_on(assessment, gpu), gpu))
 
 
 def rank(assessment: Assessment, card: str) -> Rank:
-    """Who gives way first: who is over its request, then lower priority, then the larger excess on that card.
+    """The order in which accounts give way: those over their request, lower priority, larger excess on that card.
 
     (The kubelet's order under node pressure, kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction.)
     """
@@ -74,50 +74,33 @@ _NO_RULE = Rule(name="")
 Uses = tuple[AttributedUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What an assessment depends on besides the uses: the policy, the node, and where the daemon itself runs.
-
-    `namespaces` has the labels of every namespace that is known; `overdue` the containers that the pod list should have
-    by now and does not.
-    """
-
-    policy: Policy
-    node: Node
-    own: Place | None = None
-    namespaces: Namespaces = field(default_factory=dict)
-    overdue: frozenset[ContainerKey] = frozenset()
-
-
-def assess(
-    attribution: Attribution, snapshot: Snapshot, pods: Iterable[Pod], setting: Setting
-) -> tuple[Assessment, ...]:
+def assess(attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
     """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
-    dark = Darkness.of(snapshot, setting.node)
+    coverage = Coverage.of(snapshot, inputs.node)
     mps = Mps.of(snapshot, attribution)
 
     def judge(pod: Pod, uses: Uses) -> tuple[Assessment, ...]:
-        return assess_pod(pod, uses, PodTerms.of(pod, dark.cards, setting, mps), snapshot, dark, setting)
+        return assess_pod(pod, uses, PodTerms.of(pod, coverage.cards, inputs, mps), snapshot, coverage, inputs)
 
-    return assess_each(attribution, pods, judge)
+    return assess_each(attribution, inputs.pods.pods, judge)
 
 
 def assess_each(
     attribution: Attribution, pods: Iterable[Pod], judge: Callable[[Pod, Uses], tuple[Assessment, ...]]
 ) -> tuple[Assessment, ...]:
-    """Let every pod be judged by its uses, and bring the assessments into the order of their keys."""
+    """Call `judge` for every pod with its uses; the assessments in the order of their keys."""
     by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
     for use in attribution.attributed:
         by_pod[use.uid].append(use)
-    # A UID stands for one pod; a list that repeats it must not make two accounts of one.
+    # A UID identifies one pod; a list that repeats it must not make two accounts of one.
     unique = {pod.uid: pod for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name), reverse=True)}
     found = [each for pod in unique.values() for each in judge(pod, tuple(by_pod.get(pod.uid, ())))]
     return tuple(sorted(found, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Darkness:
-    """What could not be seen: `everywhere` concerns every account. `cards` has what is known of their number."""
+class Coverage:
+    """What a reading does not show. `everywhere`: any account may use more. `unlisted`: some GPU was not listed."""
 
     cards: Cards
     everywhere: bool
@@ -125,43 +108,40 @@ class Darkness:
     unseen: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, node: Node) -> "Darkness":
-        """What a snapshot leaves in the dark, by the driver's own count and by the node's object."""
+    def of(cls, snapshot: Snapshot, node: Node) -> "Coverage":
+        """The coverage of a snapshot, compared with the counts of the driver and of the node's object."""
         return cls(
             cards=Cards.of(snapshot, node),
-            everywhere=_is_dark(snapshot),
+            everywhere=_is_incomplete(snapshot),
             unlisted=any(not gpu.listed for gpu in snapshot.gpus),
             unseen=snapshot.unseen,
         )
 
     def hides(self, gpu: str | None, pod_uses: Uses) -> bool:
-        """Whether an account may use more than was seen: a pod seen nowhere may be on a GPU that was not listed."""
+        """Whether an account may use more than was seen; a pod without any use may be on a GPU that was not listed."""
         unseen = bool(self.unseen) if gpu is None else gpu in self.unseen
         return self.everywhere or unseen or (self.unlisted and not pod_uses)
 
     def hides_contexts(self, gpu: str | None, pod_uses: Uses) -> bool:
-        """Whether an account may have contexts that were not seen, be it that they hold nothing, as on a lost card."""
+        """Whether an account may have contexts that were not seen, even without memory, such as on a lost card."""
         return self.hides(gpu, pod_uses) or (gpu is None and (self.unlisted or self.cards.hidden))
 
 
-def _is_dark(snapshot: Snapshot) -> bool:
-    """Whether what can't be seen may be anybody's, as a process whose cgroup can't be read may."""
+def _is_incomplete(snapshot: Snapshot) -> bool:
+    """Whether unseen memory may belong to any pod: NVML is silent, or a process's cgroup can't be read."""
     unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
     return snapshot.blind or any(use.pid in unreadable and use.used != 0 for use in snapshot.uses)
 
 
 def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | None:
-    """The UIDs of the pods where any of them may use more than a reading shows; None: it shows everything."""
-    is_lit = not snapshot.unseen and all(gpu.listed for gpu in snapshot.gpus) and not _is_dark(snapshot)
-    return None if is_lit else frozenset(pod.uid for pod in pods)
+    """The UIDs of the pods, any of which may use more than the reading shows; None if it shows everything."""
+    is_complete = not snapshot.unseen and all(gpu.listed for gpu in snapshot.gpus) and not _is_incomplete(snapshot)
+    return None if is_complete else frozenset(pod.uid for pod in pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTerms:
-    """What holds for a pod whatever it uses: its rule, or what is not known for naming it, and what it declares.
-
-    `mps` is what is known of MPS on its node.
-    """
+    """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares."""
 
     rule: Rule | None
     gap: Gap | None
@@ -169,45 +149,44 @@ class PodTerms:
     mps: Mps
 
     @classmethod
-    def of(cls, pod: Pod, cards: Cards, setting: Setting, mps: Mps) -> "PodTerms":
+    def of(cls, pod: Pod, cards: Cards, inputs: Inputs, mps: Mps) -> "PodTerms":
         """The terms of a pod, on a node with these cards."""
-        rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
+        rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=rule if isinstance(rule, Gap) else None,
-            declaration=declare(pod, setting.policy, setting.node, cards),
+            declaration=declare(pod, inputs.policy, inputs.node, cards),
             mps=mps,
         )
 
 
 def assess_pod(
-    pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, dark: Darkness, setting: Setting
+    pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, coverage: Coverage, inputs: Inputs
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none where it neither uses GPU memory nor declares it.
 
-    Of the snapshot only the GPUs have a part in it, by their names and sizes, and the time, for a pod that terminates
-    and a rule that has hours.
+    Of the snapshot only the GPUs' names and sizes count, and the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
     if not (uses or declaration.pod is not None or declaration.containers or declaration.misdeclared):
         return ()
-    protected = protection(pod, setting.policy.protect, setting.own, snapshot.at)
-    short = short_for(setting.policy, snapshot.gpus)
-    hazards = terms.mps.hazards(pod, uses, accepts_clients=setting.policy.safety.signal_mps_clients)
+    protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
+    short = short_for(inputs.policy, snapshot.gpus)
+    hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     found: list[Assessment] = []
     behind = any(not use.container for use in uses)
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
-        scale = _scale(key, rule or _NO_RULE, dark, uses)
+        scale = _scale(key, rule or _NO_RULE, coverage, uses)
         own = scale.uses
-        granted = _budget(pod, declaration, scale, setting, behind=behind)
-        # What runs in a container that may be anything counts for its pod only once it should be in the list.
-        lags = key.container is None and any(_lags(use, setting) for use in own)
-        used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, setting))
-        known = all(use.used is not None for use in own) and not dark.hides(key.gpu, uses) and not lags
+        granted = _budget(pod, declaration, scale, inputs, behind=behind)
+        # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
+        lags = key.container is None and any(_lags(use, inputs) for use in own)
+        used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, inputs))
+        known = all(use.used is not None for use in own) and not coverage.hides(key.gpu, uses) and not lags
         is_clear = known
         if scale.hidden and used_at_least <= (granted.allowed or 0):
-            # Within only if it is so by the contexts that were seen, too.
-            seen = _budget(pod, declaration, replace(scale, hidden=False), setting, behind=behind)
+            # Within only if that also holds when only the contexts that were seen count.
+            seen = _budget(pod, declaration, replace(scale, hidden=False), inputs, behind=behind)
             is_clear = known and used_at_least <= (seen.allowed or 0)
         found.append(
             Assessment(
@@ -236,17 +215,17 @@ def assess_pod(
     return tuple(found)
 
 
-def _lags(use: AttributedUse, setting: Setting) -> bool:
-    """Whether it is in a container that the pod list does not have yet, and need not have."""
-    return not use.container and (use.uid, use.unlisted) not in setting.overdue
+def _lags(use: AttributedUse, inputs: Inputs) -> bool:
+    """Whether a use is in a container that is missing from the pod list and not overdue there."""
+    return not use.container and (use.uid, use.unlisted) not in inputs.overdue
 
 
-def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, setting: Setting, *, behind: bool) -> Budget:
-    """The budget of an account: of the current phase, or of the largest where the list does not tell which it is."""
+def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, inputs: Inputs, *, behind: bool) -> Budget:
+    """The budget of an account in the current phase, or the largest of all phases if the list is behind."""
     if not behind:
-        return budget(active_containers(pod), declaration, scale, setting.policy)
-    found = [(each, declare(pod, setting.policy, setting.node, scale.cards, each)) for each in phases(pod)]
-    return largest_budget(found, scale, setting.policy)
+        return budget(active_containers(pod), declaration, scale, inputs.policy)
+    found = [(each, declare(pod, inputs.policy, inputs.node, scale.cards, each)) for each in phases(pod)]
+    return largest_budget(found, scale, inputs.policy)
 
 
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
@@ -263,15 +242,15 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
     return keys
 
 
-def _scale(key: AccountKey, rule: Rule, dark: Darkness, uses: Uses) -> Scale:
+def _scale(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Scale:
     return Scale(
         rule=rule,
         container=key.container,
         gpu=key.gpu,
-        cards=dark.cards,
+        cards=coverage.cards,
         uses=tuple(use for use in uses if _belongs(use, key)),
         pod_uses=uses,
-        hidden=dark.hides_contexts(key.gpu, uses),
+        hidden=coverage.hides_contexts(key.gpu, uses),
     )
 
 
@@ -298,7 +277,7 @@ def _verdict(granted: Budget, used_at_least: int, *, is_known: bool) -> Verdict:
     if granted.misdeclared:
         return Verdict.MISDECLARED
     if granted.allowed is None:
-        # A declaration whose size is not known: the driver does not tell that of the card, or labels are missing.
+        # A declaration of unknown size: the driver does not report the card's size, or labels are missing.
         return Verdict.UNKNOWN if granted.declared_by else Verdict.UNDECLARED
     if used_at_least > granted.allowed:
         return Verdict.OVER

@@ -7,17 +7,17 @@ from typing import Final
 from watchdog.core.model import Gap, Pod, ProcessKey
 from watchdog.core.policy import Rule
 
-# So many a pod are told and remembered: whoever may write annotations could write another one each second for ever.
+# The most that are reported and remembered per pod: a tenant could write a new annotation every second.
 MOST_MISDECLARED: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributedUse:
-    """What one process of a pod uses on one GPU. `container` is "" where the pod is known and the container is not.
+    """What one process of a pod uses on one GPU, in bytes.
 
-    `mps` says whether it is an MPS client (None: not known), `mps_server` that it has the name of an MPS server, and
-    `serves_others` that it also runs where servers for other pods do.
-    `unlisted` then is the ID of that container as the cgroup has it, if it has one.
+    `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
+    one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
+    `serves_others`: it also runs where servers for other pods run.
     """
 
     key: ProcessKey
@@ -33,7 +33,7 @@ class AttributedUse:
 
 
 class Reason(StrEnum):
-    """Why bytes belong to no pod of the list."""
+    """Why memory belongs to no listed pod."""
 
     HOST = "host"
     GONE = "gone"
@@ -45,9 +45,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unattributed:
-    """What a process of no pod of the list uses on one GPU, with the reason.
+    """What a process that belongs to no listed pod uses on one GPU, with the reason.
 
-    `mps` and `mps_server` are those of `AttributedUse`; `uid` and `container` say where a trusted MPS server runs.
+    `mps` and `mps_server` as in `AttributedUse`; `uid` and `container` say where a trusted MPS server runs.
     """
 
     pid: int
@@ -63,14 +63,14 @@ class Unattributed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Every use of a snapshot, in exactly one of the two: bytes are conserved."""
+    """Every use of a snapshot, each in exactly one of the two tuples, so that no bytes are lost or counted twice."""
 
     attributed: tuple[AttributedUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()
 
 
 class Verdict(StrEnum):
-    """How an account stands."""
+    """How an account's use compares with what it is allowed, as far as both are known."""
 
     WITHIN = "within"
     OVER = "over"
@@ -95,7 +95,7 @@ class AccountKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerShare:
-    """A container's part of an account: what the choice of a victim looks at. `requested` is without a named limit."""
+    """A container's part of an account, for choosing the victim. `requested` ignores a limit above the request."""
 
     container: str
     used_at_least: int
@@ -105,10 +105,9 @@ class ContainerShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeclaration:
-    """A declaration with something wrong about it: where it stands and what that is.
+    """A declaration that is wrong: where it is written, and what is wrong with it.
 
-    `counts` says that it holds all the same, as written: the scheduler has checked it, or its number can't be read and
-    no smaller one takes its place. Otherwise it was skipped.
+    `counts`: it applies as written all the same, since the scheduler has checked it. Otherwise it was skipped.
     """
 
     source: str
@@ -117,16 +116,16 @@ class Misdeclaration:
 
 
 class MpsRole(StrEnum):
-    """Why the end of something would break the work of other pods."""
+    """Why ending a process would break the work of other pods."""
 
     SERVER = "server"
     CLIENT = "client"
-    HIDDEN = "hidden"  # whether there is a client can't be seen now
+    HIDDEN = "hidden"  # it can't be determined now whether there is a client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsHazard:
-    """What other pods' work would break with: a process of a pod; without `key` a container, without that any."""
+    """A process that must not be ended since other pods need it; any of `container` without `key`, any without both."""
 
     role: MpsRole
     container: str | None = None
@@ -136,16 +135,16 @@ class MpsHazard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """How one account stands. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
+    """What is known of one account. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
 
-    `behind` says that the pod list lacks a container in which the pod runs: the bytes of such a container are not known
-    to count, and the budget is the largest of any phase. `misdeclarations` are also those that hold all the same.
-    `declared_by` is the resource, annotation or label key (several joined by `, `), or `default`. `protected` says in
-    a few words why the pod is never acted on, or is None. `requested` and `allowed_by_request` are what steps under
-    pressure compare with where a tenant may name a limit above the request; None: as declared and as allowed.
-    `observes` says that the rule only observes now, whatever the policy's mode. `short` are those of its GPUs that are
-    short of memory, looked at only where the rule has a step under pressure. `rule_gap` says what is not known for
-    naming the pod's rule; it then has none, and its verdict is unknown. `mps` are the hazards of the whole pod.
+    `behind`: the pod list lacks a container in which the pod runs, so the budget is the largest of any phase.
+    `misdeclarations` include those that count all the same. `declared_by` is the resource, annotation or label key
+    (several joined by `, `), or `default`. `protected` is a short reason why the pod is never acted on, or None.
+    `requested` and `allowed_by_request` are what steps under pressure compare with if the tenant has set a limit above
+    the request; None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode.
+    `short` are its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap`
+    is why the pod's rule can't be determined; it then has none, and its verdict is unknown. `mps` are the hazards of
+    the whole pod.
     """
 
     account: AccountKey
@@ -171,7 +170,7 @@ class Assessment:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether the reading says for sure on which side of allowed the account is."""
+        """Whether it is certain that the account is within or over its limit."""
         return self.verdict in (Verdict.WITHIN, Verdict.OVER)
 
     @property

@@ -1,6 +1,6 @@
-"""Attribution: whose is each use? A cgroup's claim counts only where the pod list confirms it.
+"""Attribution: which pod and container each use belongs to. A cgroup's claim counts only if the pod list confirms it.
 
-Containers that processes run in and the pod list does not have are new for a moment, or never get there.
+A container that is missing from the pod list is usually new and listed within seconds; one that stays missing is a gap.
 """
 
 from collections import defaultdict
@@ -14,9 +14,9 @@ from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind
 from watchdog.core.mps import is_trusted_server, may_serve_others
 
 # The kubelet writes a new container's ID into the pod's status within seconds.
-_PATIENCE_S: Final = 60.0
-# A container that uses no GPU memory for so long is forgotten; one that stops for a moment gains no time by it.
-_KEPT_S: Final = 600.0
+_OVERDUE_AFTER_S: Final = 60.0
+# A container without GPU memory for this long is forgotten; a shorter pause does not restart its time.
+_FORGOTTEN_AFTER_S: Final = 600.0
 
 ContainerKey = tuple[str, str]  # the UID of its pod, and its ID
 
@@ -27,8 +27,8 @@ class _Seen:
     last: Now
 
     def is_fresh(self, at: Now) -> bool:
-        """Whether it was there lately."""
-        return self.last.boot_id == at.boot_id and at.boottime_s - self.last.boottime_s <= _KEPT_S
+        """Whether it was last seen recently."""
+        return self.last.boot_id == at.boot_id and at.boottime_s - self.last.boottime_s <= _FORGOTTEN_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Unlisted:
     seen: Mapping[ContainerKey, _Seen] = field(default_factory=dict)
 
     def after(self, attribution: Attribution, pods: Iterable[Pod], at: Now) -> "Unlisted":
-        """What is remembered after a cycle; what the list has got by now is forgotten."""
+        """The memory after one more cycle; containers that are listed by now are forgotten."""
         new = {(use.uid, use.unlisted) for use in attribution.attributed if not use.container}
         if not new and not self.seen:
             return self
@@ -47,11 +47,11 @@ class Unlisted:
         return Unlisted(kept | {key: _Seen(kept[key].first if key in kept else at, at) for key in new})
 
     def overdue(self, at: Now, synced: Now | None) -> frozenset[ContainerKey]:
-        """Those that were first seen a minute ago, although the list has been synced since then."""
+        """The containers first seen at least a minute ago that are missing although the list was synced since."""
         return frozenset(
             key
             for key, each in self.seen.items()
-            if at.boottime_s - each.first.boottime_s >= _PATIENCE_S
+            if at.boottime_s - each.first.boottime_s >= _OVERDUE_AFTER_S
             and synced is not None
             and synced.boot_id == each.first.boot_id
             and synced.boottime_s > each.first.boottime_s
@@ -59,7 +59,7 @@ class Unlisted:
 
 
 def overdue_gaps(assessments: Iterable[Assessment], overdue: frozenset[ContainerKey]) -> tuple[Gap, ...]:
-    """What is not known for the containers that should be in the list by now, each once."""
+    """One gap for each container that should be in the list by now."""
     found: dict[Gap, None] = {}
     for assessment in assessments:
         for use in assessment.uses:
@@ -82,7 +82,7 @@ _REASONS: Mapping[PlaceKind, Reason] = {
     PlaceKind.HOST: Reason.HOST,
     PlaceKind.GONE: Reason.GONE,
     PlaceKind.ZOMBIE: Reason.ZOMBIE,
-    # Only somebody who moves processes between pods' cgroups by hand makes the lines disagree.
+    # The lines disagree only if processes were moved between pods' cgroups by hand.
     PlaceKind.CONTRADICTORY: Reason.SPOOFED,
     PlaceKind.UNREADABLE: Reason.UNKNOWN_POD,
 }
@@ -90,14 +90,14 @@ _REASONS: Mapping[PlaceKind, Reason] = {
 
 @dataclass(frozen=True, slots=True)
 class PodIndex:
-    """The pod list, to be asked by what cgroups carry: pod UIDs, static pods' config hashes, container IDs."""
+    """The pod list, indexed by what cgroups contain: pod UIDs, static pods' config hashes, container IDs."""
 
     pods: Mapping[str, Pod]
     containers: Mapping[str, tuple[tuple[Pod, Container], ...]]
 
     @classmethod
     def of(cls, pods: Iterable[Pod]) -> "PodIndex":
-        """Index pods; where two claim the same key, a UID beats a config hash and the lesser name the greater."""
+        """Index pods; if two claim the same key, a UID takes precedence over a config hash, then the first by name."""
         by_key: dict[str, Pod] = {}
         by_container: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
         ordered = sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid))
@@ -113,15 +113,15 @@ class PodIndex:
         return cls(by_key, {key: tuple(found) for key, found in by_container.items()})
 
     def find(self, place: Place) -> tuple[Pod, str] | Reason:
-        """The pod and the container's name ("" if not known) that a claim holds for, or why it holds for none."""
+        """The pod and the name of the container ("" if unknown) that a claim refers to, or why it is rejected."""
         named = self.pods.get(place.pod) if place.pod is not None else None
-        holders = self.containers.get(place.container, ()) if place.container is not None else ()
+        matching = self.containers.get(place.container, ()) if place.container is not None else ()
         if place.pod is None:
-            return (holders[0][0], holders[0][1].name) if len(holders) == 1 else Reason.UNKNOWN_POD
-        for pod, container in holders:
+            return (matching[0][0], matching[0][1].name) if len(matching) == 1 else Reason.UNKNOWN_POD
+        for pod, container in matching:
             if pod is named:
                 return pod, container.name
-        if holders:
+        if matching:
             return Reason.SPOOFED
         return Reason.UNKNOWN_POD if named is None else (named, "")
 
@@ -132,7 +132,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
 
 
 def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
-    """The same, by a pod list that has been indexed already; of the snapshot only uses and processes have a part."""
+    """Like `attribute`, with an index of the pod list; of the snapshot only uses and processes count."""
     attributed: list[AttributedUse] = []
     unattributed: list[Unattributed] = []
     for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):

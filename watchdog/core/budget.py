@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watchdog.core.amount import Amount, Cards, CardShare, Devices, Holder, bytes_of
+from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import AttributedUse
 from watchdog.core.declare import PodDeclaration
 from watchdog.core.model import Container
@@ -16,11 +16,11 @@ Phase = tuple[Container, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What an account declares and may use, in bytes, none of which is more than a quantity of Kubernetes can be.
+    """What an account declares and may use, in bytes, each at most the largest Kubernetes quantity.
 
-    `of` is what each container declares for itself, also one that does not count now, and `requests` what it requests
-    of that. `requested` and `allowed_by_request` are set where a tenant has named a limit, which then is declared.
-    `misdeclared` says that the pod tried to declare and nothing of it holds.
+    `of` is what each container declares, including those that do not count now; `requests` is what it requests.
+    `requested` and `allowed_by_request` are set if the tenant has set a limit above the request; `declared` is then the
+    limit. `misdeclared`: the pod declares, but no declaration is valid.
     """
 
     declared: int | None = None
@@ -34,7 +34,7 @@ class Budget:
 
 
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
-    """Whether what a container (None: the pod) declares is for each GPU by itself; a default is a total."""
+    """Whether a container (None: the pod) declares an amount per GPU; a default is a total."""
     amounts = _amounts(declaration)
     if declaration.pod is None and container is not None:
         amounts = tuple(amount for name, amount in declaration.containers.items() if name == container)
@@ -47,10 +47,9 @@ def contradicts_itself(declaration: PodDeclaration) -> bool:
 
 
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], scale: "Scale", policy: Policy) -> Budget:
-    """Work out the budget of an account in the phase in which it may use most: which one it is in is not known.
+    """The largest budget of an account in any phase, used when the current phase is unknown.
 
-    Where the budget of one of them can't be determined, the largest can't; nor where one has none, since the pod would
-    be left alone in that phase.
+    It can't be determined if that of one phase can't, or if one phase has none: the pod would be left alone in that.
     """
     found = [budget(phase, declaration, scale, policy) for phase, declaration in phases]
     bounded = [each for each in found if each.allowed is not None]
@@ -69,9 +68,9 @@ def _by_request(granted: Budget) -> int:
 
 
 def budget(phase: Phase, declaration: PodDeclaration, scale: "Scale", policy: Policy) -> Budget:
-    """Work out the budget of one account of a pod in a phase, of the containers and GPUs that `scale` names."""
+    """The budget of one account of a pod in a phase, for the containers and GPUs that `scale` names."""
     if scale.container == "":
-        return Budget()  # processes of containers that the list does not know yet: measured, never acted on
+        return Budget()  # processes of containers that are not listed yet: measured, never acted on
     active = [container.name for container in phase]
     split = declaration.pod is not None and scale.container is not None and active != [scale.container]
     if split or contradicts_itself(declaration):
@@ -83,18 +82,18 @@ def budget(phase: Phase, declaration: PodDeclaration, scale: "Scale", policy: Po
         return Budget(misdeclared=True)
     if not amounts:
         # In the init phase the containers that declare may not run yet.
-        is_silent = scale.container is None and declaration.containers
-        return Budget() if is_silent else _default(scale, policy)
+        declares_later = scale.container is None and declaration.containers
+        return Budget() if declares_later else _default(scale, policy)
     others = {name: each for name, each in declaration.containers.items() if name not in amounts}
     return _granted(amounts, {} if scale.container is not None else others, scale, policy)
 
 
 def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale: "Scale", policy: Policy) -> Budget:
-    """The budget of what counts now; `others` are amounts of containers that do not."""
+    """The budget from the amounts that count now; `others` are those of containers that do not."""
     declared = _sizes(amounts, scale)
     if declared is None:
         return Budget(declared_by=_sources(amounts.values()))
-    # Of a container whose own amount can't be determined nobody can say that it is above it.
+    # A container whose own amount can't be determined must not seem to be above it.
     idle = {name: (_sizes({name: each}, scale) or {name: LARGEST})[name] for name, each in others.items()}
     granted = Budget(
         declared=min(sum(declared.values()), LARGEST),
@@ -117,10 +116,10 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Which account is meant (None: all of the pod's), under which rule, and the node's cards.
+    """The account that a budget is computed for, its rule and the node's cards. None: all containers, all GPUs.
 
-    `uses` are those of the account; `hidden` says that it may have more contexts. `pod_uses` are all of the pod: on
-    which GPUs a container uses most is not to be seen from one GPU alone.
+    `uses` are those of the account; `hidden`: it may have more contexts. `pod_uses` are those of the whole pod, which
+    show on which GPUs a container uses the most.
     """
 
     rule: Rule
@@ -132,48 +131,48 @@ class Scale:
     hidden: bool = False
 
     def contexts(self, uses: Iterable[AttributedUse]) -> int:
-        """How many contexts an allowance counts: one for each process on each GPU, the most where some may be hidden.
+        """The number of contexts for the allowance: one per process and GPU, or the maximum if some may be hidden.
 
-        A card that drops out takes its contexts out of sight, but nobody is to be over its amount because of that.
+        A card that drops out hides its contexts, which must not put any account over its limit.
         """
         return LARGEST if self.hidden else len({(use.key, use.gpu) for use in uses})
 
 
 def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = False) -> dict[str, int] | None:
-    """What each container's amount comes to, in bytes; None where one needs the size of a card that is not known."""
+    """Each container's amount in bytes; None if one depends on a card of unknown size."""
     sizes: dict[str, int] = {}
     is_behind = any(not use.container for use in scale.pod_uses)
     for name, amount in amounts.items():
         uses = _uses_of(scale.pod_uses, name)
-        holder = Holder(_most_used(uses), scale.gpu, scale.cards)
+        placement = Placement(_most_used(uses), scale.gpu, scale.cards)
         if is_behind and name:
-            # It may be one that the list does not have yet: on which cards it is, is not known then.
-            holder = Holder([] if scale.gpu is None else [scale.gpu], scale.gpu, scale.cards)
+            # An unlisted container may be this one, so it is not known which cards it uses.
+            placement = Placement([] if scale.gpu is None else [scale.gpu], scale.gpu, scale.cards)
         is_anywhere = is_behind and name != "" and scale.gpu is None and not isinstance(amount.size, int)
-        if (is_anywhere and not scale.cards.have_one_size) or _is_undecided(amount, holder, uses):
+        if (is_anywhere and not scale.cards.have_one_size) or _is_undecided(amount, placement, uses):
             return None
-        size = bytes_of(amount, holder, by_request=by_request)
+        size = bytes_of(amount, placement, by_request=by_request)
         if size is None:
             return None
         sizes[name] = min(size, LARGEST)
     return sizes
 
 
-def _is_undecided(amount: Amount, holder: Holder, uses: tuple[AttributedUse, ...]) -> bool:
-    """Whether it is open on which GPUs an amount holds: more are used than it is for, and not all use is known.
+def _is_undecided(amount: Amount, placement: Placement, uses: tuple[AttributedUse, ...]) -> bool:
+    """Whether it can't be determined which GPUs an amount is for: more are used, and not all use is known.
 
-    Of whole devices it is open as well while one is out of sight: that may be the larger one, and the pod's.
+    For whole devices the same is true while one is hidden: that may be a larger one that the pod uses.
     """
-    if isinstance(amount.size, Devices) and holder.cards.hidden:
+    if isinstance(amount.size, Devices) and placement.cards.hidden:
         return True
     if all(use.used is not None for use in uses):
         return False
-    if isinstance(amount.size, CardShare) and amount.per == "total" and not holder.cards.have_one_size:
-        # On a card of which no bytes are known the container may have nothing at all.
-        return not {use.gpu for use in uses if use.used is not None}.issuperset(holder.most_used)
+    if isinstance(amount.size, CardShare) and amount.per == "total" and not placement.cards.have_one_size:
+        # On a card without known bytes the container may use nothing at all.
+        return not {use.gpu for use in uses if use.used is not None}.issuperset(placement.most_used)
     if isinstance(amount.size, Devices):
-        return len(holder.most_used) > sum(count for _, count in amount.size.counts)
-    return amount.count is not None and len(holder.most_used) > amount.count
+        return len(placement.most_used) > sum(count for _, count in amount.size.counts)
+    return amount.count is not None and len(placement.most_used) > amount.count
 
 
 def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
@@ -188,7 +187,7 @@ def _amounts(declaration: PodDeclaration) -> tuple[Amount, ...]:
 
 
 def _amounts_of(active: list[str], declaration: PodDeclaration, scale: Scale) -> dict[str, Amount]:
-    """The amounts that count for an account, by container; "" is the pod's own."""
+    """The amounts that count for an account, by container; "" is that of the whole pod."""
     if declaration.pod is not None:
         return {"": declaration.pod}
     names = active if scale.container is None else [scale.container]
@@ -205,7 +204,7 @@ def _default(scale: Scale, policy: Policy) -> Budget:
 
 
 def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Scale, policy: Policy) -> int:
-    """Add up what each allowance gives; processes of containers that declare nothing fall under the policy's own."""
+    """The sum that all allowances give; processes of containers that declare nothing count under the policy's own."""
     first, *others = (amount.allowance for amount in amounts.values())
     if all(other is first for other in others):
         return min(first.allowed(sum(known.values()), scale.contexts(scale.uses)), LARGEST)

@@ -1,4 +1,4 @@
-"""The decision: which steps are above their thresholds and due, on which container, and what the gate lets through."""
+"""The decision: which steps are due, on which container, and which of them the gate lets through."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,22 +7,23 @@ from typing import assert_never
 
 from watchdog.core.assess import card_of, rank
 from watchdog.core.assessment import Assessment
-from watchdog.core.brakes import Crowd, let_through_by, turn
+from watchdog.core.brakes import BreakerOwners, let_through_by, update_breaker
 from watchdog.core.gate import Gate, urgency
+from watchdog.core.inputs import Inputs
 from watchdog.core.ladder import Comparison, StepReading, climb, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import Conditions, Plan, PlanEntry
+from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
 
 
 def victim_of(assessment: Assessment, card: str | None = None) -> str:
-    """Choose the container to act on; "" where none can be named.
+    """Choose the container to act on; "" if there is none.
 
     In a container account it is that container. In a pod account it is the one that is farthest above its own
-    declaration (0 if none), then the larger, then the first by name. Containers that the pod list does not have are
-    never chosen, nor is one within its own declaration. Where a card is short, its request and its use there count:
-    only who uses that card gives it room.
+    declaration (0 if none), then the larger, then the first by name. Containers that are missing from the pod list, or
+    within their own declaration, are never chosen. If a card is short, a container's request and its use on that card
+    count: only containers that use the card can free memory on it.
     """
     if assessment.account.container is not None:
         return assessment.account.container
@@ -42,7 +43,7 @@ def _used_on(assessment: Assessment, container: str, card: str) -> int:
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:
     """The listed GPU processes that a step would end: the largest, the victim's, or those of all known containers.
 
-    The largest is that on the card, where one is short. An eviction ends the whole pod, whatever its container.
+    If a card is short, the largest one on that card counts. An eviction ends all processes of the pod.
     """
     match step.do:
         case Do.EVICT:
@@ -67,37 +68,37 @@ def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -
     return tuple(sorted(used))
 
 
-_Candidate = tuple[PlanEntry, ...]  # the steps of one account that are above their marks, one at least
+_Candidate = tuple[PlanEntry, ...]  # the steps of an account whose thresholds it is above; never empty
 
 
-def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, now: Now, conditions: Conditions) -> Plan:
-    """Plan one cycle. Neither the mode nor the order of the input has a part in it: only what is handed in."""
+def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: Inputs) -> Plan:
+    """Plan one cycle. It depends neither on the mode nor on the order of the assessments."""
     assessments = tuple(assessments)
-    hidden = conditions.hidden
-    is_whole = not conditions.are_dark and hidden is None and all(each.used is not None for each in assessments)
+    policy, hidden = inputs.policy, inputs.hidden
+    is_whole = not inputs.is_inconclusive and hidden is None and all(each.used is not None for each in assessments)
     states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
-    others += ledger.unformed(assessments)
-    # An action that has not ended is remembered although its account may not be seen any more.
+    others += ledger.missing_accounts(assessments)
+    # An action in progress is remembered even if its account is not seen any more.
     states |= {key: state for key, state in ledger.accounts.items() if state.has_action}
-    # A pod that declares nothing has no account unless it is seen to use something: that may be what was not seen.
+    # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     states |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
     candidates: list[_Candidate] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
-        ladder = step_readings(assessment, stale=conditions.pods_stale)
+        ladder = step_readings(assessment, stale=inputs.pods_stale)
         if assessment.allowed is None and assessment.account not in ledger.accounts:
             continue
-        state = climb(assessment, ladder, ledger, policy, now, stale=conditions.pods_stale)
+        state = climb(assessment, ladder, ledger, policy, now, stale=inputs.pods_stale)
         states[assessment.account] = state
         if rule is None:
             continue
-        shown = tuple(step_reading for step_reading in ladder if _shows(step_reading, conditions))
+        shown = tuple(step_reading for step_reading in ladder if _is_planned(step_reading, inputs))
         if shown:
             candidates.append(tuple(_entry(assessment, rule, step_reading, state, now) for step_reading in shown))
-    ledger = replace(ledger, accounts=states, last_pass=now if is_whole else ledger.last_pass)
-    ledger, crowd = _look_at_crowd(assessments, candidates, ledger, policy, now, stale=conditions.are_dark)
-    gate = Gate(conditions, policy, ledger, now)
+    ledger = replace(ledger, accounts=states, last_cycle=now if is_whole else ledger.last_cycle)
+    ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
+    gate = Gate(inputs, ledger, now)
     observed = (
         entry
         for account in candidates
@@ -105,16 +106,16 @@ def decide(assessments: Iterable[Assessment], policy: Policy, ledger: Ledger, no
         if entry.assessment.observes in ledger.accounts[entry.account].observed
     )
     gate.reserve(entry.card for entry in observed if entry.card is not None)
-    entries = [entry for account in _in_turn(candidates, ledger) for entry in gate.pass_through(account)]
+    entries = [entry for account in _in_order(candidates, ledger) for entry in gate.pass_through(account)]
     return Plan(
         entries=tuple(sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step))),
         ledger=replace(ledger, accounts=gate.states),
-        crowd=crowd,
+        breaker_owners=owners,
     )
 
 
 def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -> PlanEntry | None:
-    """The step that one more reading makes due on an account, whatever the brakes say; None: none is."""
+    """The step that one more reading makes due on an account, regardless of brakes; None if there is none."""
     if assessment.rule is None:
         return None
     ladder = step_readings(assessment, stale=False)
@@ -124,31 +125,31 @@ def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -
     return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
 
 
-def _in_turn(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
-    """The accounts in the order in which they come to the gate: by urgency, and then those due only under pressure.
+def _in_order(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
+    """The accounts in the order in which they pass the gate: by urgency, then those due only under pressure, by rank.
 
-    On a short card those give way by their own rank. A breaker that is half open lets one account through, by turns the
-    one most bytes over, and the one most bytes over of those that have been waiting longest: many small offenders delay
-    a large one by one turn, and pods that are started again and again, each over by more, do not shield it for ever.
+    A half-open breaker lets one account through at a time: alternately the one that is over by the most bytes, and the
+    one over by the most among those that have waited longest. Many small offenders thus delay a large one by one turn
+    at most, and pods that are restarted again and again, each over by more, do not shield it for ever.
     """
 
-    def turn_of(candidate: _Candidate) -> tuple[object, ...]:
+    def order_of(candidate: _Candidate) -> tuple[object, ...]:
         assessment = candidate[0].assessment
-        due = [entry for entry in candidate if entry.due_in_s <= 0 and entry.do.is_force]
+        due = [entry for entry in candidate if entry.due_in_s <= 0 and entry.do.enforces]
         memory = ledger.trial if assessment.observes else ledger.brakes
         if memory.opened is not None:
             is_turn_of_largest = let_through_by(memory, math.inf) % 2 == 0
-            above_since_s = ledger.accounts[assessment.account].above_since_s
-            waiting = 0 if is_turn_of_largest else let_through_by(memory, above_since_s)
+            enforcing_above_since_s = ledger.accounts[assessment.account].enforcing_above_since_s
+            waiting = 0 if is_turn_of_largest else let_through_by(memory, enforcing_above_since_s)
             return (False, waiting, *urgency(assessment))
         if not due or any(entry.card is None for entry in due):
             return (False, 0, *urgency(assessment))
         return (True, *rank(assessment, due[-1].card or ""))
 
-    return sorted(candidates, key=turn_of)
+    return sorted(candidates, key=order_of)
 
 
-def _look_at_crowd(
+def _update_breakers(
     assessments: Sequence[Assessment],
     candidates: Iterable[_Candidate],
     ledger: Ledger,
@@ -156,26 +157,28 @@ def _look_at_crowd(
     now: Now,
     *,
     stale: bool,
-) -> tuple[Ledger, Crowd | None]:
-    """The ledger after the breakers have looked: that of the rules that act, and that of those that only observe.
+) -> tuple[Ledger, BreakerOwners | None]:
+    """The ledger with both breakers updated, that of enforcing and that of observing rules.
 
-    With it the crowd of the rules that act, where there was a reason to look.
+    Also the owners that the former counted; None if there was no reason to count.
     """
-    forced = [entry for account in candidates for entry in account if _counts(entry)]
-    due = {entry.account for entry in forced if entry.due_in_s <= 0 and _is_first(entry, ledger)}
-    above = {entry.account for entry in forced}
+    enforcing = [entry for account in candidates for entry in account if _counts(entry)]
+    due = {entry.account for entry in enforcing if entry.due_in_s <= 0 and _is_first(entry, ledger)}
+    above = {entry.account for entry in enforcing}
     breaker = policy.brakes.breaker
     if not due and ledger.brakes.opened is None and ledger.trial.opened is None:
         return ledger, None
     blind = stale or (len(assessments) > 0 and not any(each.is_conclusive for each in assessments))
-    crowd = Crowd.of((each for each in assessments if not each.observes), above, due)
-    trial = Crowd.of((each for each in assessments if each.observes), above, due)
-    brakes = turn(ledger.brakes, breaker, crowd, now.boottime_s, blind=blind)
-    return replace(ledger, brakes=brakes, trial=turn(ledger.trial, breaker, trial, now.boottime_s, blind=blind)), crowd
+    owners = BreakerOwners.of((each for each in assessments if not each.observes), above, due)
+    trial = BreakerOwners.of((each for each in assessments if each.observes), above, due)
+    brakes = update_breaker(ledger.brakes, breaker, owners, now.boottime_s, blind=blind)
+    return replace(
+        ledger, brakes=brakes, trial=update_breaker(ledger.trial, breaker, trial, now.boottime_s, blind=blind)
+    ), owners
 
 
 def _counts(entry: PlanEntry) -> bool:
-    return entry.do.is_force and not entry.definition.under_pressure
+    return entry.do.enforces and not entry.definition.under_pressure
 
 
 def _is_first(entry: PlanEntry, ledger: Ledger) -> bool:
@@ -183,11 +186,11 @@ def _is_first(entry: PlanEntry, ledger: Ledger) -> bool:
     return not state.acted and entry.assessment.observes not in state.observed
 
 
-def _shows(step_reading: StepReading, conditions: Conditions) -> bool:
-    """Whether a step stands in the plan: above its mark, or held back from force by nothing but a stale pod list."""
-    if not conditions.pods_stale:
+def _is_planned(step_reading: StepReading, inputs: Inputs) -> bool:
+    """Whether a step is part of the plan: above its threshold, or withheld by nothing but a stale pod list."""
+    if not inputs.pods_stale:
         return step_reading.reading is Comparison.ABOVE
-    return step_reading.step.do.is_force and step_reading.used > step_reading.threshold_bytes
+    return step_reading.step.do.enforces and step_reading.used > step_reading.threshold_bytes
 
 
 def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state: AccountState, now: Now) -> PlanEntry:
@@ -214,7 +217,7 @@ def _due_in_s(step: Step, stretch: Stretch | None, state: AccountState, now: Now
     waits = [0.0, step.for_s - (stretch.counted_s if stretch is not None else 0.0)]
     if step.do is Do.WARN and observes in state.warned_s:
         waits.append(state.warned_s[observes] + step.repeat_s - now.boottime_s)
-    retry = state.retries.get(step.do)
-    if retry is not None and (state.trying is None or state.trying.step != step.signature):
-        waits.append(retry.at_s - now.boottime_s)
+    failed = state.failures.get(step.do)
+    if failed is not None and (state.pending_eviction is None or state.pending_eviction.step != step.signature):
+        waits.append(failed.retry_at_s - now.boottime_s)
     return max(waits)

@@ -1,4 +1,4 @@
-"""Declarations: how much GPU memory a pod says it will use, by which key, and in which of its phases."""
+"""Declarations: how much GPU memory a pod declares, by which key, and for which of its phases."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from watchdog.core.amount import (
     is_beyond_any,
     is_checked,
     is_cut,
+    knows_shares,
     profile_of,
     read_size,
-    refuse_beyond_all,
+    require_possible,
     shares_of,
-    tells_shares,
 )
 from watchdog.core.assessment import Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Node, Pod
@@ -32,10 +32,10 @@ from watchdog.core.units import LARGEST, brief, parse_number
 
 
 def phases(pod: Pod) -> tuple[tuple[Container, ...], ...]:
-    """The containers whose declarations count together, by phase: each plain init container's, and last the main one.
+    """The containers whose declarations count together, by phase: one per plain init container, then the main one.
 
-    While a plain init container runs, it and the sidecars before it; otherwise the main ones and the sidecars
-    (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
+    While a plain init container runs, it and the sidecars before it count; in the main phase, the main containers and
+    the sidecars (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
     """
     before: list[Container] = []
     found: list[tuple[Container, ...]] = []
@@ -49,7 +49,7 @@ def phases(pod: Pod) -> tuple[tuple[Container, ...], ...]:
 
 
 def active_containers(pod: Pod) -> tuple[Container, ...]:
-    """The containers whose declarations count now, as the pod list has it."""
+    """The containers whose declarations count now, according to the pod list."""
     *init, main = phases(pod)
     return next((phase for phase in init if phase[-1].running), main)
 
@@ -60,7 +60,7 @@ Measure = int | CardShare
 
 
 class Limits:
-    """Reads the limits that the annotations of a pod name, on a node with these cards."""
+    """Reads the limits that a pod's annotations set, on a node with these cards."""
 
     def __init__(self, annotations: Mapping[str, str], node: Node, cards: Cards) -> None:
         self.annotations = annotations
@@ -69,9 +69,9 @@ class Limits:
         self.skipped: list[Misdeclaration] = []
 
     def apply(self, found: Found, declarations: Sequence[Declaration], active: Collection[str]) -> dict[str, Amount]:
-        """Give the amounts of containers (or "", the pod) their limits; `found` has each with its place in the policy.
+        """Add limits to the amounts of containers (or "", the pod); `found` has each with its position in the policy.
 
-        A limit that is no number, or below what is requested, is named and left out: the request holds.
+        A limit that is not a number, or is below the request, is skipped and reported in `skipped`.
         """
         amounts = {name: amount for name, (_, amount) in found.items()}
         for order, declaration in enumerate(declarations):
@@ -85,13 +85,13 @@ class Limits:
     def _read(
         self, declaration: Declaration, key: str, sizes: Mapping[str, Size | None], where: str
     ) -> Mapping[str, Measure]:
-        """The limit of each of the holders that share one annotation, in proportion to what they request."""
+        """The limit of each container that shares an annotation, in proportion to its request."""
         requested = {name: size for name, size in sizes.items() if isinstance(size, int | CardShare)}
         if key not in self.annotations or not requested:
             return {}
         try:
             limit = read_size(declaration, {key: self.annotations[key]}, shares_of(declaration, self.node))
-            refuse_beyond_all(limit)
+            require_possible(limit)
         except ValueError as error:
             self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=str(error)))
             return {}
@@ -102,7 +102,7 @@ class Limits:
             why = f"{named} is below what is requested, {describe(_like(like, total))}"
             self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=why))
             return {}
-        # A card that is out of sight may be the one that the limit was meant for.
+        # The limit may be meant for a card that is hidden.
         most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
         room = max(total, _number(most))
         return {
@@ -112,7 +112,7 @@ class Limits:
 
 
 def _keys(annotation: str, own: list[str], active: Collection[str]) -> list[tuple[str, list[str], str]]:
-    """The keys of a limit, each with the holders that it is for: each container by itself, or all that run now."""
+    """The keys of a limit, each with the containers that it is for: one by its name, or all active ones."""
     if not annotation or not own:
         return []
     if CONTAINER in annotation:
@@ -131,7 +131,7 @@ def _like(example: Measure, number: Fraction) -> Measure:
     return replace(example, cards=number)
 
 
-# Where schedulers are told on how many GPUs an amount per GPU holds.
+# Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
 _COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
 _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
@@ -139,10 +139,10 @@ _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeclaration:
-    """What a pod declares: by container, or for the pod as a whole (an annotation or label); and what is wrong with it.
+    """What a pod declares, by container or for the whole pod (an annotation or label), and what is wrong with it.
 
-    `misdeclared` are the containers (or "" for the pod) that tried to declare and of which nothing holds; `invalid`
-    those of them in whose place no default may stand either.
+    `misdeclared` are the containers (or "" for the pod) that declare, but without any valid declaration; `invalid` are
+    those of them for which the rule's default does not apply either.
     """
 
     containers: Mapping[str, Amount]
@@ -157,8 +157,8 @@ def declare(
 ) -> PodDeclaration:
     """Read what a pod declares in a phase (None: the current one), in the policy's order.
 
-    What the scheduler has checked holds whatever it comes to. What only the tenant has written is skipped where it
-    can't be true; and where that can't be said now, nothing after it is taken, since that may be less.
+    What the scheduler has checked counts, however large. What only the tenant has written is skipped if it is
+    impossible; if that can't be determined now, no later declaration is used, since it may be smaller.
     """
     return _Reader(pod, policy, node, cards, active_containers(pod) if phase is None else phase).read()
 
@@ -208,9 +208,9 @@ class _Reader:
                 continue
             is_for_node = self._is_for_node(declaration)
             if declaration.kind != "resource":
-                amount = self._noted(declaration, container.name)
+                amount = self._by_annotation(declaration, container.name)
             elif is_for_node is None and whole is not None and _written(container.resources, declaration.key):
-                amount = whole  # which is more than any share of it
+                amount = whole  # more than any share of a device
             else:
                 amount = self._resource(declaration, container) if is_for_node else None
                 unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
@@ -232,11 +232,11 @@ class _Reader:
             is_off = any(_whole_by_other(container, declaration) for container in self.pod.containers)
             if declaration.kind == "resource" or _is_split(declaration) or is_off:
                 continue
-            amount = self._noted(declaration)
+            amount = self._by_annotation(declaration)
             if amount is not None:
                 counts = [_count(container.resources, "") or 0 for container in self.phase]
-                noted = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
-                return order, replace(amount, count=sum(counts) or next((each for each in noted if each), None))
+                annotated = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
+                return order, replace(amount, count=sum(counts) or next((each for each in annotated if each), None))
         if self._skipped > tried:
             self.misdeclared.add("")
         return None
@@ -246,7 +246,7 @@ class _Reader:
         return sum(not remark.counts for remark in self.remarks)
 
     def _is_for_node(self, declaration: Declaration) -> bool | None:
-        """Whether a declaration is for this node; None: that depends on labels that are not known."""
+        """Whether a declaration applies to this node; None if that depends on unknown labels."""
         labels = self.node.labels
         if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
             return None
@@ -254,12 +254,13 @@ class _Reader:
             return False
         if declaration.unit != "share" or shares_of(declaration, self.node) is not None:
             return True
-        return None if declaration.kind == "resource" and not tells_shares(declaration, self.node) else False
+        return None if declaration.kind == "resource" and not knows_shares(declaration, self.node) else False
 
     def _unread(self, container: Container) -> set[str]:
-        """The resources that say something which can't be read here: some table names them, and none of these applies.
+        """The requested resources that declarations name, but none that applies to this node.
 
-        The labels that would make one apply may be missing. Whole devices, and what `unless` takes out, can be read.
+        The labels that would make one apply may be missing. Whole devices, and resources with `unless`, are not
+        included.
         """
         named: set[str] = set()
         readable: set[str] = set()
@@ -272,18 +273,18 @@ class _Reader:
                 elif self._is_for_node(declaration):
                     readable |= self._counting(declaration, container).keys()
         open_keys = {
-            key for key in named - readable if is_checked(key, self.node) and _is_some(container.resources[key])
+            key for key in named - readable if is_checked(key, self.node) and _is_not_zero(container.resources[key])
         }
         return {key for key in open_keys if not self._is_whole(key)}
 
     def _counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
-        """What a container has under the key of a declaration; one in MIG instances says nothing of parts of them."""
+        """What a container requests under a declaration's key; one in MIG instances ignores shares of them."""
         written = _written(container.resources, declaration.key)
         is_mig = declaration.unit == "mig"
         return {key: text for key, text in written.items() if not (is_mig and is_cut(key, self.node))}
 
     def _resource(self, declaration: Declaration, container: Container) -> Amount | None:
-        """What a container's resources say under a declaration; without those that nobody has checked, if need be."""
+        """The amount by a container's resources; if that is impossible, by those that the scheduler has checked."""
         written = self._counting(declaration, container)
         checked = {key: text for key, text in written.items() if is_checked(key, self.node)}
         amount = self._amount(declaration, written, container.name, is_checked=checked == written)
@@ -291,8 +292,8 @@ class _Reader:
             amount = self._amount(declaration, checked, container.name, is_checked=True)
         return amount
 
-    def _noted(self, declaration: Declaration, container: str = "") -> Amount | None:
-        """What an annotation or label says of a container, or of the pod ("")."""
+    def _by_annotation(self, declaration: Declaration, container: str = "") -> Amount | None:
+        """The amount that an annotation or label gives for a container, or for the pod ("")."""
         source = self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
         written = _written(source, declaration.key.replace(CONTAINER, container))
         is_for_node = self._is_for_node(declaration)
@@ -303,20 +304,20 @@ class _Reader:
         return self._amount(declaration, written, container, is_checked=False)
 
     def _unknown(self, declaration: Declaration, keys: Iterable[str]) -> Amount:
-        """What would count if it could be determined: nothing after it is taken, since that may be less."""
+        """An amount that can't be determined now; no later declaration is used, since it may be smaller."""
         allowance = declaration.allowance or self.policy.allowance
         return Amount(source=", ".join(sorted(keys)), per=declaration.per, size=None, allowance=allowance)
 
     def _amount(
         self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
     ) -> Amount | None:
-        """The sum over the keys that are written, None where there is none, or it asks for nothing or can't be true."""
+        """The sum over the keys that are written; None if there is none, it requests nothing, or it is impossible."""
         if not written:
             return None
         try:
             size = read_size(declaration, written, shares_of(declaration, self.node))
             if not is_checked:
-                refuse_beyond_all(size)
+                require_possible(size)
         except ValueError as error:
             self._remark(written, container, str(error))
             if is_checked:
@@ -345,7 +346,7 @@ class _Reader:
         return (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
 
     def _whole(self, container: Container) -> Amount | None:
-        """The cards and MIG instances that a container has for itself, of which no declaration tells."""
+        """The whole cards and MIG instances that a container requests, which no declaration covers."""
         devices: dict[str, tuple[str | None, int]] = {}
         for key, text in sorted(container.resources.items()):
             count = _positive(text)
@@ -362,17 +363,17 @@ class _Reader:
         return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
 
     def _has(self, key: str, count: int) -> bool:
-        """Whether a container can have so many devices: what nobody has checked may be more than there are."""
+        """Whether a container can have this many devices: a number that was not checked may be impossible."""
         is_possible = count <= (self.cards.number or 0) or not self.cards.complete
         return is_checked(key, self.node) or is_possible
 
 
 def _is_split(declaration: Declaration) -> bool:
-    """Whether an annotation or label is for each container by itself."""
+    """Whether the key of an annotation or label contains the name of a container."""
     return CONTAINER in declaration.key
 
 
-def _is_some(text: str) -> bool:
+def _is_not_zero(text: str) -> bool:
     try:
         return parse_number(text) != 0
     except ValueError:
@@ -380,7 +381,7 @@ def _is_some(text: str) -> bool:
 
 
 def _whole_by_other(container: Container, declaration: Declaration) -> int:
-    """How many whole cards a container has by the resource that makes a declaration not apply; 0 if it applies."""
+    """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
     unless = declaration.unless
     if unless is None or unless.resource not in container.resources:
         return 0

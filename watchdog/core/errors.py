@@ -1,11 +1,11 @@
-"""The errors that cross from one room into another."""
+"""The errors that cross package boundaries, and problems with their remedies."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and what helps, both without a full stop; as text, in one line."""
+    """What is wrong and how to fix it, both without a full stop; as text, on one line."""
 
     cause: str
     remedy: str = ""
@@ -14,13 +14,13 @@ class Problem:
         return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
 
     def of(self, what: str) -> "Problem":
-        """The same problem of something that is named."""
+        """The same problem, prefixed with the name of the thing that has it."""
         return Problem(f"{what}: {self.cause}", self.remedy)
 
 
 class WatchdogError(Exception):
-    """Something that the daemon expects to fail at times; its text names the place and the remedy."""
+    """An expected failure; its text says where, and how to fix it."""
 
 
 class RecordError(WatchdogError):
-    """The journal can't be written. Nothing may be signalled of which no intention is on disk."""
+    """The journal can't be written. Nothing may be signalled without an intention on disk."""

@@ -1,33 +1,33 @@
-"""Evictions as values: one attempt, what can come of it, its bounds, and what may speak against it."""
+"""Evictions as values: an attempt, its possible results, the bounds on attempts, and the reasons not to evict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from watchdog.core.assess import Setting
+from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Do, Rule
 from watchdog.core.rules import observes, protection, rule_of
 
-# Whoever evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that its
-# owner must know, and the step starts over as the brakes let it.
+# An operator who evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that
+# the failure is reported to the pod's owner, and the step starts over as soon as the brakes permit.
 GIVE_UP_AFTER_S: Final = 600.0
 MOST_TRIES: Final = 25
 _MIRROR: Final = "it is a static pod: the kubelet would go on running it"
-DAEMON: Final = "its DaemonSet would put the pod back on this node at once"
-FORBIDDEN: Final = "the watchdog may not evict pods in this cluster; its operator has to mend that"
+DAEMON: Final = "its DaemonSet would recreate the pod on this node immediately"
+FORBIDDEN: Final = "the watchdog is not allowed to evict pods in this cluster; the cluster operator has to fix that"
 DELETED: Final = "it is being deleted already, and an eviction does no more than that"
 
 
 class EvictionAnswer(Enum):
-    """What came of one try."""
+    """The kinds of results of one attempt."""
 
     ACCEPTED = auto()  # the pod is being deleted, with its grace
     GONE = auto()  # the pod is gone, is another one, has ended, or is being deleted already
     SPARED = auto()  # the pod as it is now must not be evicted
     BLOCKED = auto()  # by its disruption budgets
-    LATER = auto()  # nothing has been done, and it may go better later
+    LATER = auto()  # nothing has been done; a later attempt may succeed
     UNKNOWN = auto()  # no answer came to the eviction itself: it may have been carried out
     REFUSED = auto()  # trying again would not help
     WITHDRAWN = auto()  # it was given up before the eviction was asked for
@@ -35,13 +35,13 @@ class EvictionAnswer(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRequest:
-    """One try. `ticket` brings the reply back to whom it belongs to; `number` counts the tries from 1.
+    """One attempt at an eviction. `ticket` matches the result to its eviction; `number` counts the attempts from 1.
 
-    `grace_s` is whole seconds, at least 1. `deadline_s` is the deletion deadline (Unix time) that the pod had already:
-    the eviction is to end it sooner. `is_unsure` says that an earlier try may have been carried out.
-    `objection` says in a few words why a pod, as it is at that moment, must not be evicted; `is_wanted`, whether the
-    eviction has not been given up meanwhile; `is_fresh`, whether what it was decided by is still recent enough to
-    evict by. All are called on the thread that makes the try.
+    `grace_s` is whole seconds, at least 1. `deadline_s` is the deletion deadline (Unix time) that the pod already has,
+    and that the eviction shortens. `is_unsure`: an earlier attempt may have been carried out. `objection` gives a short
+    reason why a pod, in its state at that moment, must not be evicted; `is_wanted` whether the eviction has not been
+    given up meanwhile; `is_fresh` whether the reading behind it is still recent enough. All three are called on the
+    thread that makes the attempt.
     """
 
     ticket: int
@@ -59,9 +59,9 @@ class EvictionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionResult:
-    """What came of a try, `reason` in words for people; `wait_s` is how long to wait before the next one.
+    """The result of an attempt, with a readable `reason`; `wait_s` is how long to wait before the next attempt.
 
-    `for_owner` says it to the pod's owner where `reason` is only good for the operator.
+    `for_owner` is the reason as reported to the pod's owner, if `reason` is only of use to the operator.
     """
 
     ticket: int
@@ -72,11 +72,11 @@ class EvictionResult:
 
 
 def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
-    """Why a pod like this is not evicted, beyond what protects it from all force; None: nothing.
+    """Why a pod is not evicted, apart from its protection from all enforcement; None if nothing prevents it.
 
-    A pod of a DaemonSet comes back on the same node at once; a mirror pod stands for one that the API does not run. One
-    that hangs in its deletion, beyond its deadline, would be evicted in vain again and again, and use up the brakes of
-    others. But a tenant may delete its pod with a grace of a year; an eviction that lets it end sooner, by `ends_s`
+    A pod of a DaemonSet comes back on the same node at once; a mirror pod represents one that the API does not run. A
+    pod whose deletion hangs beyond its deadline would be evicted in vain again and again, and use up the brakes for
+    others. But a tenant may delete its pod with a grace period of a year; an eviction that ends it sooner, by `ends_s`
     (Unix time), shortens that (BeforeDelete in k8s.io/apiserver/pkg/registry/rest/delete.go).
     """
     if pod.static:
@@ -86,13 +86,13 @@ def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
 
 
-def objection_to_evicting(pod: Pod, grace_s: float, setting: Setting, now: Now) -> str | None:
-    """Why a pod must not be evicted, as it is and by the policy as it is at this moment; None: nothing."""
-    rule = rule_of(pod, setting.policy, setting.node, setting.namespaces)
+def objection_to_evicting(pod: Pod, grace_s: float, inputs: Inputs, now: Now) -> str | None:
+    """Why a pod must not be evicted, by its state and the policy at this moment; None if nothing prevents it."""
+    rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
     if not isinstance(rule, Rule) or not any(step.do is Do.EVICT for step in rule.steps):
-        return "the rule that is for the pod now has no step that evicts"
+        return "the rule for the pod now has no step that evicts"
     if observes(rule, now):
         return f"rule {rule.name} only observes now"
-    protected = protection(pod, setting.policy.protect, setting.own, now)
+    protected = protection(pod, inputs.policy.protect, inputs.own, now)
     spared = protected or against_evicting(pod, now.wall_s + grace_s)
     return None if spared is None else f"the pod is protected now: {spared}"

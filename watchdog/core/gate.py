@@ -7,66 +7,68 @@ from dataclasses import replace
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
 from watchdog.core.eviction import DELETED, against_evicting
-from watchdog.core.ledger import Ledger, Trying, UnderWay
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
-from watchdog.core.plan import Conditions, PlanEntry
-from watchdog.core.policy import Do, Policy
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Do
 from watchdog.core.rules import TERMINATING
 
-_Held = tuple[Brake, float | None]  # the brake, and the seconds until it lets go (None: not a matter of time)
+_Held = tuple[Brake, float | None]  # the brake, and the seconds until it releases (None: time alone does not)
 
 
 def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
-    """Who comes first where a brake lets only some through: most bytes over, then lower priority, then UID."""
+    """The order if a brake lets only some through: most bytes over the limit, then lower priority, then UID."""
     over = assessment.used_at_least - (assessment.allowed or 0)
     return (-over, assessment.pod.priority or 0, *assessment.account.sort_key)
 
 
 class Gate:
-    """Lets the steps of one account after the other through; `states` is what is remembered afterwards.
+    """Lets the due steps of accounts through, one account after another; `states` are the accounts' states afterwards.
 
-    The brakes count what this cycle lets through before, but remember only what has really begun.
+    Each account counts what was let through before it in this cycle, but only actions that begin are remembered.
     """
 
-    def __init__(self, conditions: Conditions, policy: Policy, ledger: Ledger, now: Now) -> None:
-        self.conditions = conditions
+    def __init__(self, inputs: Inputs, ledger: Ledger, now: Now) -> None:
+        self._inputs = inputs
         self.states = dict(ledger.accounts)
         self._now = now
-        self._brakes = policy.brakes
-        self._release_timeout_s = policy.release_timeout_s
+        self._brakes = inputs.policy.brakes
         self._memory = {False: ledger.brakes, True: ledger.trial}
-        # Until when a container that an action is in progress on is waited for at most, by whichever account; None: the
-        # whole pod. Likewise a card that is to get room; None: an action whose cards are not known.
+        # Until when, at most, an action in progress on a container (None: the whole pod) is waited for, whichever
+        # account it is for. Likewise for a card on which memory is to be freed; None: an action on unknown cards.
         self._busy: dict[tuple[str, str | None], float] = {}
         self._busy_cards: dict[str | None, float] = {}
-        # Evictions that the API server has not carried out: they keep no other step waiting, but a card that is to get
-        # room gets it from one pod, as long as an answer is awaited.
-        self._tried = {key: state.trying for key, state in self.states.items() if state.trying is not None}
-        # The API server may have carried out already what its answer is awaited of.
-        self._asked = {key.uid for key, trying in self._tried.items() if trying.next_s is None}
+        # Evictions that the API server has not carried out: no other step waits for them, except that, while an answer
+        # is awaited, no second victim is chosen to free memory on the same card.
+        self._pending = {
+            key: state.pending_eviction for key, state in self.states.items() if state.pending_eviction is not None
+        }
+        # The API server may already have carried out an eviction whose answer is awaited.
+        self._asked_uids = {key.uid for key, pending in self._pending.items() if pending.next_s is None}
         for key, state in self.states.items():
             if state.under_way is not None:
                 self._occupy(key.uid, state.under_way)
 
     def reserve(self, cards: Iterable[str]) -> None:
-        """Keep cards from having a victim now: they had one that was only observed, and are as short as before."""
+        """Choose no victim for these cards: their last one was only observed, so no memory was freed."""
         self._busy_cards |= dict.fromkeys(cards, math.inf)
 
     def pass_through(self, entries: tuple[PlanEntry, ...]) -> Iterator[PlanEntry]:
-        """Give an account's entries as they go into the plan: of the due ones the last, and what comes later.
+        """An account's entries as they go into the plan: the last of the due ones, and those that are not due yet.
 
-        Where force is held back, the last due warning is given all the same: a pod that is protected, say, is still
-        told of. A step under pressure that is held back holds back no other, nor does the eviction of a pod that is
-        being deleted, nor one that has begun and has not come about; that goes on whatever is held back above it.
-        A warning that comes after a kill or an eviction is none, and stands in no plan.
+        If enforcement is withheld, the last due warning is included all the same, so that a protected pod, for
+        instance, is still reported. A withheld step withholds the lower ones, except a step under pressure, the
+        eviction of a pod that is being deleted, and a pending eviction; a pending eviction is never withheld by a
+        higher step. A warning that would come after a kill or an eviction is left out.
         """
         due = [entry for entry in entries if entry.due_in_s <= 0]
-        later = [self._foresee(self._with_trying(entry)) for entry in entries if entry.due_in_s > 0]
+        later = [self._foresee(self._with_pending_eviction(entry)) for entry in entries if entry.due_in_s > 0]
         judged = list(self._judge_due(due))
-        ends = [_acts_in_s(each) for each in (*later, *judged) if each.do.is_force]
+        ends = [_acts_in_s(each) for each in (*later, *judged) if each.do.enforces]
         is_ending = self.states[entries[0].account].under_way is not None
         for entry in (*later, *judged):
-            if entry.do.is_force:
+            if entry.do.enforces:
                 yield entry
             elif entry.due_in_s <= 0 and not is_ending:
                 yield self._warn(entry)
@@ -74,24 +76,24 @@ class Gate:
                 yield entry
 
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
-        """Of the steps that are due those of force as far as one is taken, or else the last warning too."""
+        """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning."""
         is_held = False
-        for entry in (self._with_trying(each) for each in reversed(due) if each.do.is_force):
-            if is_held and entry.trying is None:
+        for entry in (self._with_pending_eviction(each) for each in reversed(due) if each.do.enforces):
+            if is_held and entry.pending_eviction is None:
                 continue
             judged = self._judge(entry)
             yield judged
             if judged.taken:
                 return
-            lets_others = judged.definition.under_pressure or judged.trying is not None or self._is_in_vain(judged)
-            is_held = is_held or not lets_others
+            is_pending, is_deleted = judged.pending_eviction is not None, self._is_being_deleted(judged)
+            is_held = is_held or not (judged.definition.under_pressure or is_pending or is_deleted)
         warnings = [entry for entry in due if entry.do is Do.WARN]
         yield from warnings[-1:]
 
-    def _with_trying(self, entry: PlanEntry) -> PlanEntry:
-        trying = self._tried.get(entry.account)
-        is_own = trying is not None and trying.step == entry.definition.signature
-        return replace(entry, trying=trying) if is_own else entry
+    def _with_pending_eviction(self, entry: PlanEntry) -> PlanEntry:
+        pending = self._pending.get(entry.account)
+        is_own = pending is not None and pending.step == entry.definition.signature
+        return replace(entry, pending_eviction=pending) if is_own else entry
 
     def _warn(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
@@ -101,67 +103,66 @@ class Gate:
 
     def _judge(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
-        standing = self._standing_brake(entry)
-        if standing is None and entry.assessment.observes in state.observed:
-            return entry  # this incident has had its action
+        permanent = self._permanent_brake(entry)
+        if permanent is None and entry.assessment.observes in state.observed:
+            return entry  # this incident already had its action
         under_way = state.under_way
         index = under_way.step_of(entry.rule) if under_way is not None else None
-        # A stronger step that has come due on the very victim of the kill in progress ends its grace. The grace of an
-        # eviction is the kubelet's: such a pod is left alone until it is over.
+        # A stronger step on the victim of a kill in progress ends its grace period. That of an eviction belongs to the
+        # kubelet: the pod is left alone until it is over.
         is_stronger = index is not None and entry.step > index
         is_kill = index is not None and entry.do is entry.rule.steps[index].do is Do.KILL
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
-        held = self._held(entry, escalates=escalates) if standing is None else self._held_standing(entry, standing)
+        held = self._held(entry, escalates=escalates) if permanent is None else self._held_permanently(entry, permanent)
         if held is None:
             self._let_through(entry, escalates=escalates)
             return replace(entry, taken=True, escalates=escalates)
         brake, lets_go_in_s = held
-        # That an action is not begun again while it is in progress, or being tried, is no news; nor is what it brings
-        # about.
-        goes_on = entry.trying is not None or (under_way is not None and not is_stronger)
-        own = brake is Brake.PENDING and (goes_on or standing is Brake.PENDING or self._is_ending(entry))
+        # That an action in progress or pending is not begun again is not reported, nor is what it causes.
+        goes_on = entry.pending_eviction is not None or (under_way is not None and not is_stronger)
+        own = brake is Brake.PENDING and (goes_on or permanent is Brake.PENDING or self._is_ending(entry))
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
-        is_news = not own and brake.value not in state.reported
+        is_new = not own and brake.value not in state.reported
         presumed = self._presumes(entry, brake)
-        return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, presumed=presumed, news=is_news)
+        return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, presumed=presumed, is_new=is_new)
 
-    def _held_standing(self, entry: PlanEntry, brake: Brake) -> _Held:
+    def _held_permanently(self, entry: PlanEntry, brake: Brake) -> _Held:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
         return brake, None if wait_s is None else self._seconds_until(wait_s)
 
     def _held(self, entry: PlanEntry, *, escalates: bool) -> _Held | None:
-        """The brake that holds back a due step which could be acted on.
+        """The brake that withholds a due step; None if the step is let through.
 
-        What is hastened, or tried again, has been counted already. Maintenance comes first: the others say when they
-        let go, and as long as it lasts that would be a promise that nobody keeps.
+        An escalation or another attempt has been counted already. Maintenance comes first: the release times of the
+        others would be wrong while it lasts.
         """
-        if self.conditions.maintenance:
+        if self._inputs.maintenance:
             return Brake.MAINTENANCE, None
         busy_until_s = None if escalates else self._busy_until_s(entry)
         if busy_until_s is not None:
             return Brake.PENDING, self._seconds_until(busy_until_s)
-        if self.conditions.pods_stale:
+        if self._inputs.pods_stale:
             return Brake.STALE, None
-        counted = None if escalates or entry.trying is not None else self._counted(entry)
+        counted = None if escalates or entry.pending_eviction is not None else self._counted(entry)
         if counted is not None:
             return counted
-        return None if self.conditions.journal_writable else (Brake.JOURNAL, None)
+        return None if self._inputs.journal_writable else (Brake.JOURNAL, None)
 
     def _foresee(self, entry: PlanEntry) -> PlanEntry:
-        """A step that is not due yet, with the brake that would hold it back when it is, as far as that is known."""
-        if not entry.do.is_force:
+        """A step that is not due yet, with the brake that will withhold it, as far as that is known."""
+        if not entry.do.enforces:
             return entry
-        standing = self._standing_brake(entry)
-        if standing is not None:
-            return replace(entry, withheld_by=standing)
+        permanent = self._permanent_brake(entry)
+        if permanent is not None:
+            return replace(entry, withheld_by=permanent)
         held = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
         if held is None:
             return entry
         return replace(entry, withheld_by=held[0], lets_go_in_s=held[1], presumed=self._presumes(entry, held[0]))
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
-        """The first brake that holds of those that count actions, and when the last of them lets go."""
+        """The first of the counting brakes that withhold an entry, and the seconds until the last of them releases."""
         memory, now_s = self._memory[entry.assessment.observes], self._now.boottime_s
         waits = [*memory.waits(owner_of(entry.assessment.pod), self._brakes, now_s + entry.due_in_s)]
         breaker_s = breaker_wait_s(memory, self._brakes.breaker, now_s + entry.due_in_s)
@@ -178,15 +179,14 @@ class Gate:
     def _seconds_until(self, at_s: float) -> float | None:
         return max(at_s - self._now.boottime_s, 0.0) if math.isfinite(at_s) else None
 
-    def _standing_brake(self, entry: PlanEntry) -> Brake | None:
-        """The brakes that time does not lift.
+    def _permanent_brake(self, entry: PlanEntry) -> Brake | None:
+        """The brake that time alone does not lift.
 
-        A pod that terminates while an action of ours is in progress on it is not protected from us: the action is
-        pending.
+        If a pod terminates because of an action in progress, that is reported as pending and not as protected.
         """
         why = entry.assessment.protected or self._against_evicting(entry)
         if why is not None:
-            return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_hit(entry) else Brake.PROTECTED
+            return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_acted_on(entry) else Brake.PROTECTED
         needs_victim = entry.do is Do.KILL and not entry.victim
         if needs_victim:
             return Brake.UNKNOWN_CONTAINER
@@ -196,36 +196,30 @@ class Gate:
         ends_s = self._now.wall_s + entry.definition.grace_s
         return against_evicting(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
 
-    def _is_in_vain(self, entry: PlanEntry) -> bool:
-        """Whether all that speaks against an eviction is that the pod is being deleted anyway: a kill may help then."""
+    def _is_being_deleted(self, entry: PlanEntry) -> bool:
+        """Whether an eviction is withheld only because the pod is already being deleted, when a kill may still help."""
         return entry.assessment.protected is None and self._against_evicting(entry) == DELETED
 
     def _let_through(self, entry: PlanEntry, *, escalates: bool) -> None:
         if escalates:
-            return  # neither a new victim nor a new action
-        step, now_s = entry.definition, self._now.boottime_s
-        under_way = UnderWay(
-            step=step.signature,
-            victim=entry.victim,
-            whole_pod=entry.hits_whole_pod,
-            cards=entry.cards,
-            until_s=now_s + step.grace_s + self._release_timeout_s,
-        )
-        self._occupy(entry.account.uid, under_way)
-        if entry.trying is not None:
+            return  # it is no new action
+        self._occupy(entry.account.uid, entry.under_way(self._now, self._inputs.policy.release_timeout_s))
+        if entry.pending_eviction is not None:
             return
         observes = entry.assessment.observes
-        self._memory[observes] = self._memory[observes].note(owner_of(entry.assessment.pod), Begun(now_s))
+        self._memory[observes] = self._memory[observes].note(
+            owner_of(entry.assessment.pod), Begun(self._now.boottime_s)
+        )
 
-    def _is_hit(self, entry: PlanEntry) -> bool:
-        """Whether an action of ours is in progress on the account, its victim or the whole pod."""
+    def _is_acted_on(self, entry: PlanEntry) -> bool:
+        """Whether an action is in progress on the account, its victim or the whole pod."""
         is_own = self.states[entry.account].under_way is not None
         return is_own or self._is_ending(entry) or (entry.account.uid, entry.victim) in self._busy
 
     def _is_ending(self, entry: PlanEntry) -> bool:
-        """Whether an action of ours is ending the whole pod, or the API server is being asked to."""
+        """Whether an action is ending the whole pod, or the API server has been asked to evict it."""
         uid = entry.account.uid
-        return (uid, None) in self._busy or uid in self._asked
+        return (uid, None) in self._busy or uid in self._asked_uids
 
     def _occupy(self, uid: str, under_way: UnderWay) -> None:
         until_s = math.inf if under_way.until_s is None else under_way.until_s
@@ -234,7 +228,7 @@ class Gate:
         self._busy_cards |= dict.fromkeys([None] if under_way.cards is None else under_way.cards, until_s)
 
     def _busy_until_s(self, entry: PlanEntry) -> float | None:
-        """Until when an entry waits for actions in progress, at most; None: for none."""
+        """The latest time until which an entry waits for actions in progress; None if it waits for none."""
         uid = entry.account.uid
         waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]
         if entry.hits_whole_pod:
@@ -243,29 +237,29 @@ class Gate:
         if under_way is not None:
             waits.append(math.inf if under_way.until_s is None else under_way.until_s)
         if entry.card is not None:
-            # A card that is short gets room by one victim; whether it was enough shows once its memory is free.
+            # Memory on a short card is freed one victim at a time: whether that is enough shows once it is free.
             waits += [self._busy_cards.get(entry.card), self._busy_cards.get(None)]
-        waits += [math.inf for key, trying in self._tried.items() if _keeps_waiting(key, trying, entry)]
-        if entry.trying is not None:
-            next_s = math.inf if entry.trying.next_s is None else entry.trying.next_s
+        waits += [math.inf for key, pending in self._pending.items() if _keeps_waiting(key, pending, entry)]
+        if entry.pending_eviction is not None:
+            next_s = math.inf if entry.pending_eviction.next_s is None else entry.pending_eviction.next_s
             waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
 
 
 def _acts_in_s(entry: PlanEntry) -> float:
-    """Seconds until a step of force acts; infinity: nobody knows, as of an eviction that is tried again."""
+    """Seconds until an enforcing step acts; infinity if unknown, as for a pending eviction."""
     if entry.withheld_by is None:
         return entry.due_in_s
     is_open = entry.lets_go_in_s is None or entry.withheld_by is Brake.PENDING
     return math.inf if is_open else max(entry.due_in_s, entry.lets_go_in_s or 0.0)
 
 
-def _keeps_waiting(key: AccountKey, trying: Trying, entry: PlanEntry) -> bool:
-    """Whether an entry waits for an eviction of another account that has not come about yet.
+def _keeps_waiting(key: AccountKey, pending: PendingEviction, entry: PlanEntry) -> bool:
+    """Whether an entry waits for a pending eviction of another account.
 
-    A pod is evicted once, whichever of its accounts wants it; and while an answer is awaited its card may get room.
+    A pod is evicted once, whichever of its accounts causes it; and an awaited eviction may free memory on the card.
     """
     if key == entry.account:
         return False
     is_same_pod = entry.do is Do.EVICT and key.uid == entry.account.uid
-    return is_same_pod or (trying.next_s is None and entry.card in trying.cards)
+    return is_same_pod or (pending.next_s is None and entry.card in pending.cards)

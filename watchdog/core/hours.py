@@ -10,17 +10,17 @@ DAY_MINUTES: Final = 24 * 60
 _EPOCH_DAY: Final = DAYS.index("Thu")  # 1 January 1970
 # No two changes of a zone's clocks that undo each other lie closer together (tz database: the shortest are weeks).
 _STRIDE_S: Final = 3600
-# A week, and once more for a zone that leaves a day out (Samoa had no 30 December 2011).
+# A week, and another for a zone that skips a day (Samoa had no 30 December 2011).
 _HORIZON_S: Final = 15 * 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """Days (0 is Monday) and a span of the day in minutes since midnight; over midnight where it ends before it begins.
+    """Days (0 is Monday) and a span of the day in minutes since midnight, past midnight if `end` is before `start`.
 
-    A span over midnight belongs to the day on which it begins. Only what the clock shows counts: an hour that is left
-    out in spring is in no span, and one that comes twice in autumn is in its span twice. `offset_s` gives the seconds
-    that the zone's clocks are ahead of UTC at a Unix time; `text` is as the policy has it, and ends with the zone.
+    A span past midnight belongs to the day on which it starts. The local clock counts: an hour skipped in spring is in
+    no span, and one repeated in autumn is in its span twice. `offset_s` gives the seconds by which the zone's clocks
+    are ahead of UTC at a Unix time; `text` is as written in the policy, and ends with the zone.
     """
 
     text: str
@@ -30,14 +30,14 @@ class Hours:
     offset_s: Callable[[float], int] = field(compare=False, repr=False)
 
     def holds(self, wall_s: float) -> bool:
-        """Whether a Unix time lies in them."""
+        """Whether a Unix time is within these hours."""
         day, minute = divmod(self._local_s(wall_s) // 60, DAY_MINUTES)
         if self.begin < self.end:
             return self._has(day) and self.begin <= minute < self.end
         return (self._has(day) and minute >= self.begin) or (self._has(day - 1) and minute < self.end)
 
     def next_change_s(self, wall_s: float) -> float:
-        """The first Unix time after this one at which `holds` gives something else; infinity if it never does."""
+        """The first later Unix time at which `holds` changes; infinity if it never does."""
         now = self.holds(wall_s)
         at = math.floor(wall_s)
         horizon = at + _HORIZON_S
@@ -57,7 +57,7 @@ class Hours:
         return (day + _EPOCH_DAY) % 7 in self.days
 
     def _local_s(self, wall_s: float) -> int:
-        """What the clock shows, as seconds since it showed the beginning of 1970."""
+        """The local time, as seconds since the local start of 1970."""
         whole_s = math.floor(wall_s)
         return whole_s + self.offset_s(whole_s)
 
@@ -72,7 +72,7 @@ class Hours:
         return self._clock_change_s(at, until, offset_s)
 
     def _clock_change_s(self, at: int, until: int, offset_s: int) -> int:
-        """The second in which the clock is put forward or back, known to lie after `at` and not after `until`."""
+        """The second at which the clocks change, known to be after `at` and no later than `until`."""
         while until - at > 1:
             middle = (at + until) // 2
             at, until = (middle, until) if self.offset_s(middle) == offset_s else (at, middle)

@@ -1,4 +1,4 @@
-"""The ladder: what one more reading does to the stretches of an account, one for each step."""
+"""The ladder: how one more reading changes an account's stretches, one for each step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from watchdog.core.rules import observes
 
 
 class Comparison(Enum):
-    """What one reading says about one threshold."""
+    """How a reading compares with a threshold."""
 
     ABOVE = auto()
     BELOW = auto()  # at or below it
@@ -22,7 +22,7 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReading:
-    """A step of an account at this reading: its threshold in bytes, the bytes compared with it, and what follows."""
+    """A step of an account at one reading: its threshold, the bytes compared with it, and the result."""
 
     index: int
     step: Step
@@ -32,7 +32,7 @@ class StepReading:
 
 
 def step_readings(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> tuple[StepReading, ...]:
-    """Hold an assessment against each step of its rule, or of another; none where what is allowed is not known."""
+    """Compare an assessment with each step of its rule, or of another; empty if what is allowed is unknown."""
     rule = rule or assessment.rule
     allowed, by_request = assessment.allowed, allowed_under_pressure(assessment)
     if rule is None or allowed is None or by_request is None:
@@ -54,14 +54,14 @@ def _compared(assessment: Assessment, step: Step) -> int:
 
 
 def _is_sure(assessment: Assessment, step: Step) -> bool:
-    """Whether nothing more can be used than what is compared."""
+    """Whether the compared bytes are all that can be in use."""
     return assessment.used is not None or (step.under_pressure and not assessment.short)
 
 
 def climb(
     assessment: Assessment, ladder: tuple[StepReading, ...], ledger: Ledger, policy: Policy, now: Now, *, stale: bool
 ) -> AccountState:
-    """Take one reading into what is remembered of an account; `ladder` are the steps of the rule in force."""
+    """The state of an account after one more reading; `ladder` are the steps of the current rule."""
     before = ledger.accounts.get(assessment.account)
     state, read = before or AccountState(), ledger.last_read(before)
     ran_under = state.ran_under if assessment.rule is None else state.ran_under | {assessment.rule.name}
@@ -70,7 +70,7 @@ def climb(
     is_blind = stale or is_hidden or assessment.rule_gap is not None
     is_known = assessment.used is not None and not is_blind
     stretches = state.stretches
-    # Without a stretch and a threshold in force that it is above, no reading begins one.
+    # Below every threshold of the current rule, a reading starts no stretch.
     if not is_blind and (stretches or any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)):
         this = replace(state, read=read)
         by_rule = (_of_rule(rule, assessment, ladder, this, policy, now) for rule in rules)
@@ -86,14 +86,14 @@ def climb(
             read=read,
             over_since=over_since,
             under_way=state.under_way,
-            trying=state.trying,
-            calm=assessment,
+            pending_eviction=state.pending_eviction,
+            below_all=assessment,
         )
-    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since, calm=None)
+    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since, below_all=None)
 
 
 def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[StepKey, Stretch]]:
-    """The stretches after a reading that knows the usage and not what is allowed: a low usage ends them."""
+    """The stretches after a reading with known use and unknown allowance: use below the threshold ends them."""
     for key, stretch in stretches.items():
         least_used = min(stretch.least_used, used)
         if least_used > stretch.threshold_bytes:
@@ -101,7 +101,7 @@ def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[
 
 
 def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepReading, ...]) -> bool:
-    """Whether the usage is at or below every threshold; that a card has room again ends no incident of other steps."""
+    """Whether use is at or below every threshold; steps under pressure do not count."""
     ladders = (
         ladder if rule is assessment.rule else step_readings(assessment, stale=False, rule=rule) for rule in rules
     )
@@ -115,23 +115,23 @@ def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepR
 def _of_rule(
     rule: Rule, assessment: Assessment, ladder: tuple[StepReading, ...], state: AccountState, policy: Policy, now: Now
 ) -> Iterator[tuple[StepKey, Stretch]]:
-    """The stretches of one rule after a reading; `ladder` are the steps of the rule in force.
+    """The stretches of one rule after a reading; `ladder` are the steps of the current rule.
 
-    For another rule it counts only if it is above some threshold of that one, and if somebody was told: a rule that
-    only observes warns nobody. A stretch for which a reading does not count is held as long as the usage stays above
-    its threshold: whatever a tenant writes, it neither ends nor grows by it.
+    For another rule the reading counts only if it is above some threshold of the current one, and if the owner could
+    be warned: a rule that only observes warns no owner. A stretch for which the reading does not count lasts while use
+    stays above its threshold: a tenant who changes labels can neither end nor extend it.
     """
     only_observes = observes(rule, now)
-    is_in_force = assessment.rule is not None and assessment.rule.name == rule.name
+    is_current = assessment.rule is not None and assessment.rule.name == rule.name
     is_above = any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)
-    counts = is_in_force or (is_above and (only_observes or not assessment.observes))
-    counted = ladder if is_in_force else step_readings(assessment, stale=False, rule=rule) if counts else ()
+    counts = is_current or (is_above and (only_observes or not assessment.observes))
+    counted = ladder if is_current else step_readings(assessment, stale=False, rule=rule) if counts else ()
     thresholds_bytes = {step_reading.index: step_reading.threshold_bytes for step_reading in counted}
     for index, step in enumerate(rule.steps):
         key = rule.name, step.signature
         before, used = state.stretches.get(key), _compared(assessment, step)
         if before is None and used <= thresholds_bytes.get(index, used):
-            continue  # neither a stretch nor a reading that begins one
+            continue  # there is no stretch, and this reading starts none
         alone = Stretch(
             counted_s=0.0,
             since=now,
@@ -147,7 +147,7 @@ def _of_rule(
 
 
 def _extend(before: Stretch | None, alone: Stretch, policy: Policy, *, counts: bool, is_sure: bool) -> Stretch | None:
-    """A stretch after one more reading, given as the stretch that it is alone; None: it has ended."""
+    """A stretch after one more reading, which is given as a stretch of its own; None if it has ended."""
     is_above = counts and alone.least_used > alone.threshold_bytes
     if before is None or not before.lasts_until(alone, policy.reset_after_s):
         return alone if is_above else None

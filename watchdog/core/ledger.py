@@ -1,4 +1,4 @@
-"""The memory of decisions: what has been counted, warned and begun for each account, and what the brakes remember.
+"""The ledger: what has been counted, warned and begun for each account, and what the brakes remember.
 
 Durations are differences of CLOCK_BOOTTIME.
 """
@@ -21,12 +21,12 @@ _RETRY_MAX_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The time that an account has been above the threshold of one step, without interruption.
+    """An uninterrupted time during which an account was above the threshold of one step.
 
-    `counted_s` is what lies between conclusive readings that counted, at most an interval each; `since` is the first of
-    them and `last` the latest conclusive one. `least_used` is the smallest usage within it, and `threshold_bytes` the
-    largest threshold: that of the largest allowed, since a threshold grows with it. `not_above` is the last reading
-    before it of which the usage was known, if there was one; `observes` says that its rule only observed.
+    `counted_s` is the time between conclusive readings that counted, at most an interval each; `since` is the first of
+    them and `last` the latest. `least_used` is the lowest use during the stretch, and `threshold_bytes` the highest
+    threshold. `not_above` is the last reading before it with known use, if there was one; `observes`: its rule only
+    observed.
     """
 
     counted_s: float
@@ -38,27 +38,27 @@ class Stretch:
     observes: bool = False
 
     def lasts_until(self, other: "Stretch", reset_after_s: float) -> bool:
-        """Whether a reading can extend it: not after a long gap, and not where its rule begins to enforce."""
+        """Whether a reading can extend it: not after a long gap, and not once its rule starts to enforce."""
         gap_s = other.last.boottime_s - self.last.boottime_s
         is_near = other.last.boot_id == self.last.boot_id and 0 <= gap_s < reset_after_s
         return is_near and (other.observes or not self.observes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """An action that failed: how often in this incident, and the boot time before which it is not tried again."""
+class Failures:
+    """How often an action has failed in this incident, and the boot time before which it is not tried again."""
 
-    failures: int
-    at_s: float
+    count: int
+    retry_at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """An action that has begun and whose memory has not been seen free yet: by which step, on which container.
+    """An action in progress: it has begun, and its memory has not been seen free yet.
 
-    `step` is its signature, since a reload can put other steps before it; None: left by an earlier daemon. `cards` are
-    the GPUs that its memory is on; None where that is not known. `until_s` is the boot time until which it is waited
-    for at most. `sent` names the signals of a kill that were sent so far; `ended` says that its processes have ended.
+    `step` is the signature of its step, since a reload can change the index; None: left by an earlier daemon. `victim`
+    is the container. `cards` are the GPUs that its memory is on; None if unknown. `until_s` is the latest boot time
+    until which it is waited for. `sent` are the signals of a kill sent so far; `ended`: its processes have ended.
     """
 
     step: Signature | None
@@ -70,17 +70,17 @@ class UnderWay:
     ended: bool = False
 
     def step_of(self, rule: Rule) -> int | None:
-        """Where its step stands in a rule as it is now; None: not any more."""
+        """The index of its step in a rule as it is now; None: the rule no longer has it."""
         return next((index for index, step in enumerate(rule.steps) if step.signature == self.step), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trying:
-    """An eviction that has begun and has not come about: it holds up no other step, and is not begun a second time.
+class PendingEviction:
+    """An eviction that the API server has not accepted yet; it withholds no other step, and is not begun twice.
 
-    `tries` are those made so far, `refused` says why the last one came to nothing, `is_blocked` that it was the pod's
-    disruption budget. `next_s` is the boot time of the next try (None: an answer is awaited), `until_s` that at which
-    it is given up. `cards` are the GPUs that the pod's memory is on.
+    `tries` is the number of attempts so far, `refused` why the last one failed; `is_blocked`: because of a disruption
+    budget. `next_s` is the boot time of the next attempt (None: an answer is awaited), `until_s` when it is given up.
+    `cards` are the GPUs that the pod's memory is on.
     """
 
     step: Signature
@@ -94,15 +94,15 @@ class Trying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountState:
-    """What the ladder remembers of one account.
+    """What is remembered of one account.
 
-    `ran_under` names the rules that have been in force for it, and `stretches` has one entry for each of their steps
-    that it is above; `read` is the last reading that knew all its usage. The rest belongs to the incident and not to a
-    step: `warned_s` has the boot time of the last warning, and `observed` whether observe mode has planned the
-    incident's one action, each apart for rules that only observe (True); `acted` says that an action has begun in it,
-    and `reported` are the brakes already told of. `calm` is the assessment that was not above any threshold: as long as
-    whole cycles give the very same one the state stays as it is, and its last reading is that of the ledger's
-    `last_pass`. `trying` is an eviction that has not come about yet.
+    `ran_under` names the rules that have applied to it, and `stretches` has one entry for each of their steps that it
+    is above; `read` is the last reading with known use, and `over_since` the first reading over the limit, which an
+    unknown one keeps and one within the limit ends; `under_way` is the action in progress. The rest belongs to the
+    incident: `warned_s` is the boot time of the last warning, and `observed` whether observe mode has planned the
+    incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `reported`:
+    the brakes already reported. `below_all` is the assessment that was not above any threshold: while complete cycles
+    give the identical object, the state stays as it is, and its last reading is the ledger's `last_cycle`.
     """
 
     ran_under: frozenset[str] = frozenset()
@@ -110,77 +110,77 @@ class AccountState:
     read: Now | None = None
     over_since: Now | None = None
     warned_s: Mapping[bool, float] = field(default_factory=dict)
-    retries: Mapping[Do, Retry] = field(default_factory=dict)
+    failures: Mapping[Do, Failures] = field(default_factory=dict)
     observed: frozenset[bool] = frozenset()
     acted: bool = False
     under_way: UnderWay | None = None
-    trying: Trying | None = None
+    pending_eviction: PendingEviction | None = None
     reported: frozenset[str] = frozenset()
-    calm: Assessment | None = None
+    below_all: Assessment | None = None
 
     @property
     def has_action(self) -> bool:
-        """Whether an action has begun and has not ended: it is remembered whether its account is seen or not."""
-        return self.under_way is not None or self.trying is not None
+        """Whether an action is in progress or pending; it is remembered even if its account is not seen."""
+        return self.under_way is not None or self.pending_eviction is not None
 
     @property
     def is_in_incident(self) -> bool:
-        """Whether anything is remembered that only the end of the incident clears: back-off too, and what was told."""
-        told = self.warned_s or self.observed or self.reported
-        return bool(self.stretches or self.retries or told or self.acted)
+        """Whether anything is remembered that only the end of the incident clears, such as failures or reports."""
+        is_reported = self.warned_s or self.observed or self.reported
+        return bool(self.stretches or self.failures or is_reported or self.acted)
 
     @property
-    def above_since_s(self) -> float:
-        """Boot time since which it has been above a mark of force of any rule; infinity: above none."""
-        forced = (stretch for (_, step), stretch in self.stretches.items() if step[2].is_force)
-        return min((stretch.since.boottime_s for stretch in forced), default=float("inf"))
+    def enforcing_above_since_s(self) -> float:
+        """Boot time since which it has been above the threshold of an enforcing step; infinity if it is not."""
+        enforcing = (stretch for (_, step), stretch in self.stretches.items() if step[2].enforces)
+        return min((stretch.since.boottime_s for stretch in enforcing), default=float("inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What is remembered of all accounts, and of actions for the brakes.
 
-    `last_pass` is the last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
-    only observe: what they would have done must not hold back the others.
+    `last_cycle` is the last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
+    only observe: what those would have done must not withhold real actions.
     """
 
     accounts: Mapping[AccountKey, AccountState] = field(default_factory=dict)
-    last_pass: Now | None = None
+    last_cycle: Now | None = None
     brakes: BrakeMemory = field(default_factory=BrakeMemory)
     trial: BrakeMemory = field(default_factory=BrakeMemory)
 
     def reset(self) -> "Ledger":
-        """The ledger when enforcement begins: no stretches, and actions in progress still known."""
+        """The ledger when enforcement starts: without stretches, but with the actions in progress."""
         return replace(self._without_stretches(), brakes=self.brakes.without_observed())
 
     def reloaded(self, before: Policy, after: Policy) -> "Ledger":
-        """The ledger after another policy was loaded: all accounts start over unless what they count by is the same."""
+        """The ledger after a reload: all accounts start over unless the new policy counts time the same way."""
         return self if after.counts_like(before) else self._without_stretches()
 
     def _without_stretches(self) -> "Ledger":
         actions = {
-            key: AccountState(under_way=state.under_way, trying=state.trying)
+            key: AccountState(under_way=state.under_way, pending_eviction=state.pending_eviction)
             for key, state in self.accounts.items()
             if state.has_action
         }
-        return replace(self, accounts=actions, last_pass=None)
+        return replace(self, accounts=actions, last_cycle=None)
 
     def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
-        """The states that a whole cycle with these assessments leaves as they are, and the other assessments."""
-        calm: dict[AccountKey, AccountState] = {}
+        """The states that a complete cycle with these assessments leaves unchanged, and the other assessments."""
+        unchanged: dict[AccountKey, AccountState] = {}
         others: list[Assessment] = []
         for assessment in assessments:
             state = self.accounts.get(assessment.account)
-            if state is not None and state.calm is assessment:
-                calm[assessment.account] = state
+            if state is not None and state.below_all is assessment:
+                unchanged[assessment.account] = state
             else:
                 others.append(assessment)
-        return calm, others
+        return unchanged, others
 
-    def unformed(self, assessments: Iterable[Assessment]) -> Iterator[Assessment]:
-        """Accounts in an incident that the rule in force does not form, read by what the pod's other accounts use.
+    def missing_accounts(self, assessments: Iterable[Assessment]) -> Iterator[Assessment]:
+        """Assessments of accounts in an incident that the current rule does not have, from the pod's other accounts.
 
-        A pod that is relabelled from a rule for pods to one for containers, or back, is still the same pod.
+        A pod that is relabelled from a rule for pods to one for containers, or back, keeps its incident.
         """
         missing = {key for key, state in self.accounts.items() if state.is_in_incident}
         if not missing:
@@ -191,40 +191,41 @@ class Ledger:
             pods.setdefault(assessment.account.uid, []).append(assessment)
         for key in sorted(missing, key=lambda key: key.sort_key):
             if key.uid in pods:
-                yield _read_by(key, pods[key.uid])
+                yield _assess_missing(key, pods[key.uid])
 
     def last_read(self, state: AccountState | None) -> Now | None:
-        """The last reading that knew an account's usage: one that the last whole cycle did not have used nothing."""
-        last = self.last_pass
+        """The last reading with known use of an account; one that the last complete cycle did not see used nothing."""
+        last = self.last_cycle
         if state is None:
             return last
-        if state.calm is None or last is None or (state.read and state.read.boottime_s > last.boottime_s):
+        if state.below_all is None or last is None or (state.read and state.read.boottime_s > last.boottime_s):
             return state.read
         return last
 
-    def note_begun(self, assessment: Assessment, action: UnderWay | Trying, now: Now) -> "Ledger":
-        """The ledger after an action on an account has begun: the brakes count it, whatever comes of it."""
+    def note_begun(self, assessment: Assessment, action: UnderWay | PendingEviction, now: Now) -> "Ledger":
+        """The ledger after an action on an account has begun: the brakes count it, whatever its result."""
         brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
-        if isinstance(action, Trying):
-            return replace(self._note_tried(key, action), brakes=brakes)
+        if isinstance(action, PendingEviction):
+            return replace(self._note_pending_eviction(key, action), brakes=brakes)
         return replace(self.note_under_way(key, action), brakes=brakes)
 
-    def note_tried(self, trying: Mapping[AccountKey, Trying]) -> "Ledger":
-        """The ledger with the evictions that have not come about yet, and no others."""
+    def note_pending_evictions(self, pending: Mapping[AccountKey, PendingEviction]) -> "Ledger":
+        """The ledger with exactly these pending evictions."""
         ledger = self
         for key, state in self.accounts.items():
-            if state.trying is not (trying.get(key) if trying else None):  # to hash each key would take longer
-                ledger = ledger._note_tried(key, trying.get(key))
+            current = pending.get(key) if pending else None  # hashing each key would take longer
+            if state.pending_eviction is not current:
+                ledger = ledger._note_pending_eviction(key, current)
         return ledger
 
     def note_under_way(self, key: AccountKey, under_way: UnderWay) -> "Ledger":
-        """The ledger with an action in progress that was counted when it began, by an earlier daemon say."""
+        """The ledger with an action in progress that was already counted when it began, such as an earlier daemon's."""
         state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
     def note_escalated(self, key: AccountKey, step: Signature) -> "Ledger":
-        """The ledger after a stronger step has ended the grace of the action in progress; its victim stays the same."""
+        """The ledger after a stronger step has ended the grace period of the action in progress on the same victim."""
         state = self.accounts.get(key)
         if state is None or state.under_way is None:
             return self
@@ -242,45 +243,45 @@ class Ledger:
         return replace(ledger, brakes=self.brakes.note(owner, begun))
 
     def note_ended(self, key: AccountKey, step: Signature | None = None) -> "Ledger":
-        """The ledger after an action that had begun has ended: kill and evict steps of every rule start over.
+        """The ledger after the action in progress has ended: kill and evict steps of every rule start over.
 
-        With a step only if it is the action of that step: another one may have begun meanwhile.
+        With a `step`, only if the action is of that step: another one may have begun meanwhile.
         """
         state = self.accounts.get(key)
         if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
             return self
-        kept = {step: stretch for step, stretch in state.stretches.items() if not step[1][2].is_force}
+        kept = {step: stretch for step, stretch in state.stretches.items() if not step[1][2].enforces}
         return self._with(key, replace(state, stretches=kept, under_way=None))
 
     def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
-        """The ledger after an action has failed: it waits before it is tried again, other actions go on."""
+        """The ledger after an action has failed: it is not tried again for some time; other actions go on."""
         state = self.accounts.get(key)
         if state is None:
             return self
-        failures = state.retries[do].failures + 1 if do in state.retries else 1
-        wait_s = min(_RETRY_FIRST_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
-        retry = Retry(failures=failures, at_s=now.boottime_s + wait_s)
-        return self._with(key, replace(state, retries={**state.retries, do: retry}))
+        count = state.failures[do].count + 1 if do in state.failures else 1
+        wait_s = min(_RETRY_FIRST_S * 2 ** min(count - 1, 16), _RETRY_MAX_S)
+        failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s)
+        return self._with(key, replace(state, failures={**state.failures, do: failures}))
 
-    def note_reported(self, key: AccountKey, brake: str) -> "Ledger":
-        """The ledger after a withholding has been told of; the very same one where it had been before."""
+    def note_withheld(self, key: AccountKey, brake: str) -> "Ledger":
+        """The ledger after a withheld step was reported; the identical object if it had been reported before."""
         state = self.accounts.get(key)
         if state is None or brake in state.reported:
             return self
         return self._with(key, replace(state, reported=state.reported | {brake}))
 
-    def _note_tried(self, key: AccountKey, trying: Trying | None) -> "Ledger":
+    def _note_pending_eviction(self, key: AccountKey, pending: PendingEviction | None) -> "Ledger":
         state = self.accounts.get(key)
         if state is None:
             return self
-        return self._with(key, replace(state, trying=trying, acted=state.acted or trying is not None))
+        return self._with(key, replace(state, pending_eviction=pending, acted=state.acted or pending is not None))
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
-        return replace(self, accounts={**self.accounts, key: replace(state, calm=None)})
+        return replace(self, accounts={**self.accounts, key: replace(state, below_all=None)})
 
 
-def _read_by(key: AccountKey, others: list[Assessment]) -> Assessment:
-    """What is known of an account that is not formed: its usage, and nothing that it could be held against."""
+def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:
+    """An assessment of an account that the current rule does not have: its use, without anything to compare it with."""
     every = (use for each in others for use in each.uses)
     uses = tuple(use for use in every if key.container in (None, use.container) and key.gpu in (None, use.gpu))
     used_at_least = sum(use.used or 0 for use in uses)

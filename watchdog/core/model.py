@@ -1,4 +1,4 @@
-"""What is known of a node at one moment: immutable values that the steps hand to each other.
+"""What is known of a node at one moment: immutable values that the stages of a cycle pass on.
 
 Bytes are integers, an unknown amount is None (never 0), times are seconds. A process is never a bare PID.
 """
@@ -13,7 +13,7 @@ from watchdog.core.errors import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The controller of a pod, as its own object tells."""
+    """The controller of a pod, as the pod's own object names it."""
 
     kind: str
     name: str
@@ -21,9 +21,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """One moment, read once a cycle and handed to every step.
+    """One moment, read once per cycle and passed to every function.
 
-    `boottime_s` is CLOCK_BOOTTIME (goes on in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
+    `boottime_s` is CLOCK_BOOTTIME (continues in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
     """
 
     boottime_s: float
@@ -40,7 +40,7 @@ class ProcessKey:
 
 
 class PlaceKind(StrEnum):
-    """What the cgroup text of a process says about where it belongs."""
+    """Where a process belongs, according to its cgroup text."""
 
     POD = "pod"
     HOST = "host"
@@ -52,7 +52,7 @@ class PlaceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the cgroup text of a process puts it: a claim, to be checked against the pod list.
+    """The pod and container in the cgroup text of a process: a claim, to be checked against the pod list.
 
     `pod` is a pod UID or a static pod's config hash, lower case with dashes; None where the text (a sibling
     seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID.
@@ -72,10 +72,10 @@ UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process as /proc shows it. `key` is None where it was gone before its start time could be read.
+    """One process as /proc shows it. `key` is None if it was gone before its start time could be read.
 
-    `mps_server` says that it has the name of NVIDIA's MPS server, which proves nothing by itself; `privileged`, read of
-    such a process alone, that it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    `mps_server`: it has the name of NVIDIA's MPS server, which proves nothing by itself. `privileged`, read only for
+    such a process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
     """
 
     pid: int
@@ -109,13 +109,13 @@ class Gpu:
 
     @property
     def size(self) -> int | None:
-        """What tenants can share of it, in bytes: total minus reserved; None if the total is unknown."""
+        """The bytes that tenants can use: total minus reserved; None if the total is unknown."""
         return None if self.total is None else self.total - (self.reserved or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigParent:
-    """A card in MIG mode. It is no schedulable device; it only has an `gpu_info` series."""
+    """A card in MIG mode, which is not a schedulable device itself and only has a `gpu_info` series."""
 
     uuid: str
     index: int
@@ -124,9 +124,9 @@ class MigParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What one process uses on one GPU, by the driver's own count; `used` is None where it does not say.
+    """What one process uses on one GPU in bytes, as the driver reports it; `used` is None if it does not.
 
-    `mps` says whether the driver lists the process as a client of an MPS server; None: that is not known.
+    `mps`: whether the driver lists the process as a client of an MPS server; None if unknown.
     """
 
     gpu: str
@@ -136,30 +136,30 @@ class Use:
 
 
 class GapReason(StrEnum):
-    """Why something could not be learned: the label of `scan_gaps_total`."""
+    """Why something is unknown: the label of `scan_gaps_total`."""
 
-    NVML_UNAVAILABLE = "nvml_unavailable"  # no library, no driver, or another version than the library's
+    NVML_UNAVAILABLE = "nvml_unavailable"  # no library, no driver, or their versions differ
     NVML_TIMEOUT = "nvml_timeout"
     GPU_LOST = "gpu_lost"
     GPU_ERROR = "gpu_error"
-    PROCESSES = "processes"  # a process list that failed
-    PROCESS_MEMORY = "process_memory"  # processes are listed without what they use: WSL2, some vGPU guests
-    CONTRADICTION = "contradiction"  # a sample that contradicts itself, rejected whole
+    PROCESSES = "processes"  # a process list could not be read
+    PROCESS_MEMORY = "process_memory"  # processes are listed without their memory: WSL2, some vGPU guests
+    CONTRADICTION = "contradiction"  # a reading contradicts itself and is rejected as a whole
     MIG = "mig"
     MEMORY = "memory"
     PROCFS = "procfs"
     CGROUP = "cgroup"
     PODS = "pods"
-    CONTAINER = "container"  # one that runs, and that the pod list still does not have
+    CONTAINER = "container"  # a running container that stays missing from the pod list
     NODE = "node"  # the node's own object
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
-    MAINTENANCE = "maintenance"  # the driver is let go while its GPUs are under maintenance
+    MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something that could not be learned: `what` names the thing."""
+    """Something that is unknown: `what` names it, `problem` has the cause and the remedy."""
 
     reason: GapReason
     what: str
@@ -169,13 +169,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that one look at the node gave. `processes` has an entry for each PID of `uses`.
+    """The result of one reading of the node. `processes` has an entry for each PID of `uses`.
 
-    `blind` means that NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose
-    processes are not known now and have never been since the daemon began, or not all for sure (WSL, a vGPU that is in
-    use and lists nobody): whatever runs there is unknown. `missing` are devices that the driver counts and that have
-    never been read since the daemon began: nothing runs there, and what they are is not known.
-    A process known from an earlier look on a GPU that can't be listed now stands in `uses` with `used=None`.
+    `blind`: NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose processes have never
+    been listed since the daemon started, or may not all be listed (WSL, a vGPU in use without any listed process):
+    anything may run there. `missing` are devices that the driver counts and that have never been read since the daemon
+    started: nothing is known about them. A process known from an earlier reading, on a GPU that can't be listed now, is
+    in `uses` with `used=None`.
     """
 
     at: Now
@@ -191,7 +191,7 @@ class Snapshot:
 
 
 class ContainerKind(StrEnum):
-    """The four ways a container stands in a pod's spec."""
+    """The kinds of containers in a pod's spec."""
 
     MAIN = "main"
     INIT = "init"
@@ -201,7 +201,7 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod: `ids` are its present and last container IDs, `resources` its quantities as written."""
+    """A container of a pod: `ids` are its current and last container IDs, `resources` its quantities as written."""
 
     name: str
     kind: ContainerKind = ContainerKind.MAIN
@@ -215,8 +215,8 @@ class Pod:
     """A pod of this node, as far as the watchdog needs it.
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
-    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may take its time, and
-    `terminating_since` is when this daemon first saw it terminating; None: just now.
+    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may run, and
+    `terminating_since` is when this daemon first saw it terminating; None: at this moment.
     """
 
     namespace: str
@@ -239,16 +239,16 @@ class Pod:
 
     @property
     def workload(self) -> Owner:
-        """Who stands behind the pod: its controller, or, where it has none, the pod itself by its name."""
+        """The pod's controller; where it has none, the pod itself, by its name."""
         return self.owner or Owner(kind="Pod", name=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The node's own object, as far as it is needed; where it is not `known`, only the name is.
+    """The Node object, as far as it is needed; if it is not `known`, only its name is set.
 
-    `awaited` says that there is a source of it, which has not given it yet or can't.
-    `capacity` is `status.capacity`, quantities as written; `uid` changes when the object is created again.
+    `awaited`: it has a source, which has not provided it yet. `capacity` is `status.capacity`, with quantities as
+    written; `uid` changes when the object is recreated.
     """
 
     name: str
@@ -262,9 +262,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The pods of this node. `synced` is when the list was last known to be true; None: there is no source of pods.
+    """The pods of this node. `synced` is when the list was last known to be current; None: it was never read.
 
-    `by_file` says that they stand in a file which somebody else writes, and don't come from the API server.
+    `by_file`: they come from a file that another program writes, and not from the API server.
     """
 
     pods: tuple[Pod, ...] = ()

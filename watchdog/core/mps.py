@@ -2,8 +2,8 @@
 
 A client that is ended by a signal with work outstanding leaves its server, and that server's other clients, in an
 undefined state (https://docs.nvidia.com/deploy/mps/615/when-to-use-mps.html, client early termination). Which processes
-are clients is the driver's word; which server each of them has is not to be learned without asking a control daemon. So
-a client counts as one of a foreign server unless its own pod has a server and no other one could be meant.
+are clients is reported by the driver; which server a client has can only be learned from a control daemon. So a client
+counts as using a server outside its pod, unless its own pod has a server and it can have no other.
 """
 
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
 
 
 def may_serve_others(pod: Pod) -> bool:
-    """Whether servers for other pods are run in pods like this one: of the system, or of a DaemonSet."""
+    """Whether a pod may run an MPS server for other pods: a system pod, or one of a DaemonSet."""
     return is_system(pod) or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
 def is_trusted_server(process: Process, pod: Pod) -> bool:
-    """Whether a process of a pod is an MPS server that no tenant can have made up: by its name and where it runs.
+    """Whether a process of a pod is an MPS server that no tenant can fake, by its name and where it runs.
 
     NVIDIA's device plugin runs it in a privileged container of a DaemonSet. A name alone proves nothing.
     """
@@ -33,12 +33,12 @@ def is_trusted_server(process: Process, pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mps:
-    """What one reading says of MPS on the node.
+    """The MPS servers and clients of one reading of the node.
 
-    `shared` are the GPUs on which a server is listed that may serve any pod: one of the host, of a DaemonSet's or the
-    system's pod, or of a place that is not known. `orphans` are clients, by GPU and pod UID ("": of no known pod), that
-    have neither such a server nor one in their own pod. `trusted` are the containers of trusted servers, by pod UID and
-    name. `hidden` says that clients may run on a GPU that can't be listed now.
+    `shared` are the GPUs with a server that may serve any pod: on the host, in a pod of a DaemonSet or of the system,
+    or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a
+    server nor one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`:
+    clients may run on a GPU that can't be listed now.
     """
 
     shared: frozenset[str] = frozenset()
@@ -48,13 +48,13 @@ class Mps:
 
     @classmethod
     def of(cls, snapshot: Snapshot, attribution: Attribution) -> "Mps":
-        """Look at the servers and clients that the driver lists."""
+        """Find the servers and clients that the driver lists."""
         outside = [each for each in attribution.unattributed if each.reason not in _ENDED]
         inside = attribution.attributed
         servers = [use for use in inside if use.mps_server]
         clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(each.gpu, "") for each in outside if each.mps}
         if not servers and not clients and not any(each.mps_server for each in outside):
-            return cls()  # a GPU out of sight is no reason to spare every pod of a node that shows no sign of MPS
+            return cls()  # without any sign of MPS on the node, a hidden GPU is no reason to spare every pod
         shared = {each.gpu for each in outside if each.mps_server} | {
             each.gpu for each in servers if each.serves_others
         }
@@ -68,31 +68,31 @@ class Mps:
         )
 
     def hazards(self, pod: Pod, uses: Iterable[AttributedUse], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
-        """What of a pod can't be ended without breaking others, by all of its uses.
+        """The parts of a pod that can't be ended without breaking other pods' work.
 
-        `accepts_clients`: the operator accepts that it happens by the end of clients, though not of servers.
+        `accepts_clients`: the operator accepts that risk for clients, though not for servers.
         """
         if self == _NO_MPS:
             return ()
         uses = tuple(uses)
         found = [MpsHazard(role=MpsRole.SERVER, container=name) for uid, name in sorted(self.trusted) if uid == pod.uid]
-        served = {use.gpu for use in uses if use.mps_server and not self._is_open(use.gpu, pod)}
+        served = {use.gpu for use in uses if use.mps_server and not self._is_shared(use.gpu, pod)}
         found += [_hazard(MpsRole.SERVER, use) for use in uses if use.mps_server and self._may_be_needed(use.gpu, pod)]
         if not accepts_clients:
             found += [_hazard(MpsRole.CLIENT, use) for use in uses if self._is_foreign(use, served)]
             found += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
         return tuple(dict.fromkeys(found))
 
-    def _is_open(self, gpu: str, pod: Pod) -> bool:
-        """Whether the pod's clients on a GPU may have another server than its own, or its own may have others too."""
+    def _is_shared(self, gpu: str, pod: Pod) -> bool:
+        """Whether the pod's clients on a GPU may use a server outside it, or its server may have clients outside."""
         return gpu in self.shared or self._may_be_needed(gpu, pod)
 
     def _may_be_needed(self, gpu: str, pod: Pod) -> bool:
-        """Whether a server of this pod on a GPU may be one that other pods need."""
+        """Whether other pods may need a server of this pod on a GPU."""
         return may_serve_others(pod) or any(at == gpu and uid != pod.uid for at, uid in self.orphans)
 
     def _is_foreign(self, use: AttributedUse, served: set[str]) -> bool:
-        """Whether a use is that of a client of a server outside its pod; where clients are not listed, it may be."""
+        """Whether a use may be that of a client of a server outside its pod."""
         return use.gpu in self.shared if use.mps is None else use.mps and use.gpu not in served
 
 
@@ -104,13 +104,13 @@ def _hazard(role: MpsRole, use: AttributedUse) -> MpsHazard:
 
 
 def mps_gpus(attribution: Attribution) -> set[str]:
-    """The GPUs on which servers or clients are listed."""
+    """The GPUs on which MPS servers or clients are listed."""
     found = {use.gpu for use in attribution.attributed if use.mps or use.mps_server}
     return found | {use.gpu for use in attribution.unattributed if use.mps or use.mps_server}
 
 
 def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
-    """The first of a pod's hazards that lies in what a step would end; None: there is none."""
+    """The first of a pod's hazards among what a step would end; None if there is none."""
     if step.do is Do.EVICT or step.scope == "pod":
         return next(iter(hazards), None)
     if step.scope == "process":

@@ -1,16 +1,16 @@
-"""What a policy needs of the Kubernetes API besides its node and the pods there: nothing that it does not use."""
+"""The parts of the Kubernetes API that a policy needs besides the node and its pods."""
 
 from dataclasses import dataclass
 
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Do, Policy, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """Which parts of the API a policy uses.
 
-    The pods of the node and its own object are needed by every one: that object asks for the driver to be let go, and
-    a daemon that observes holds up the maintenance of a GPU no less than one that enforces.
+    Every policy needs the node's pods and the Node object: that object requests the release of the driver, and an
+    observing daemon blocks the maintenance of a GPU just like an enforcing one.
     """
 
     namespaces: bool
@@ -20,17 +20,16 @@ class Needs:
 
 
 def needs(policy: Policy) -> Needs:
-    """What a policy uses in its mode; one that observes evicts nobody, and writes Events only if told to."""
+    """The needs of a policy in its mode; one that observes evicts no pod, and writes Events only if it says so."""
     enforces = policy.mode == "enforce"
     return Needs(
         namespaces=any(rule.match.namespace_labels for rule in policy.rules),
         events=enforces or policy.events.observe,
-        evict=enforces and _evicts(policy),
+        # A rule that only observes never evicts.
+        evict=enforces and any(rule.mode != "observe" and _evicts(rule) for rule in policy.rules),
         capacity=policy.capacity is not None,
     )
 
 
-def _evicts(policy: Policy) -> bool:
-    """Whether a rule that may act has a step that evicts; a rule that only observes never does."""
-    acting = (rule for rule in policy.rules if rule.mode != "observe")
-    return any(step.do is Do.EVICT for rule in acting for step in rule.steps)
+def _evicts(rule: Rule) -> bool:
+    return any(step.do is Do.EVICT for step in rule.steps)

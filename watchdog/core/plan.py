@@ -1,15 +1,14 @@
-"""The plan of a cycle: what is to be done, what holds it back, what came of it, and what that changes in the ledger."""
+"""The plan of a cycle, the outcomes of its actions, and how those change the ledger."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from watchdog.core.assess import Setting
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, MpsHazard
-from watchdog.core.attribute import ContainerKey
-from watchdog.core.brakes import Brake, Crowd
-from watchdog.core.ledger import AccountState, Ledger, Stretch, Trying, UnderWay
+from watchdog.core.brakes import Brake, BreakerOwners
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
 from watchdog.core.mps import hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
@@ -17,16 +16,15 @@ from watchdog.core.policy import Do, Policy, Rule, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEntry:
-    """A step of an account that is above its mark: due now (`due_in_s` 0), or when it would come.
+    """A step whose threshold its account is above, and which is due in `due_in_s` seconds (0 or less: now).
 
-    `victim` is the container to act on ("": none can be named), `targets` its GPU processes as listed,
-    `threshold_bytes` the bytes of its mark. `taken` says that this cycle acts on it; `escalates`, that it ends the
-    grace of an action in progress. `news` says that this withholding has not been reported in this incident yet;
-    `lets_go_in_s` when the brake lets go, None where that is not a matter of time; `presumed`, that the brake counts as
-    full, since what it counts was lost. `card` is the GPU that is short, for a step under pressure. `above_since` is
-    when the account was first seen above the mark; `not_above` the last conclusive reading before that, if there was
-    one; `stretch` is what has counted. `trying` is the eviction by this very step that has not come about yet: it is
-    tried again.
+    `victim` is the container to act on ("" if there is none), `targets` are its listed GPU processes. `taken`: this
+    cycle acts on it; `escalates`: it ends the grace period of an action in progress. `withheld_by` is the brake that
+    withholds it, `is_new`: that has not been reported in this incident yet; `lets_go_in_s` is when the brake releases,
+    None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `card` is
+    the GPU that is short, for a step under pressure. `above_since` is when the account was first seen above the
+    threshold; `not_above` is the last conclusive reading before that, if there was one; `stretch` is the time that has
+    counted. `pending_eviction` is the eviction by this step that is to be tried again.
     """
 
     assessment: Assessment
@@ -39,14 +37,14 @@ class PlanEntry:
     withheld_by: Brake | None = None
     taken: bool = False
     escalates: bool = False
-    news: bool = False
+    is_new: bool = False
     lets_go_in_s: float | None = None
     presumed: bool = False
     card: str | None = None
     above_since: Now
     not_above: Now | None = None
     stretch: Stretch | None = None
-    trying: Trying | None = None
+    pending_eviction: PendingEviction | None = None
 
     @property
     def do(self) -> Do:
@@ -55,22 +53,22 @@ class PlanEntry:
 
     @property
     def definition(self) -> Step:
-        """The step of the rule that this is."""
+        """The step's definition in the rule."""
         return self.rule.steps[self.step]
 
     @property
     def account(self) -> AccountKey:
-        """The account it is about."""
+        """The account."""
         return self.assessment.account
 
     @property
     def hits_whole_pod(self) -> bool:
-        """Whether no container of the pod is left out."""
+        """Whether it ends all containers of the pod."""
         return self.definition.scope == "pod" or self.do is Do.EVICT
 
     @property
     def mps_hazard(self) -> MpsHazard | None:
-        """What it would end although other pods' work breaks with that."""
+        """The hazard if the step would break the work of other pods; None if it would not."""
         return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
 
     @property
@@ -79,31 +77,41 @@ class PlanEntry:
         uses = self.assessment.uses
         return frozenset(use.gpu for use in uses if self.hits_whole_pod or use.container == self.victim)
 
+    def under_way(self, began: Now, release_timeout_s: float) -> UnderWay:
+        """The action in progress once it has begun, waited for until grace period and release timeout are over."""
+        return UnderWay(
+            step=self.definition.signature,
+            victim=self.victim,
+            whole_pod=self.hits_whole_pod,
+            cards=self.cards,
+            until_s=began.boottime_s + self.definition.grace_s + release_timeout_s,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All entries in the order in which they would be acted on, and the ledger after this cycle.
 
-    `crowd` is what the breaker looked at; None: it had no reason to look.
+    `breaker_owners` are the owners that the breaker counted; None if it had no reason to count.
     """
 
     entries: tuple[PlanEntry, ...]
     ledger: Ledger
-    crowd: Crowd | None = None
+    breaker_owners: BreakerOwners | None = None
 
     @property
-    def actions(self) -> tuple[PlanEntry, ...]:
-        """The entries that this cycle acts on."""
+    def taken(self) -> tuple[PlanEntry, ...]:
+        """The entries that this cycle acts on, warnings included."""
         return tuple(entry for entry in self.entries if entry.taken)
 
 
 class Result(StrEnum):
-    """What came of an action: the label `result`; `observed` is the end of everything in observe mode."""
+    """The result of an action, as in the label `result`; in observe mode it is always `observed`."""
 
     DONE = "done"
     FAILED = "failed"
     BLOCKED = "blocked"
-    GONE = "gone"  # not needed any more: nothing is left to act on, or SIGTERM was enough
+    GONE = "gone"  # no longer needed: nothing is left to act on, or SIGTERM was enough
     INTERRUPTED = "interrupted"
     WITHDRAWN = "withdrawn"  # intended and written down, then found unjustified: no signal was sent
     OBSERVED = "observed"
@@ -111,7 +119,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A signal that was really sent: its name, to which processes, and how long after the first signal it began."""
+    """A signal that was sent: its name, the processes, and how long after the first signal it was first sent."""
 
     signal: str
     keys: frozenset[ProcessKey]
@@ -120,15 +128,13 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one plan entry. `reason` says it in a few words; `signalled` are the processes that got a signal.
+    """The outcome of one plan entry, with a short `reason`; `signalled` are the processes that got a signal.
 
-    `sent` are the signals of a kill, in their order; what is reported of it goes by them and not by its step.
-
-    `for_owner` says it to the pod's owner where `reason` is only good for the operator.
-
-    `number` is the journal's number of it (None for warnings and in observe mode). `reaction_s` runs from the last
-    conclusive reading not above the mark, plus `for`, to the first signal; `release_s` from the first signal to the
-    memory seen free. `victims` say for people what the processes were.
+    `sent` are the signals of a kill in order, which reports use instead of its step. `for_owner` is the reason as
+    reported to the pod's owner, if `reason` is only of use to the operator. `number` is its number in the journal (None
+    for warnings and in observe mode). `reaction_s` runs from the last conclusive reading not above the threshold, plus
+    `for`, to the first signal; `release_s` from the first signal until the memory was seen free. `victims` describe the
+    processes for people.
     """
 
     entry: PlanEntry
@@ -145,31 +151,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """What the daemon knows of itself when it decides: brakes that lie outside the node's readings.
-
-    `hidden` are the UIDs of the listed pods where any of them may use more than this reading shows; None: it shows all.
-    """
-
-    pods_stale: bool = False
-    journal_writable: bool = True
-    maintenance: bool = False
-    hidden: frozenset[str] | None = None
-
-    @property
-    def are_dark(self) -> bool:
-        """Whether a cycle is good for no deadline, nor for saying that whoever is not seen uses nothing."""
-        return self.pods_stale or self.maintenance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """One cycle, whole: everything that metrics, journal, logs, `scan` and `/api/status` are made of.
+    """The report of one finished cycle, from which metrics, journal, log, `scan` and `/api/status` are made.
 
-    `suspended` has the reasons why the daemon, told to enforce, does not. `began` are actions whose first signal went
-    out in this cycle or since the last one, `outcomes` what ended. `namespaces` has the labels of those that are known.
-    `maintenance` is why the driver is let go or about to be; None: it is not.
-    `duration_s` is the cycle, `scan_s` its reading of the node.
+    `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
+    first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
+    the known namespaces. `maintenance` is why the driver is released or about to be; None if it is not. `duration_s` is
+    the duration of the cycle, `scan_s` that of reading the node.
     """
 
     node: Node
@@ -194,8 +182,8 @@ class CycleReport:
 def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
     """The ledger after an outcome.
 
-    A kill ends with its outcome, and so does an eviction that came about. One that did not holds up nothing else: all
-    stretches go on, and only the next eviction waits. One that is blocked is still being tried.
+    A kill ends with its outcome, and so does an accepted eviction. An eviction that failed delays only the next
+    eviction: all stretches go on. A blocked one is still being tried.
     """
     if outcome.result is Result.BLOCKED:
         return ledger
@@ -203,16 +191,16 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
     if outcome.result is Result.WITHDRAWN:  # it never began, so no stretch starts over
         return ledger.note_failed(account, outcome.entry.do, outcome.at)
     is_eviction = outcome.entry.do is Do.EVICT
-    has_come_about = not is_eviction or outcome.result is Result.DONE
-    if outcome.number is not None and has_come_about:
+    has_succeeded = not is_eviction or outcome.result is Result.DONE
+    if outcome.number is not None and has_succeeded:
         ledger = ledger.note_ended(account, step if is_eviction else None)
-    if outcome.result is Result.FAILED or (outcome.number is not None and not has_come_about):
+    if outcome.result is Result.FAILED or (outcome.number is not None and not has_succeeded):
         ledger = ledger.note_failed(account, outcome.entry.do, outcome.at)
     return ledger
 
 
 def accept(ledger: Ledger, entry: PlanEntry, under_way: UnderWay) -> Ledger:
-    """The ledger after an eviction has been accepted; where a kill has begun meanwhile that stays the action."""
+    """The ledger after an eviction has been accepted; a kill that has begun meanwhile stays the action in progress."""
     state = ledger.accounts.get(entry.account)
     if state is not None and state.under_way is not None:
         return ledger
@@ -226,39 +214,19 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
         state = ledger.accounts.get(key)
         under_way = state.under_way if state is not None else None
         if state is not None and under_way is not None and (under_way.sent, under_way.ended) != (sent, ended):
-            changed[key] = replace(state, under_way=replace(under_way, sent=sent, ended=ended), calm=None)
+            changed[key] = replace(state, under_way=replace(under_way, sent=sent, ended=ended), below_all=None)
     return replace(ledger, accounts={**ledger.accounts, **changed}) if changed else ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What a cycle takes as given besides the reading: the pods, the policy and node, brakes, and whether it may act.
-
-    `is_held` says that nobody is acted on for the moment, because the policy may be about to change: what is due stays
-    due.
-    """
-
-    pods: PodList
-    setting: Setting
-    conditions: Conditions
-    enforcing: bool
-    is_held: bool = False
-
-    def acts_on(self, entry: PlanEntry) -> bool:
-        """Whether an entry that is let through is acted on: nothing observes, neither the mode nor the rule."""
-        return self.enforcing and not entry.assessment.observes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCycle:
-    """A cycle as far as its plan. `only` are the GPUs to be looked at again before it can act; empty: none.
+    """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
 
-    `intentions` are the kills and evictions that it is about to begin, by account: the number of each once it is on
-    disk, or how it ended before it could begin.
-    `overdue` are the containers that the pod list should have had by then and did not.
+    `intentions` are the kills and evictions that it is about to begin, by account: the number of each, once it is on
+    disk, or its outcome if it ended before it could begin.
     """
 
-    view: View
+    inputs: Inputs
     snapshot: Snapshot
     attribution: Attribution
     assessments: tuple[Assessment, ...]
@@ -266,24 +234,27 @@ class OpenCycle:
     scan_s: float
     only: frozenset[str] = frozenset()
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
-    overdue: frozenset[ContainerKey] = frozenset()
+
+    def with_inputs(self, inputs: Inputs) -> "OpenCycle":
+        """The cycle with the inputs of a later moment, except for the containers that were overdue when it was read."""
+        return replace(self, inputs=replace(inputs, overdue=self.inputs.overdue))
 
     @property
     def is_written(self) -> bool:
-        """Whether it is known of each intention whether it is on disk."""
+        """Whether every intention is on disk or has ended."""
         return all(isinstance(each, Outcome) or each.done() for each in self.intentions.values())
 
     @property
-    def wants_last_look(self) -> bool:
-        """Whether there is anything to do that a last look has to bear out."""
+    def needs_last_look(self) -> bool:
+        """Whether any action of the plan needs a last look."""
         futures = (each for each in self.intentions.values() if not isinstance(each, Outcome))
         is_on_disk = any(each.done() and each.exception() is None for each in futures)
-        return is_on_disk or any(entry.trying is not None for entry in self.plan.actions)
+        return is_on_disk or any(entry.pending_eviction is not None for entry in self.plan.taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """What a cycle came to: the plan as it stands at the end, what began, and what has ended since the last cycle."""
+class ClosedCycle:
+    """A cycle that has acted: its final plan, the actions begun, and those that ended since the previous cycle."""
 
     plan: Plan
     began: tuple[Outcome, ...]

@@ -1,21 +1,21 @@
-"""What is to be told to the owner of a pod: an Event that is still to be written."""
+"""An Event for the owner of a pod, still to be written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# What is told again so soon belongs to the same series, as client-go has it (finishTime in
+# Repetitions within this time belong to the same series, as in client-go (finishTime in
 # k8s.io/client-go/tools/events/event_broadcaster.go).
 SERIES_GAP_S: Final = 360.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvent:
-    """One occurrence, as an Event on a pod tells it; `at_s` is Unix time.
+    """One occurrence, as an Event on a pod reports it; `at_s` is Unix time.
 
-    `uid` is the one by which `kubectl describe` looks for the pod's Events. Equal `key`s are the same thing again: a
-    series, if not more than `again_within_s` seconds have passed since the last time. `once` says that it is told once
-    in the pod's life, so that a daemon that starts again does not tell it again. `note` has at most 1 kB of UTF-8.
+    `uid` is the one by which `kubectl describe` finds the pod's Events. Occurrences with equal `key`s form a series if
+    they are at most `again_within_s` seconds apart. `once`: it is reported once in the pod's lifetime, and not repeated
+    by a restarted daemon. `note` has at most 1 kB of UTF-8.
     """
 
     namespace: str

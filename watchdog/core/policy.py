@@ -1,8 +1,8 @@
 """The policy as values: rules with their hours and steps, protection and brakes.
 
-Amounts are bytes, durations seconds, shares exact fractions. Each field that stands in the policy file says here what
-the file says about it: its default, its key and its meaning (`_key`), and, where the type alone does not tell, the kind
-of value and its range (the arguments of `Annotated`, by which `watchdog.config` reads and writes it).
+Amounts are bytes, durations seconds, shares exact fractions. Each field of the policy file is defined here: its
+default, its key and its meaning (`_key`), and, if the type is not enough, the kind of value and its range (the
+arguments of `Annotated`, by which `watchdog.config` reads and writes it).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ PathText = Annotated[str, "line", 1, 400]
 
 
 def _key(meaning: str, name: str = "") -> dict[str, str]:
-    """What the file and its reference have for a field: its meaning, and its key where that is not the field's name."""
+    """The metadata of a field: its meaning in the reference, and its key if that is not the field's name."""
     return {"meaning": meaning, "key": name}
 
 
@@ -58,7 +58,7 @@ class Do(StrEnum):
 
     @property
     def verb(self) -> Verb:
-        """How it is called."""
+        """Its forms for use in sentences."""
         match self:
             case Do.WARN:
                 return Verb("warn", "warns", "warning", "warned", "warning")
@@ -71,7 +71,7 @@ class Do(StrEnum):
 
     @property
     def first_effect(self) -> str:
-        """What an action begins to take effect with, and its release is counted from."""
+        """The moment from which its release is counted, as in "free 3s after ..."."""
         match self:
             case Do.WARN:
                 return "the warning"
@@ -83,28 +83,28 @@ class Do(StrEnum):
                 assert_never(self)
 
     @property
-    def is_force(self) -> bool:
+    def enforces(self) -> bool:
         """Whether it ends processes."""
         return self is not Do.WARN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """The height above which a step counts: a share of allowed, an amount above allowed, or an amount; one is set."""
+    """The bound above which a step counts: a share of allowed, an amount above allowed, or an amount; one is set."""
 
     share: Fraction | None = None
     plus: int | None = None
     amount: int | None = None
 
     def threshold_bytes(self, allowed: int, do: Do) -> int:
-        """Bytes of `used_at_least` above which the step counts; for force never below `allowed`."""
+        """Bytes of `used_at_least` above which the step counts; never below `allowed` for kill and evict."""
         if self.share is not None:
             threshold_bytes = allowed * self.share.numerator // self.share.denominator
         elif self.plus is not None:
             threshold_bytes = allowed + self.plus
         else:
             threshold_bytes = self.amount or 0
-        return min(max(threshold_bytes, allowed) if do.is_force else threshold_bytes, LARGEST)
+        return min(max(threshold_bytes, allowed) if do.enforces else threshold_bytes, LARGEST)
 
     def __str__(self) -> str:
         if self.share is not None:
@@ -153,7 +153,7 @@ class Step:
 
     @property
     def signature(self) -> tuple[Threshold, float, Do, bool]:
-        """What a step is known by: `above`, `for` and `do`, and whether it waits for a short card."""
+        """What identifies a step across reloads: `above`, `for`, `do` and `under_pressure`."""
         return (self.above, self.for_s, self.do, self.under_pressure)
 
 
@@ -181,7 +181,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What applies to the pods that it matches. The first rule that matches a pod is its rule."""
+    """A rule: which pods it matches, and what applies to them. The first matching rule is a pod's rule."""
 
     name: Annotated[str, "line", 1, 63] = field(metadata=_key("A unique name, used in metrics, Events and records."))
     match: Match = field(default_factory=Match, metadata=_key("The pods that the rule applies to."))
@@ -207,8 +207,8 @@ class Rule:
     steps: tuple[Step, ...] = field(default=(), metadata=_key("The ladder.", "step"))
 
     @property
-    def minds_pressure(self) -> bool:
-        """Whether it matters to this rule that a card is short of memory."""
+    def uses_pressure(self) -> bool:
+        """Whether any step of the rule counts only under pressure."""
         return any(step.under_pressure for step in self.steps)
 
 
@@ -234,7 +234,7 @@ NO_ALLOWANCE = Allowance(per_context=0, max_contexts=0, percent=Fraction(0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unless:
-    """A resource that, from a number on, makes the declaration not apply (`tencent.com/vcuda-core` of 100)."""
+    """A resource that makes the declaration not apply from some number on (`tencent.com/vcuda-core` of 100)."""
 
     resource: Resource = field(metadata=_key("The resource that the same container requests."))
     at_least: Annotated[int, "whole", 1, 10**15] = field(
@@ -247,7 +247,7 @@ class Declaration:
     """One place where GPU memory is declared.
 
     Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
-    name of a unit that depends on the cards. `allowance` is None where `[allowance]` applies.
+    name of a unit that depends on the cards. `allowance` is None if that of the policy applies.
     """
 
     resource: Annotated[str, "resource", "wild"] | None = field(
@@ -290,7 +290,7 @@ class Declaration:
 
     @property
     def kind(self) -> Literal["resource", "annotation", "label"]:
-        """What is read."""
+        """The kind of key that is read."""
         if self.resource is not None:
             return "resource"
         return "annotation" if self.annotation is not None else "label"
@@ -367,7 +367,7 @@ class Brakes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """When a card is short of memory, for steps with `under_pressure = true`."""
+    """When a card counts as short of memory, for steps with `under_pressure = true`."""
 
     free_below: Annotated[Fraction, "percent", "0.1%", "99%"] = field(
         default=Fraction(5, 100), metadata=_key("Less than this share of the card is free.")
@@ -475,7 +475,7 @@ class MpsControl:
 class Policy:
     """The keys at the top of the file, before the first table.
 
-    `sha256` and `source` are of the file that it was read from, `warnings` what `check` warns about.
+    `sha256` and `source` are those of the file that it was read from; `warnings` are those of `check`.
     """
 
     sha256: str = ""
@@ -517,7 +517,7 @@ class Policy:
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The sections that are set and have no meaning yet: as long as there is one, the daemon only observes."""
+        """The sections that are set but not supported yet: while there is one, the daemon only observes."""
         return ("pulse",) * (self.pulse is not None) + ("mps",) * (self.mps is not None)
 
     @property
@@ -526,9 +526,9 @@ class Policy:
         return max(3 * self.interval_s, 10.0)
 
     def counts_like(self, other: "Policy") -> bool:
-        """Whether the time that accounts have spent above thresholds means the same under another policy.
+        """Whether the time that accounts have spent above thresholds counts the same under another policy.
 
-        Everything counts but what only holds actions back, and what is only about reporting.
+        Rules count as a whole; what only withholds actions and what only concerns reporting does not.
         """
         alike = replace(
             self,

@@ -1,4 +1,4 @@
-"""Rules: which one applies to a pod, which pods are protected, and what the node's own object switches off."""
+"""Rules: which one applies to a pod, which pods are protected, and what the Node object switches off."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ _SYSTEM: Final = "kube-system"
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000  # scheduling.SystemCriticalPriority of k8s.io/kubernetes
 # A tenant may delete its pod with any grace period it likes, a year for instance.
 MOST_TERMINATING_S: Final = 600.0
-TERMINATING: Final = "it is terminating: it is left alone until its deletion deadline, for 10m at most"
+TERMINATING: Final = "it is terminating, and left alone until its deletion deadline (10m at most)"
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -22,12 +22,12 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def is_system(pod: Pod) -> bool:
-    """Whether a pod is one of the cluster's own, which no tenant can start."""
+    """Whether a pod belongs to the system, so that no tenant can have started it."""
     return pod.namespace == _SYSTEM or pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
 
 
 def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str | None:
-    """Say in a few words why a pod is never acted on, or None. `own` is where the daemon itself runs."""
+    """A short reason why a pod is never acted on, or None. `own` is where the daemon itself runs."""
     if own is not None and _is_own(pod, own):
         return "it is the watchdog's own pod"
     if pod.namespace == _SYSTEM:
@@ -36,40 +36,40 @@ def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str |
         return "it is a static pod"
     if pod.priority is not None and pod.priority >= SYSTEM_CRITICAL_PRIORITY:
         return "its priority is system-critical"
-    if _may_take_its_time(pod, now):
+    if _is_terminating_in_time(pod, now):
         return TERMINATING
     return _by_policy(pod, protect)
 
 
-class Terminating:
-    """Remembers when each terminating pod was first seen so, for as long as it is listed and the daemon lives.
+class TerminatingPods:
+    """Remembers when each terminating pod was first seen terminating, while it is listed and the daemon runs.
 
-    No tenant writes that moment, as it does the grace period, and none can restart the daemon, after which it counts
-    from the new one's first sight.
+    Unlike the grace period, a tenant can't set that time. A restarted daemon starts counting again, but no tenant can
+    restart it.
     """
 
     def __init__(self) -> None:
         self._given: tuple[Pod, ...] = ()
-        self._marked: tuple[Pod, ...] = ()
+        self._known: tuple[Pod, ...] = ()
         self._since: dict[str, Now] = {}
 
-    def mark(self, pods: tuple[Pod, ...], now: Now) -> tuple[Pod, ...]:
-        """The pods, the terminating ones with the moment at which each was first seen so."""
+    def with_first_seen(self, pods: tuple[Pod, ...], now: Now) -> tuple[Pod, ...]:
+        """The pods, with `terminating_since` set for the terminating ones."""
         if pods is not self._given:
             listed = {pod.uid for pod in pods}
             self._since = {uid: since for uid, since in self._since.items() if uid in listed}
-            before = {pod.uid: pod for pod in self._marked}
-            self._given, self._marked = pods, tuple(self._mark(pod, before.get(pod.uid), now) for pod in pods)
-        return self._marked
+            before = {pod.uid: pod for pod in self._known}
+            self._given, self._known = pods, tuple(self._with_first_seen(pod, before.get(pod.uid), now) for pod in pods)
+        return self._known
 
-    def _mark(self, pod: Pod, before: Pod | None, now: Now) -> Pod:
+    def _with_first_seen(self, pod: Pod, before: Pod | None, now: Now) -> Pod:
         if pod.deletion_deadline_s is None:
             return pod
         marked = replace(pod, terminating_since=self._since.setdefault(pod.uid, now))
         return before if before == marked else marked
 
 
-def _may_take_its_time(pod: Pod, now: Now) -> bool:
+def _is_terminating_in_time(pod: Pod, now: Now) -> bool:
     deadline_s, since = pod.deletion_deadline_s, pod.terminating_since
     if deadline_s is None or now.wall_s > deadline_s:
         return False
@@ -81,7 +81,7 @@ def _may_take_its_time(pod: Pod, now: Now) -> bool:
 
 
 def _is_own(pod: Pod, own: Place) -> bool:
-    # Of any other pod the hash is an annotation, which its owner can write.
+    # For any other pod the hash is an annotation, which its owner can write.
     names = (pod.uid, pod.config_hash) if pod.static else (pod.uid,)
     return (own.pod is not None and own.pod in names) or any(
         own.container in container.ids for container in pod.containers
@@ -106,17 +106,16 @@ _LEFT_ALONE: Final = "until then a pod that it may be for has no rule and is lef
 
 
 def rule_of(pod: Pod, policy: Policy, node: Node, namespaces: Namespaces) -> Rule | Gap | None:
-    """The first rule that matches a pod; None: no rule does, and the pod is measured and left alone.
+    """The first rule that matches a pod; None if none does, so that the pod is measured and left alone.
 
-    `namespaces` has the labels of every namespace that is known. Where a rule matches by labels that are not known, and
-    everything else about it fits, that is a gap: no rule after it is taken, since it may be harsher than the one which
-    the operator has put before it.
+    `namespaces` has the labels of every known namespace. If a rule matches except for unknown labels, that is a gap: a
+    later rule is not used, since it may be harsher than the one that the operator put first.
     """
     for rule in policy.rules:
-        if not _fits(rule.match, pod):
+        if not _matches_pod(rule.match, pod):
             continue
-        by_node = _carries(rule.match.node_labels, node.labels if node.known else None)
-        by_namespace = _carries(rule.match.namespace_labels, namespaces.get(pod.namespace))
+        by_node = _has_labels(rule.match.node_labels, node.labels if node.known else None)
+        by_namespace = _has_labels(rule.match.namespace_labels, namespaces.get(pod.namespace))
         if by_node is False or by_namespace is False:
             continue
         if by_node is None:
@@ -128,28 +127,28 @@ def rule_of(pod: Pod, policy: Policy, node: Node, namespaces: Namespaces) -> Rul
 def observes(rule: Rule, now: Now) -> bool:
     """Whether a rule only observes at a moment, whatever the policy's mode: by its own mode, or outside its hours.
 
-    Hours are judged by the wall clock. A rule's mode only lowers: `enforce` under a policy that observes observes.
+    Hours count by the wall clock. A rule cannot enforce while the policy observes.
     """
     return rule.mode == "observe" or (rule.active is not None and not rule.active.holds(now.wall_s))
 
 
 def hours_at(policy: Policy, now: Now) -> tuple[bool, ...]:
-    """Of each rule that has hours, whether they hold: all that time alone changes about what rules say."""
+    """Whether each rule with hours is active: the only effect that time alone has on rules."""
     return tuple(rule.active.holds(now.wall_s) for rule in policy.rules if rule.active is not None)
 
 
-def _fits(match: Match, pod: Pod) -> bool:
-    """Whether everything fits that the pod's own object tells; a pod without a controller is of the kind Pod."""
+def _matches_pod(match: Match, pod: Pod) -> bool:
+    """Whether all conditions on the pod's own object match; a pod without a controller is of kind Pod."""
     return (
         (not match.namespaces or matches(pod.namespace, match.namespaces))
         and (not match.pods or matches(pod.name, match.pods) or matches(pod.title, match.pods))
         and (not match.owner_kinds or matches(pod.workload.kind, match.owner_kinds))
-        and _carries(match.labels, pod.labels) is True
+        and _has_labels(match.labels, pod.labels) is True
     )
 
 
-def _carries(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> bool | None:
-    """Whether labels have all that are wanted; None: they are not known."""
+def _has_labels(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> bool | None:
+    """Whether all wanted labels are present; None if the labels are unknown."""
     if not wanted:
         return True
     if labels is None:
@@ -198,10 +197,10 @@ _UPGRADES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """What is asked for. `maintenance` is why the driver is to be let go, None: it is not.
+    """The switches set on the Node object. `maintenance` is why the driver is to be released; None if it is not.
 
-    `ignored` is what the mode's annotation holds where that means nothing. `unseen` says that the node's object was
-    asked for and is not known, or not any more, so that none of this can be.
+    `observes`: the daemon is only to observe. `ignored` is an invalid value of the mode's annotation. `unseen`: the
+    Node object has a source but is unknown, or too old, and so are its switches.
     """
 
     observes: bool = False
@@ -211,9 +210,9 @@ class Switches:
 
 
 def switches(node: Node, gaps: Iterable[Gap]) -> Switches:
-    """Read the switches of a node as its source has it; `gaps` are what that source could not learn of it.
+    """The switches of a node; `gaps` are those of its source.
 
-    A node that is not known, and of which nothing is missing either, was never asked for: it asks for nothing.
+    An unknown node without gaps has no source: no switch is set.
     """
     if not node.known:
         return Switches(unseen=any(True for _ in gaps))
@@ -223,11 +222,11 @@ def switches(node: Node, gaps: Iterable[Gap]) -> Switches:
 
 
 def maintenance_of(node: Node) -> str | None:
-    """Say by what a node's object tells that its driver is to be let go, or None."""
+    """Which label or annotation of the node requests the release of the driver, in a sentence; or None."""
     for label, states in ((MIG_STATE, _MIG_CHANGES), (UPGRADE_STATE, _UPGRADES)):
         if node.labels.get(label) in states:
             return f"the node's label {label} is {node.labels[label]}"
-    # As with other marks of a node its presence counts, an empty value too; only what plainly says no does not.
+    # As with other annotations of a node its presence counts, even with an empty value; only "false" does not.
     release = node.annotations.get(RELEASE)
     if release is not None and release.strip().lower() != "false":
         return f"the node carries the annotation {RELEASE}"

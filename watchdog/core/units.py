@@ -1,11 +1,11 @@
-"""Quantities, durations and shares of a whole: as a policy or a pod writes them, and back."""
+"""Quantities, durations and percentages: parsed as a policy or a pod writes them, and formatted."""
 
 import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-# Beyond it no quantity of Kubernetes goes, nor a number of SQLite, nor what readers of JSON take for bytes.
+# The largest Kubernetes quantity and SQLite integer, and the most that readers of JSON accept as bytes.
 LARGEST: Final = 2**63 - 1
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL: Final = {
@@ -38,7 +38,7 @@ _PERCENT: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?%")
 
 
 def brief(text: str, longest: int = 60) -> str:
-    """A text that anybody may have written, cut to a length that can be kept and shown: annotations take 256 KiB."""
+    """A text from outside, cut to a length that can be stored and shown: an annotation can have 256 KiB."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 

@@ -1,8 +1,8 @@
-"""The cluster as this daemon uses it: what is watched, evicted, written and advertised by the API."""
+"""The connection to the cluster: what the daemon watches, evicts, writes and advertises through the API."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 from watchdog.clock import Bell
 from watchdog.core.model import Node, Snapshot
@@ -11,67 +11,48 @@ from watchdog.core.plan import CycleReport, Outcome
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
-from watchdog.kube.credentials import ClockNotes
+from watchdog.kube.credentials import ClockMessages
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import ApiEvictor
-from watchdog.kube.feeds import NamespaceInformer, NodeInformer, PodInformer
-from watchdog.kube.notices import Note
+from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+from watchdog.kube.messages import LogMessage
+from watchdog.kube.watch import Informer
 from watchdog.options import Options
-from watchdog.report.events import Tidings
+from watchdog.report.events import PodEvents
 
 
 class EventRecorder:
-    """Hands what each report has for owners of pods to the writer of Events. Nothing here waits for anything."""
+    """Hands the Events of each report to their writer, without ever waiting."""
 
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
-        self._pod_events = Tidings()
+        self._pod_events = PodEvents()
         self._last: CycleReport | None = None
 
     def counts(self) -> Mapping[str, int]:
-        """How many Events had which fate; to be asked from any thread."""
+        """The number of Events by result; may be called from any thread."""
         return self._writer.counts()
 
     def announce(self, report: CycleReport, say: Callable[[str], None]) -> None:
-        """Tell what is new in a report, and say in the log what the writer of Events has met meanwhile."""
+        """Write the Events of a report, and log the writer's messages."""
         self._last = report
         self._writer.offer(self._pod_events.since(report))
-        for notice in self._writer.notices.take():
-            say(notice)
+        for message in self._writer.messages.take():
+            say(message)
 
     def announce_end(self, outcomes: tuple[Outcome, ...], say: Callable[[str], None]) -> None:
-        """Tell what ended after the last cycle: kills that the end of the daemon interrupts."""
+        """Write the Events of actions that ended after the last cycle: kills interrupted by the daemon's end."""
         if self._last is not None and outcomes:
             plan = replace(self._last.plan, entries=())
             self.announce(replace(self._last, plan=plan, began=(), outcomes=outcomes), say)
 
     def close(self, timeout_s: float) -> None:
-        """Write in so many seconds what is still to be written, and end."""
+        """Write the remaining Events, within this time, and stop."""
         self._writer.stop(timeout_s)
 
 
-class _Feed(Protocol):
-    """One kind of object that is followed."""
-
-    def start(self) -> None:
-        """Begin to follow, on a thread of its own."""
-
-    def stop(self) -> None:
-        """Stop following, at once."""
-
-    def forget(self) -> None:
-        """Stop following, and know nothing any more."""
-
-    def fetch(self) -> None:
-        """List once, in this thread."""
-
-    @property
-    def has_died(self) -> bool:
-        """Whether its thread has ended although nobody stopped it."""
-
-
 class Cluster:
-    """The feeds of this node, and those who act by the API. Nothing is asked of it before it is needed."""
+    """The watches for this node, and everything that acts through the API; nothing is requested before it is needed."""
 
     def __init__(self, options: Options, bell: Bell) -> None:
         self.api = Api(options.kubeconfig)
@@ -80,59 +61,55 @@ class Cluster:
         self.namespaces = NamespaceInformer(self.api, bell)
         self.evictor = ApiEvictor(self.api, bell)
         self.event_recorder = EventRecorder(EventWriter(self.api, options.node))
-        self._clocks = ClockNotes()
+        self._clocks = ClockMessages()
         self._keeper = CapacityKeeper(self.api)
-        self._kinds: tuple[tuple[_Feed, Callable[[Needs], bool]], ...] = (
+        self._kinds: tuple[tuple[Informer[Any, Any], Callable[[Needs], bool]], ...] = (
             (self.pods, lambda _: True),
             (self.node, lambda _: options.node_object is None),
             (self.namespaces, lambda need: need.namespaces and options.namespaces is None),
         )
-        self._followed: list[_Feed] = []
+        self._watched: list[Informer[Any, Any]] = []
 
     def follow(self, policy: Policy) -> None:
-        """Follow what this policy needs from now on, and nothing else."""
+        """Watch exactly what this policy needs from now on."""
         need = needs(policy)
-        for feed, is_needed in self._kinds:
-            if is_needed(need) and feed not in self._followed:
-                feed.start()
-                self._followed.append(feed)
-            elif not is_needed(need) and feed in self._followed:
-                feed.forget()
-                self._followed.remove(feed)
+        for informer, is_needed in self._kinds:
+            if is_needed(need) and informer not in self._watched:
+                informer.start()
+                self._watched.append(informer)
+            elif not is_needed(need) and informer in self._watched:
+                informer.forget()
+                self._watched.remove(informer)
 
     @property
     def defect(self) -> str | None:
-        """Why only a new process can help, in a sentence; None: nothing of the kind."""
-        died = any(feed.has_died for feed in self._followed)
-        return (
-            "a thread that follows the API has ended, which is a defect; report what the log has of it"
-            if died
-            else None
-        )
+        """Why the process has to be restarted, in a sentence; None if it need not be."""
+        has_died = any(informer.has_died for informer in self._watched)
+        return "a thread that watches the API has died; please report this, with the log" if has_died else None
 
     def fetch(self, policy: Policy) -> None:
-        """List once what this policy needs; what does not come is a gap where it is read."""
+        """List once what this policy needs; a failure becomes a gap when the source is read."""
         need = needs(policy)
-        for feed, is_needed in self._kinds:
+        for informer, is_needed in self._kinds:
             if is_needed(need):
-                feed.fetch()
+                informer.fetch()
 
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
-        """Have the node advertise what the policy says; the daemon that does not hold the node's lock leaves it."""
+        """Advertise the policy's capacity on the node; a daemon without the node's lock leaves it alone."""
         if has_lock:
             self._keeper.keep(node, snapshot, policy)
         else:
             self._keeper.rest()
 
-    def take_notes(self) -> tuple[Note, ...]:
-        """What there is to say of the capacity and of the clocks since the last time, in sentences."""
-        return (*self._keeper.take_notes(), *self._clocks.take(self.api.clock_offset_s))
+    def take_messages(self) -> tuple[LogMessage, ...]:
+        """New messages about the capacity and clock differences."""
+        return (*self._keeper.take_messages(), *self._clocks.take(self.api.clock_offset_s))
 
     def close(self, timeout_s: float) -> None:
-        """Write in so many seconds the Events that are still to be written, stop following, let the connections go."""
+        """Write the remaining Events, within this time; stop watching and close the connections."""
         self._keeper.stop()
         self.event_recorder.close(timeout_s)
-        for feed in self._followed:
-            feed.stop()
-        self._followed.clear()
+        for informer in self._watched:
+            informer.stop()
+        self._watched.clear()
         self.api.close()

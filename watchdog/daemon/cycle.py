@@ -1,9 +1,9 @@
-"""One cycle from top to bottom: scan, attribute, assess, decide, act; and what an answer that came late is worth."""
+"""One cycle from top to bottom: scan, attribute, assess, decide, act."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from watchdog.core.assess import hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment
@@ -11,134 +11,142 @@ from watchdog.core.attribute import Unlisted
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
+from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.mps import mps_gpus
-from watchdog.core.plan import Finish, OpenCycle, Outcome, PlanEntry, Result, View, accept, note_sent, settle
+from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
 from watchdog.core.steady import Assessor
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import Inherited, InheritedActions, Intentions
+from watchdog.daemon.eviction import Evictions
+from watchdog.daemon.intentions import Intentions, UnfinishedActions
 from watchdog.daemon.kill import reaction_s
 from watchdog.daemon.kills import Kills
-from watchdog.daemon.second_look import LastLook, justify, look_again, refuse, retarget, still_listed
+from watchdog.daemon.last_look import LastLook, justify, reassessor, refuse, retarget, still_listed
+from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
 
 class Cycle:
-    """Runs passes over one node, and remembers the ledger from one to the next."""
+    """Runs cycles over one node, and remembers the ledger from one to the next."""
 
-    def __init__(self, scanner: Scanner, actions: Kills, evictions: Evictions) -> None:
+    def __init__(self, scanner: Scanner, kills: Kills, evictions: Evictions) -> None:
         self._scanner = scanner
         self._assessor = Assessor()
-        self._actions = actions
+        self._kills = kills
         self._evictions = evictions
-        self._intentions = Intentions(actions, evictions)
-        self._leftovers = InheritedActions()
+        self._intentions = Intentions(kills, evictions)
+        self._unfinished = UnfinishedActions()
         self.unlisted = Unlisted()
-        self._settled: set[int] = set()  # of what the cycle has intended: what has begun or was withdrawn
+        self._settled: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
 
-    def take_over(self, leftovers: tuple[Inherited, ...], brakes: BrakeMemory) -> None:
-        """Go on where an earlier daemon ended: its actions without an end are waited for, and all of them count."""
-        self._leftovers.add(leftovers)
-        for each in leftovers:
-            # Which scope it had is not kept: that all of the pod waits is one wait too many at most.
-            under_way = UnderWay(step=None, victim=each.victim, whole_pod=True, until_s=each.until_s)
-            self.ledger = self.ledger.note_under_way(each.account, under_way)
+    def take_over(self, unfinished: tuple[UnfinishedAction, ...], until_s: float, brakes: BrakeMemory) -> None:
+        """Continue where an earlier daemon ended: its actions count, and unfinished ones are waited for.
+
+        `until_s` is the boot time until which they are waited for at most.
+        """
+        self._unfinished.add(unfinished, until_s)
+        for action in unfinished:
+            # Its scope is not stored: at worst, other containers of the pod wait needlessly.
+            under_way = UnderWay(step=None, victim=action.victim, whole_pod=True, until_s=until_s)
+            self.ledger = self.ledger.note_under_way(action.account, under_way)
         self.ledger = replace(self.ledger, brakes=self.ledger.brakes.inheriting(self._intentions.without(brakes)))
 
     @property
     def is_acting(self) -> bool:
-        """Whether an action is in progress; an eviction that has not come about is none."""
-        return len(self._actions) + len(self._evictions) > 0
+        """Whether an action is in progress; an eviction that is pending does not count."""
+        return len(self._kills) + len(self._evictions) > 0
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which an action in progress wants to go on; infinity where none does."""
-        return min(self._actions.next_wake_s, self._evictions.next_wake_s)
+        """Boot time of the next step of an action in progress; infinity if there is none."""
+        return min(self._kills.next_wake_s, self._evictions.next_wake_s)
 
-    def open(self, reading: DriverReading, view: View, asked: Now, now: Now) -> OpenCycle:
-        """Take a reading as far as the plan. What it says held at the moment when it was `asked` for, or later."""
+    def open(self, reading: DriverReading, inputs: Inputs, asked: Now, now: Now) -> OpenCycle:
+        """Turn a reading into a plan. `asked` is when the reading was requested: it is no older than that."""
         snapshot = self._scanner.snapshot(reading, asked)
-        overdue = self.unlisted.overdue(asked, view.pods.synced)
-        setting = replace(view.setting, overdue=overdue)
-        attribution, assessments = self._assessor.assess(snapshot, view.pods.pods, setting)
-        hidden = hidden_pods(snapshot, view.pods.pods)
-        view = replace(view, conditions=replace(view.conditions, hidden=hidden))
-        self.unlisted = self.unlisted.after(attribution, view.pods.pods, asked)
+        overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
+        inputs = replace(inputs, overdue=overdue, hidden=hidden)
+        attribution, assessments = self._assessor.assess(snapshot, inputs)
+        self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
-        if len(self._actions):
-            self._note(self._actions.see(is_listed, assessments, now))
-            self.ledger = note_sent(self.ledger, self._actions.sent())
-        self._evictions.see(is_listed, attribution, assessments, view, now)
+        if len(self._kills):
+            self._note(self._kills.see(is_listed, assessments, now))
+            self.ledger = note_sent(self.ledger, self._kills.sent())
+        self._evictions.see(is_listed, attribution, assessments, inputs, now)
         self._absorb()
-        for leftover in self._leftovers.see(is_listed, now):
-            self._actions.note_released(leftover.number, now)
-            if not self._leftovers.is_waiting(leftover.account):
-                self.ledger = self.ledger.note_ended(leftover.account)
-        plan = decide(assessments, view.setting.policy, self.ledger, asked, view.conditions)
-        self._turn_breaker(plan.ledger, asked, is_trial=not view.enforcing)
+        for action in self._unfinished.take_ended(is_listed, now):
+            self._kills.note_released(action.number, now)
+            if not self._unfinished.is_waiting(action.account):
+                self.ledger = self.ledger.note_ended(action.account)
+        plan = decide(assessments, self.ledger, asked, inputs)
+        self._update_breaker(plan.ledger, asked, is_trial=not inputs.enforcing)
         plan = replace(plan, ledger=self.ledger)
-        # What a pod uses elsewhere has a part in its budget: all its GPUs are looked at again.
-        concerned = {entry.account.uid for entry in plan.actions if self._needs_look(entry, view)}
+        # A pod's use on other GPUs affects its budget, so all its GPUs are read again.
+        concerned = {entry.account.uid for entry in plan.taken if self._needs_last_look(entry, inputs)}
         only = {use.gpu for use in attribution.attributed if use.uid in concerned}
         return OpenCycle(
-            view=view,
+            inputs=inputs,
             snapshot=snapshot,
             attribution=attribution,
             assessments=assessments,
             plan=plan,
             scan_s=now.boottime_s - asked.boottime_s,
             only=frozenset(only | mps_gpus(attribution) if only else only),
-            overdue=overdue,
         )
 
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
-        """Let the actions in progress go on, between cycles too; `objection` says what speaks against one in its grace.
+        """Advance the actions in progress, also between cycles; `objection` gives a reason to stop one.
 
-        `is_held`: no SIGKILL ends a grace period for the moment.
+        `is_held`: no grace period ends with SIGKILL for the moment.
         """
-        self._note(self._actions.advance(now, objection, is_held=is_held))
+        self._note(self._kills.advance(now, objection, is_held=is_held))
         self._evictions.advance(now, objection)
         self._absorb()
         self._note(self._intentions.withdraw_late())
 
     def interrupt(self, reason: str, now: Now) -> None:
-        """Stop the actions in progress where they are."""
+        """Stop the actions in progress as they are."""
         self._intentions.interrupt()
-        self._note(self._actions.interrupt(reason, now))
+        self._note(self._kills.interrupt(reason, now))
         self._evictions.interrupt(now)
         self._absorb()
 
     def intend(self, opened: OpenCycle) -> OpenCycle:
-        """Have what the cycle is about to begin written down; that it is on disk shows in its `intentions` later."""
+        """Write down what the cycle is about to begin; its `intentions` show when that is on disk."""
         self._settled.clear()
-        begins = (entry for entry in opened.plan.actions if self._needs_look(entry, opened.view) and not entry.trying)
+        begins = (
+            entry
+            for entry in opened.plan.taken
+            if self._needs_last_look(entry, opened.inputs) and not entry.pending_eviction
+        )
         return replace(opened, intentions=self._intentions.write(begins, opened.attribution))
 
     def drop(self, opened: OpenCycle, reason: str) -> None:
-        """Give up what a cycle has intended and not come to: it is not closed, or not to its end."""
-        for entry in opened.plan.actions:
+        """Withdraw the intentions of a cycle that have not begun, since it was not closed."""
+        for entry in opened.plan.taken:
             number = self._intentions.number(entry, opened)
             if isinstance(number, int) and number not in self._settled:
                 self._note([self._intentions.withdraw(entry, number, reason)])
 
-    def close(self, opened: OpenCycle, look: LastLook | None, now: Now) -> Finish:
-        """Act on the plan, of which the intentions are on disk; without a last look nobody is killed or evicted."""
-        stand = look_again(self._scanner, opened, None if look is None else look.reading, now)
-        renewed = stand(opened.view)
-        if look is not None:
-            look = replace(look, refusal=partial(refuse, stand=stand, before=opened.view, look=look))
+    def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
+        """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
+        reassess = reassessor(self._scanner, opened, None if last_look is None else last_look.reading, now)
+        reassessed = reassess(opened.inputs)
+        if last_look is not None:
+            last_look = replace(
+                last_look, refusal=partial(refuse, reassess=reassess, before=opened.inputs, last_look=last_look)
+            )
         entries: list[PlanEntry] = []
         for entry in opened.plan.entries:
             if not entry.taken:
                 entries.append(entry)
                 continue
-            result = self._act(entry, renewed, opened, look, now)
+            result = self._act(entry, reassessed, opened, last_look, now)
             if isinstance(result, Outcome):
                 entries.append(result.entry)
                 has_begun = result.number is not None and result.result is Result.DONE
@@ -150,124 +158,135 @@ class Cycle:
         self._absorb()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
         began, self._began = tuple(self._began), []
-        return Finish(plan=plan, began=began, outcomes=self.take_ended())
+        return ClosedCycle(plan=plan, began=began, outcomes=self.take_ended())
 
     def take_ended(self) -> tuple[Outcome, ...]:
-        """What has ended since it was last asked for."""
+        """The outcomes since the last call."""
         outcomes, self._ended = tuple(self._ended), []
         return outcomes
 
     def _act(
         self,
         entry: PlanEntry,
-        renewed: Mapping[AccountKey, Assessment],
+        reassessed: Mapping[AccountKey, Assessment],
         opened: OpenCycle,
-        look: LastLook | None,
+        last_look: LastLook | None,
         now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
-        """Do what one entry says: how it ended, what holds it, the entry as it is; None: the next cycle will see."""
+        """Act on one entry: its outcome, the brake that withholds it, or the entry; None: the next cycle does it."""
         number = self._intentions.number(entry, opened)
         if isinstance(number, int):
-            policy = opened.view.setting.policy
-            entry = retarget(entry, renewed.get(entry.account), policy, self.ledger, now)
-            justified = justify(entry, renewed, opened.view, look, now)
-            return self._begin(justified, entry, number, opened, look)
+            policy = opened.inputs.policy
+            entry = retarget(entry, reassessed.get(entry.account), policy, self.ledger, now)
+            justified = justify(entry, reassessed, opened.inputs, last_look, now)
+            return self._begin(justified, entry, number, opened, last_look)
         if isinstance(number, Outcome):
             self._settle(number)
         if number is not None:
             return number
-        if entry.do.is_force and opened.view.acts_on(entry):
-            return self._go_on(entry, renewed, opened, look, now)
-        if not opened.view.acts_on(entry):
-            if entry.do.is_force and opened.view.conditions.maintenance:  # since the plan was made
+        if entry.do.enforces and opened.inputs.acts_on(entry.assessment):
+            return self._enforce_without_intention(entry, reassessed, opened, last_look, now)
+        if not opened.inputs.acts_on(entry.assessment):
+            if entry.do.enforces and opened.inputs.maintenance:  # since the plan was made
                 return Brake.MAINTENANCE
-            self.ledger = self.ledger.note_observed(entry.assessment, now) if entry.do.is_force else self.ledger
+            self.ledger = self.ledger.note_observed(entry.assessment, now) if entry.do.enforces else self.ledger
             return Outcome(entry=entry, result=Result.OBSERVED, at=now)
         return Outcome(entry=entry, result=Result.DONE, at=now, reaction_s=reaction_s(entry, now))
 
-    def _go_on(
+    def _enforce_without_intention(
         self,
         entry: PlanEntry,
-        renewed: Mapping[AccountKey, Assessment],
+        reassessed: Mapping[AccountKey, Assessment],
         opened: OpenCycle,
-        look: LastLook | None,
+        last_look: LastLook | None,
         now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
-        """Enforcement that needs no intention: it has begun earlier, or can't begin at all."""
-        if opened.view.conditions.maintenance:
+        """Enforce an entry without an intention in this cycle: its action began earlier, or can't begin at all."""
+        if opened.inputs.maintenance:
             return Brake.MAINTENANCE
-        if opened.view.is_held:
+        if opened.inputs.is_held:
             return None
         if entry.escalates:
-            self._actions.escalate(entry, now)
+            self._kills.escalate(entry, now)
             self.ledger = self.ledger.note_escalated(entry.account, entry.definition.signature)
             return None
-        if entry.trying is not None:
-            return self._retry(justify(entry, renewed, opened.view, look, now), entry, opened, look, now)
+        if entry.pending_eviction is not None:
+            return self._retry(justify(entry, reassessed, opened.inputs, last_look, now), entry, opened, last_look, now)
         if entry.do is Do.EVICT and not self._evictions.are_possible:
             failed = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
             self._settle(failed)
             return failed
-        return None  # it was planned while nothing could be done, so nothing is on disk
+        return None  # enforcement was off when it was planned, so nothing is on disk
 
-    def _needs_look(self, entry: PlanEntry, view: View) -> bool:
-        """Whether the driver is asked again before an entry is acted on."""
-        is_possible = entry.do.is_force and (entry.do is not Do.EVICT or self._evictions.are_possible)
-        return is_possible and not entry.escalates and not view.is_held and view.acts_on(entry)
+    def _needs_last_look(self, entry: PlanEntry, inputs: Inputs) -> bool:
+        """Whether the driver is queried again before an entry is acted on."""
+        is_possible = entry.do.enforces and (entry.do is not Do.EVICT or self._evictions.are_possible)
+        return is_possible and not entry.escalates and not inputs.is_held and inputs.acts_on(entry.assessment)
 
     def _begin(
-        self, again: PlanEntry | Outcome | str, entry: PlanEntry, number: int, opened: OpenCycle, look: LastLook | None
+        self,
+        again: PlanEntry | Outcome | str,
+        entry: PlanEntry,
+        number: int,
+        opened: OpenCycle,
+        last_look: LastLook | None,
     ) -> Outcome | PlanEntry:
-        """Begin what is on disk, if the last look still bears it out."""
-        if look is None or not isinstance(again, PlanEntry):
+        """Begin an action whose intention is on disk, if the last look still justifies it."""
+        if last_look is None or not isinstance(again, PlanEntry):
             return self._withdraw(entry, number, again.reason if isinstance(again, Outcome) else str(again))
         match entry.do:
             case Do.KILL:
                 self._settled.add(number)
-                return self._kill(again, number, opened.view, look)
+                return self._kill(again, number, opened.inputs, last_look)
             case Do.EVICT:
-                why = look.refusal(again)
+                why = last_look.refusal(again)
                 if why is not None:
                     return self._withdraw(entry, number, why)
                 self._settled.add(number)
-                return self._evict(again, number, opened, look)
+                return self._evict(again, number, opened, last_look)
             case Do.WARN:
-                raise AssertionError("nothing is written down of a warning")
+                raise AssertionError("a warning has no intention")
             case _:
                 assert_never(entry.do)
 
     def _retry(
-        self, again: PlanEntry | Outcome | str, entry: PlanEntry, opened: OpenCycle, look: LastLook | None, now: Now
+        self,
+        again: PlanEntry | Outcome | str,
+        entry: PlanEntry,
+        opened: OpenCycle,
+        last_look: LastLook | None,
+        now: Now,
     ) -> PlanEntry | None:
-        """Try an eviction again that has begun, if the last look still bears it out."""
+        """Try a pending eviction again, if the last look still justifies it."""
         if isinstance(again, Outcome):
             self._evictions.give_up(entry.account, again.result, again.reason, now)
-        if look is None or not isinstance(again, PlanEntry):
+        if last_look is None or not isinstance(again, PlanEntry):
             return None
-        self._evictions.try_again(again, opened.attribution, opened.view, look.fresh_until_s)
-        trying = self._evictions.trying.get(entry.account)
-        # None: it was given up while the driver was asked again.
-        return None if trying is None else replace(again, taken=False, withheld_by=Brake.PENDING, trying=trying)
+        self._evictions.try_again(again, opened.attribution, opened.inputs, last_look.fresh_until_s)
+        pending = self._evictions.pending.get(entry.account)
+        if pending is None:
+            return None  # it was given up while the driver was queried again
+        return replace(again, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
 
-    def _evict(self, entry: PlanEntry, number: int, opened: OpenCycle, look: LastLook) -> PlanEntry:
+    def _evict(self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook) -> PlanEntry:
         reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
-        self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, look.at)
-        self._evictions.begin(entry, number, opened.attribution, opened.view, look.fresh_until_s)
-        trying = self._evictions.trying[entry.account]
-        # What has been begun counts, whatever comes of it.
-        self.ledger = self.ledger.note_begun(entry.assessment, trying, look.at)
-        return replace(entry, taken=False, withheld_by=Brake.PENDING, trying=trying)
+        self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, last_look.at)
+        self._evictions.begin(entry, number, opened.attribution, opened.inputs, last_look.fresh_until_s)
+        pending = self._evictions.pending[entry.account]
+        # An action that has begun counts, whatever its result.
+        self.ledger = self.ledger.note_begun(entry.assessment, pending, last_look.at)
+        return replace(entry, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
 
-    def _kill(self, entry: PlanEntry, number: int, view: View, look: LastLook) -> Outcome:
-        timeout_s = view.setting.policy.release_timeout_s
-        result = self._actions.begin(entry, number, timeout_s, look.refusal)
-        if result.result is not Result.WITHDRAWN:  # what has been begun counts, whatever came of it
-            under_way = _under_way(entry, timeout_s, result.at)
+    def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome:
+        timeout_s = inputs.policy.release_timeout_s
+        result = self._kills.begin(entry, number, timeout_s, last_look.refusal)
+        if result.result is not Result.WITHDRAWN:  # an action that has begun counts, whatever its result
+            under_way = entry.under_way(result.at, timeout_s)
             self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)
-            self.ledger = note_sent(self.ledger, self._actions.sent())
+            self.ledger = note_sent(self.ledger, self._kills.sent())
         if result.result is not Result.DONE:
             self._settle(result)
-        elif self._evictions.trying:
+        elif self._evictions.pending:
             reason = f"rule {entry.rule.name} has begun to kill meanwhile"
             self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, result.at)
         return result
@@ -278,21 +297,21 @@ class Cycle:
         self._settle(outcome)
         return outcome
 
-    def _turn_breaker(self, ledger: Ledger, now: Now, *, is_trial: bool) -> None:
-        """Take the plan's ledger; a breaker that has turned is written down before anything else is done."""
+    def _update_breaker(self, ledger: Ledger, now: Now, *, is_trial: bool) -> None:
+        """Use the plan's ledger; that the breaker has opened or closed is written down before anything else."""
         before, after = self.ledger.brakes.opened, ledger.brakes.opened
         if after is not before and after is not None and is_trial:
             ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
         elif after is not before and not (before is not None and before.observed):
-            self._actions.note_breaker(now if after is not None else None)
+            self._kills.note_breaker(now if after is not None else None)
         self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
         if brake is None:
             return replace(entry, taken=False)
-        news = self.ledger.note_reported(entry.account, brake.value)
-        is_news, self.ledger = news is not self.ledger, news
-        return replace(entry, taken=False, withheld_by=brake, news=is_news)
+        ledger = self.ledger.note_withheld(entry.account, brake.value)
+        is_new, self.ledger = ledger is not self.ledger, ledger
+        return replace(entry, taken=False, withheld_by=brake, is_new=is_new)
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
@@ -300,43 +319,36 @@ class Cycle:
             self._ended.append(outcome)
 
     def _absorb(self) -> None:
-        """Take over what has come of evictions."""
+        """Process the results of evictions."""
         progress = self._evictions.take()
         for each in progress.accepted:
             self.ledger = accept(self.ledger, each.outcome.entry, each.under_way)
             self._began.append(each.outcome)
         self._note(progress.outcomes)
-        self.ledger = self.ledger.note_tried(self._evictions.trying)
+        self.ledger = self.ledger.note_pending_evictions(self._evictions.pending)
 
     def _settle(self, outcome: Outcome) -> None:
         self.ledger = settle(self.ledger, outcome)
 
 
-def _under_way(entry: PlanEntry, release_timeout_s: float, now: Now) -> UnderWay:
-    step = entry.definition
-    return UnderWay(
-        step=step.signature,
-        victim=entry.victim,
-        whole_pod=entry.hits_whole_pod,
-        cards=entry.cards,
-        until_s=now.boottime_s + step.grace_s + release_timeout_s,
-    )
+_RETRIED: Final = "the next cycle tries again; if this repeats, check the driver: `nvidia-smi`, and the kernel log"
 
 
 def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
-    """The cycle of which the last look took too long: nothing follows from it, and that is reported."""
+    """A cycle whose last look took too long, with a gap that reports it; nothing is done."""
     why = Problem(
-        f"the driver took {took_s:.1f} s for the look right before the first signal, which may be 2 s old at most",
-        "nothing was signalled, and the next pass looks again",
+        f"the driver took {took_s:.1f} s for the last look before a signal (limit: 2 s), so no signal was sent",
+        _RETRIED,
     )
     gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
     return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 
 def outdated(reading: DriverReading, took_s: float) -> DriverReading:
-    """What a reading that took too long is worth: nothing is known, and why."""
+    """A reading that took too long, without its amounts, and with a gap that reports it."""
     why = Problem(
-        f"the driver took {took_s:.0f} s to answer", "what it said is too old to go by, and the next pass looks again"
+        f"the driver took {took_s:.0f} s to answer, so its answer is too old to use",
+        _RETRIED,
     )
     gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
     gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)

@@ -1,47 +1,54 @@
-"""Whether the daemon may enforce: what it lacks or was told, each reason with its remedy. All of it only lowers."""
+"""Whether the daemon may enforce, now and during a grace period, and the reasons against it, with remedies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from watchdog import clock
 from watchdog.core.errors import Problem
-from watchdog.core.model import Place
-from watchdog.core.policy import Policy
+from watchdog.core.model import Now, Place
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MODE, Switches
+
+if TYPE_CHECKING:
+    from watchdog.config.watch import PolicyFile
+    from watchdog.daemon.sources import Sources
 
 
 def _annotated(node: str) -> str:
     return (
-        f"the node's annotation {MODE} says so: `kubectl annotate node {node} {MODE}-` takes it away, when you know "
-        "who set it and why"
+        f"the node's annotation {MODE} turns enforcement off: find out who set it and why, then remove it with "
+        f"`kubectl annotate node {node} {MODE}-`"
     )
 
 
 POLICY_FILE: Final = "policy_file"
 REMEDIES: Final = {
-    "pid_namespace": "it does not run in the host's PID namespace: set hostPID: true, "
-    "or [safety] foreign_pid_namespace = true if this is meant",
-    "procfs": "the proc file system (--procfs) is of another PID namespace than the daemon's own, "
-    "so a PID read there is another process here: mount the /proc of the daemon's own PID namespace",
-    "pidfd": "the pidfd calls are missing: use a newer kernel or a seccomp profile that allows them, "
+    "pid_namespace": "the watchdog does not run in the host's PID namespace: set hostPID: true, "
+    "or [safety] foreign_pid_namespace = true if this is intended",
+    "procfs": "the proc file system (--procfs) belongs to another PID namespace than the daemon's, so its "
+    "PIDs mean other processes here: mount the /proc of the daemon's own PID namespace",
+    "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "policy_section": "the policy has a section that has no effect in this version, [pulse] or [mps], and nothing is "
-    "enforced by a policy that is followed in part only: remove the section",
+    "policy_section": "the policy has a section that this version does not support, [pulse] or [mps], and a policy "
+    "that is only partly supported is not enforced: remove the section",
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
-    "journal": "the journal can't be opened, and nothing is done that is not written down first: the log has the cause",
-    "stop_file": "the file `stop` beside the journal says so (/var/lib/gpu-watchdog/stop, unless --journal names "
-    "another place): `gpu-watchdog resume` removes it, when you know who put it there and why",
+    "journal": "the journal can't be opened, and no action is taken without a record: see the log for the cause",
+    "stop_file": "the file `stop` beside the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
+    "--journal names another place): find out who created it and why, then run `gpu-watchdog resume`",
     "node_annotation": _annotated("NAME"),
     POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for 3 s and no "
     "process has it open for writing; if that takes long, end what writes it, or send SIGHUP to load it as it is",
-    "node_unknown": "the node's own object was asked for and is not known, or can't be followed for longer than "
-    "stale_after, and its annotation may say not to enforce: the gap `node` has the cause",
+    "node_unknown": "the Node object was never read, or could not be watched for longer than stale_after, so an "
+    "annotation on it might say not to enforce: see the gap `node` for the cause",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footing:
-    """What the daemon stands on, found out once at start: its own place and what the kernel lets it do."""
+class Environment:
+    """Where the daemon runs and what the kernel permits it, determined once at startup."""
 
     in_host_pid_namespace: bool
     pidfd_missing: Problem | None
@@ -52,59 +59,112 @@ class Footing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """Whether force may be used now. `suspended` are the reasons why not, although the policy says enforce."""
+    """Whether the daemon enforces now. `suspended` are the reasons if it does not although the policy says so."""
 
     enforcing: bool
     suspended: tuple[str, ...]
 
     @property
     def waits_for_policy(self) -> bool:
-        """Whether it would enforce if the policy file had not changed, or had settled already."""
+        """Whether a policy file that has changed and not settled is the only reason not to enforce."""
         return self.suspended == (POLICY_FILE,)
 
     def held(self) -> "Enforcement":
-        """The same while the policy file is waited for; where the policy only observes, that suspends nothing."""
+        """The same while the policy file has not settled; if the policy only observes, that suspends nothing."""
         if not (self.enforcing or self.suspended):
             return self
         return Enforcement(enforcing=False, suspended=(*self.suspended, POLICY_FILE))
 
 
 def judge(
-    policy: Policy, footing: Footing, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
+    policy: Policy, environment: Environment, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
 ) -> Enforcement:
-    """Judge by the policy, the footing, what lies beside the journal, and what the node's own object says."""
+    """Whether to enforce, by the policy, the environment, the lock, the journal, the stop file and the Node object."""
     if policy.mode != "enforce":
         return Enforcement(enforcing=False, suspended=())
     suspended = [
-        *(["pid_namespace"] if _is_foreign(policy, footing) else []),
-        *([] if footing.procfs_is_own else ["procfs"]),
+        *(["pid_namespace"] if _is_foreign(policy, environment) else []),
+        *([] if environment.procfs_is_own else ["procfs"]),
         *(["policy_section"] if policy.without_effect else []),
-        *(["pidfd"] if footing.pidfd_missing and not policy.safety.signal_without_pidfd else []),
+        *(["pidfd"] if environment.pidfd_missing and not policy.safety.signal_without_pidfd else []),
         *([] if has_lock else ["lock"]),
         # Without the lock the journal is not even opened: the lock is what is missing.
         *([] if has_journal or not has_lock else ["journal"]),
-        *(["stop_file"] if _is_there(stop_file(journal)) else []),
+        *(["stop_file"] if _exists(stop_file(journal)) else []),
         *(["node_annotation"] if switches.observes else []),
         *(["node_unknown"] if switches.unseen else []),
     ]
     return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
 
 
+class Permission:
+    """Determines whether the daemon may enforce, and whether an action in progress may go on.
+
+    `is_held`: only a changed policy file that has not settled keeps it from enforcing for the moment. Unlike a switch,
+    this resets nothing: no first signal and no SIGKILL is sent, and what is due stays due.
+    """
+
+    def __init__(
+        self,
+        journal: Path,
+        environment: Environment,
+        policy_file: "PolicyFile",
+        sources: "Sources",
+        warn: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._environment = environment
+        self._policy_file = policy_file
+        self._sources = sources
+        self._warn = warn
+        self.switches = Switches()
+        self.enforcement = Enforcement(enforcing=False, suspended=())
+        self.is_held = False
+
+    @property
+    def decides(self) -> bool:
+        """Whether plans are acted on, now or once the policy file has settled."""
+        return self.enforcement.enforcing or self.is_held
+
+    def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
+        """Check everything again; return whether enforcement starts at this moment."""
+        found = self._sources.switches(now, policy.stale_after_s)
+        if found.ignored is not None and found.ignored != self.switches.ignored:
+            self._warn(ignored_mode(found.ignored))
+        self._policy_file.check(now)
+        decided, self.switches = self.decides, found
+        enforcement = judge(policy, self._environment, self._journal, found, has_lock=has_lock, has_journal=has_journal)
+        self.enforcement = enforcement.held() if self._policy_file.holds else enforcement
+        self.is_held = self.enforcement.waits_for_policy and self._policy_file.has_settled
+        return self.decides and not decided
+
+    def objection(self, entry: PlanEntry, policy: Policy, *, is_first: bool = False) -> str | None:
+        """Why an action must not begin, or its grace period must not go on; None if there is no reason.
+
+        While the policy file has not settled, no action begins, but a grace period goes on.
+        """
+        if not self.decides:
+            return "enforcement was turned off meanwhile"
+        if self.is_held and (is_first or entry.do is Do.EVICT):
+            return "the policy file has changed and may still be being written"
+        return self._sources.objection(entry, policy, clock.now())
+
+
 def remedies(journal: Path, node: str) -> dict[str, str]:
-    """The remedies for a daemon of this node with this journal: the stop file has a place then, the node a name."""
-    remedy = "`gpu-watchdog resume` removes it, when you know who put it there and why"
-    stop = f"the file {stop_file(journal)} says so: {remedy}"
+    """The remedies by reason, with the path of the stop file beside this journal and the node's name."""
+    remedy = "find out who created it and why, then run `gpu-watchdog resume`"
+    stop = f"the file {stop_file(journal)} turns enforcement off: {remedy}"
     return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}
 
 
 def remedy_on(reason: str, node: str) -> str | None:
-    """The remedy for a reason on a node of which only the name is known; None for a reason of a later daemon."""
+    """The remedy for a reason if only the node's name is known; None for a reason of a newer version."""
     return _annotated(node) if reason == "node_annotation" and node else REMEDIES.get(reason)
 
 
 def ignored_mode(value: str) -> str:
-    """Say that the node's annotation has a value which means nothing."""
-    return f"the node's annotation {MODE} is ignored: it is {value[:100]!r}, and can only say observe, never more force"
+    """The warning that the node's annotation has an invalid value."""
+    return f"the node's annotation {MODE} is ignored: it is {value[:100]!r}, and `observe` is the only valid value"
 
 
 def stop_file(journal: Path) -> Path:
@@ -112,8 +172,8 @@ def stop_file(journal: Path) -> Path:
     return journal.parent / "stop"
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is something of this name, a dangling link too; where that can't be seen, it counts as there."""
+def _exists(path: Path) -> bool:
+    """Whether a path exists, even as a dangling link; true if that can't be determined."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -123,5 +183,5 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _is_foreign(policy: Policy, footing: Footing) -> bool:
-    return not footing.in_host_pid_namespace and not policy.safety.foreign_pid_namespace
+def _is_foreign(policy: Policy, environment: Environment) -> bool:
+    return not environment.in_host_pid_namespace and not policy.safety.foreign_pid_namespace

@@ -1,11 +1,31 @@
-"""One eviction, from its first try to the memory seen free; a step at a time, so that none waits for another."""
+"""One eviction, from its first attempt until its memory is seen free, and all evictions in progress.
+
+A cycle begins them, and attempts are made on other threads; no cycle or other action waits for an answer. What decides
+about a further attempt, in order: the meaning of an answer (`kube/evict.read_response`, `read_pod`) and the wait after
+it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, by the bounds in `core/eviction`); what
+ends it meanwhile (`Evictions.see`, `Evictions.advance`); that it is `pending` until then (`Gate._busy_until_s`); the
+attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been given up,
+`Ledger.note_failed` determines when the step may begin a new one.
+"""
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Protocol
 
-from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, EvictionAnswer, EvictionRequest, EvictionResult
-from watchdog.core.ledger import Trying, UnderWay
+from watchdog.core.assessment import AccountKey, Assessment, Attribution
+from watchdog.core.eviction import (
+    GIVE_UP_AFTER_S,
+    MOST_TRIES,
+    EvictionAnswer,
+    EvictionRequest,
+    EvictionResult,
+    objection_to_evicting,
+)
+from watchdog.core.inputs import Inputs
+from watchdog.core.ladder import Comparison, step_readings
+from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
@@ -20,7 +40,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOrder:
-    """What an eviction may rely on: its number in the journal, that of its tries, and when it began."""
+    """The constants of an eviction: its number in the journal, the ticket of its attempts, and when it began."""
 
     number: int
     ticket: int
@@ -29,14 +49,14 @@ class EvictionOrder:
 
 
 class Eviction:
-    """An eviction that has begun. `trying` is how it stands as long as the API server has not accepted it."""
+    """An eviction that has begun. `pending` is its state as long as the API server has not accepted it."""
 
     def __init__(self, order: EvictionOrder, entry: PlanEntry, record: ActionRecord) -> None:
         self.order = order
-        self.entry = entry  # of the last try
+        self.entry = entry  # of the last attempt
         self.is_over = False
         self.accepted: Now | None = None
-        self.trying: Trying | None = None
+        self.pending: PendingEviction | None = None
         self._record = record
         self._keys: set[ProcessKey] = set()
         self._tries = 0
@@ -46,23 +66,23 @@ class Eviction:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an answer to a try is still to come."""
-        return self.trying is not None and self.trying.next_s is None
+        """Whether the answer to an attempt is still awaited."""
+        return self.pending is not None and self.pending.next_s is None
 
     @property
     def until_s(self) -> float:
-        """Boot time at which it is given up where nothing comes of it."""
+        """Boot time at which it is given up unless it has been accepted."""
         return self.order.began.boottime_s + GIVE_UP_AFTER_S
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which it wants to go on by itself; infinity where only an answer, or a cycle, makes it do so."""
-        waits = self.trying is not None and self._given_up is None
+        """Boot time of its own next step; infinity if only an answer or a cycle continues it."""
+        waits = self.pending is not None and self._given_up is None
         return self.until_s if waits else float("inf")
 
     @property
     def under_way(self) -> UnderWay:
-        """The action as the brakes know it from the moment on at which the API server has accepted it."""
+        """The action in progress, once the API server has accepted it."""
         accepted = self.accepted or self.order.began
         return UnderWay(
             step=self.entry.definition.signature,
@@ -72,14 +92,14 @@ class Eviction:
             until_s=accepted.boottime_s + self._ends_within_s,
         )
 
-    def ask(
+    def next_request(
         self, entry: PlanEntry, keys: Iterable[ProcessKey], objection: Callable[[Pod], str | None]
     ) -> EvictionRequest:
-        """The next try, by what the last look at the account and at the pod's processes gave."""
+        """The next attempt, with the account and the pod's processes as of the last look."""
         self.entry = entry
         self._keys.update(keys)
         self._tries += 1
-        self.trying = self._asking
+        self.pending = self._awaiting_answer
         pod = entry.assessment.pod
         return EvictionRequest(
             ticket=self.order.ticket,
@@ -94,19 +114,19 @@ class Eviction:
             deadline_s=pod.deletion_deadline_s,
         )
 
-    def answer(self, reply: EvictionResult, now: Now) -> Outcome | None:
-        """Take a reply; what is to be told of it. With `accepted` set by it, the outcome is that it has begun."""
-        if reply.answer is EvictionAnswer.ACCEPTED:
-            return self._accept(reply.reason, now)
-        self._is_unsure = self._is_unsure or reply.answer is EvictionAnswer.UNKNOWN
-        if reply.answer in _ENDS:
-            ended = self._end(_ENDS[reply.answer], reply.reason, now)
-            return replace(ended, for_owner=reply.for_owner)
-        return self._wait(reply, now) if self._given_up is None else self._end(*self._given_up, now)
+    def answer(self, result: EvictionResult, now: Now) -> Outcome | None:
+        """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
+        if result.answer is EvictionAnswer.ACCEPTED:
+            return self._accept(result.reason, now)
+        self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
+        if result.answer in _ENDS:
+            ended = self._end(_ENDS[result.answer], result.reason, now)
+            return replace(ended, for_owner=result.for_owner)
+        return self._wait(result, now) if self._given_up is None else self._end(*self._given_up, now)
 
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:
-        """Try no more; the outcome at once, or with the answer that is still to come. An accepted one goes on."""
-        if self.trying is None:
+        """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction goes on."""
+        if self.pending is None:
             return None
         if self.is_awaited:
             self._given_up = self._given_up or (result, reason)
@@ -114,13 +134,13 @@ class Eviction:
         return self._end(result, reason, now)
 
     def find_deleted(self, why: str, now: Now) -> Outcome | None:
-        """The pod is being deleted, or gone: by a try whose answer was lost, or by somebody else."""
-        if self.trying is None or self.is_awaited:
+        """The pod is being deleted or gone, by an attempt whose answer was lost or for another reason."""
+        if self.pending is None or self.is_awaited:
             return None
         return self._accept(why, now) if self._is_unsure else self._end(Result.GONE, why, now)
 
     def see(self, still_listed: Callable[[ProcessKey], bool], keys: Iterable[ProcessKey], now: Now) -> Outcome | None:
-        """Take note of what the driver lists now; the outcome once the memory is free, or has not come back in time."""
+        """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self.accepted is None or self.is_over:
             return None
         self._keys.update(keys)
@@ -132,13 +152,13 @@ class Eviction:
         return None
 
     def stop(self, now: Now) -> Outcome | None:
-        """End it where it is, with the daemon; whoever reads the journal next waits for its memory."""
+        """End it because the daemon stops; the next daemon reads the journal and waits for its memory."""
         if self.is_over:
             return None
         if self.accepted is not None:
             self.is_over = True
             return self._outcome(Result.DONE, "the watchdog was stopped before its memory was seen free", now)
-        reason = "the watchdog was stopped before it came about"
+        reason = "the watchdog was stopped before the eviction was accepted"
         self._given_up = self._given_up or (Result.INTERRUPTED, reason)
         if not self.is_awaited and not self._is_unsure:
             return self._end(Result.INTERRUPTED, reason, now)
@@ -146,9 +166,9 @@ class Eviction:
         return self._finish(Result.INTERRUPTED, reason, now)
 
     @property
-    def _asking(self) -> Trying:
-        was, step = self.trying, self.entry.definition.signature
-        return Trying(
+    def _awaiting_answer(self) -> PendingEviction:
+        was, step = self.pending, self.entry.definition.signature
+        return PendingEviction(
             step=step,
             tries=self._tries,
             until_s=self.until_s,
@@ -164,27 +184,27 @@ class Eviction:
     def _accept(self, reason: str, now: Now) -> Outcome:
         if self._given_up is not None:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
-        self.accepted, self.trying = now, None
+        self.accepted, self.pending = now, None
         self._record.end(self.order.number, Result.DONE, reason, now)
         return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, now))
 
-    def _wait(self, reply: EvictionResult, now: Now) -> Outcome | None:
-        """Nothing has come of a try: another one later, or none."""
-        next_s = now.boottime_s + reply.wait_s
+    def _wait(self, result: EvictionResult, now: Now) -> Outcome | None:
+        """Schedule another attempt after a failed one, or give up."""
+        next_s = now.boottime_s + result.wait_s
         if self._tries >= MOST_TRIES or next_s > self.until_s:
             took = format_duration(round(now.boottime_s - self.order.began.boottime_s))
             times = "once" if self._tries == 1 else f"{self._tries} times"
             unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
-            return self._end(Result.FAILED, f"given up, tried {times} in {took}: {reply.reason}{unsure}", now)
-        is_blocked = reply.answer is EvictionAnswer.BLOCKED
-        self.trying = replace(self._asking, next_s=next_s, refused=reply.reason, is_blocked=is_blocked)
+            return self._end(Result.FAILED, f"given up, tried {times} in {took}: {result.reason}{unsure}", now)
+        is_blocked = result.answer is EvictionAnswer.BLOCKED
+        self.pending = replace(self._awaiting_answer, next_s=next_s, refused=result.reason, is_blocked=is_blocked)
         if not is_blocked or self._was_blocked:
             return None
         self._was_blocked = True
-        return self._outcome(Result.BLOCKED, reply.reason, now)
+        return self._outcome(Result.BLOCKED, result.reason, now)
 
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
-        """It has not come about. The journal is told that nobody has to wait for its memory."""
+        """End it without success: its memory is not waited for."""
         self._record.end(self.order.number, result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
@@ -197,7 +217,7 @@ class Eviction:
         return self._outcome(Result.DONE, reason, now, release_s)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
-        self.is_over, self.trying = True, None
+        self.is_over, self.pending = True, None
         return self._outcome(result, reason, now)
 
     def _outcome(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
@@ -209,3 +229,210 @@ class Eviction:
             number=self.order.number,
             release_s=release_s,
         )
+
+
+class Evictor(Protocol):
+    """Makes attempts on other threads, and wakes the loop for their results."""
+
+    def begin(self, attempt: EvictionRequest) -> None:
+        """Hand in an attempt; returns at once."""
+
+    def take(self) -> tuple[EvictionResult, ...]:
+        """The results since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """An eviction that the API server has accepted: the outcome to report, and the action in progress."""
+
+    outcome: Outcome
+    under_way: UnderWay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Accepted evictions and other outcomes to report, in order."""
+
+    accepted: tuple[Accepted, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+
+class Evictions:
+    """All evictions, from the first attempt until the memory is seen free; without an evictor each fails at once."""
+
+    def __init__(self, evictor: Evictor | None, record: ActionRecord, clock: Callable[[], Now]) -> None:
+        self._evictor = evictor
+        self._record = record
+        self._clock = clock
+        self._all: dict[int, Eviction] = {}
+        self._tickets = 0
+        self._accepted: list[Accepted] = []
+        self._outcomes: list[Outcome] = []
+
+    def __len__(self) -> int:
+        """The number of accepted evictions whose memory is waited for."""
+        return sum(each.accepted is not None for each in self._all.values())
+
+    @property
+    def are_possible(self) -> bool:
+        """Whether there is an API to evict through."""
+        return self._evictor is not None
+
+    @property
+    def pending(self) -> dict[AccountKey, PendingEviction]:
+        """The evictions that have not been accepted yet, by account."""
+        return {each.entry.account: each.pending for each in self._all.values() if each.pending is not None}
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time at which the first of them is given up; infinity if none is pending."""
+        return min((each.next_wake_s for each in self._all.values()), default=float("inf"))
+
+    def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int]":
+        """Write down the intention of an eviction: its number once that is on disk."""
+        return self._record.intend(entry, sorted(_keys_of(entry.account.uid, attribution)), self._clock())
+
+    def begin(
+        self, entry: PlanEntry, number: int, attribution: Attribution, inputs: Inputs, fresh_until_s: float
+    ) -> None:
+        """Begin an eviction whose intention is on disk and that a last look has justified since then.
+
+        That look may be used until `fresh_until_s` (boot time); after that the API server is not asked to evict.
+        """
+        self._tickets += 1
+        timeout_s = inputs.policy.release_timeout_s
+        order = EvictionOrder(number=number, ticket=self._tickets, began=self._clock(), release_timeout_s=timeout_s)
+        eviction = self._all[self._tickets] = Eviction(order, entry, self._record)
+        self._submit(eviction, entry, attribution, inputs, fresh_until_s)
+
+    def try_again(self, entry: PlanEntry, attribution: Attribution, inputs: Inputs, fresh_until_s: float) -> None:
+        """Try the eviction of this account again, after a last look at the pod and its use."""
+        for eviction in self._pending_of(entry.account):
+            if not eviction.is_awaited:
+                self._submit(eviction, entry, attribution, inputs, fresh_until_s)
+
+    def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
+        """Stop trying to evict for this account; an accepted eviction goes on."""
+        for eviction in self._pending_of(account):
+            self._report(eviction, eviction.give_up(result, reason, now))
+
+    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
+        """Process new results; an attempt to which there is an objection is called off, if that is still possible.
+
+        Objections to an eviction that waits for its next attempt are found by the cycle before that attempt.
+        """
+        for result in self._evictor.take() if self._evictor is not None else ():
+            eviction = self._all.get(result.ticket)
+            if eviction is not None:
+                self._report(eviction, eviction.answer(result, now))
+        for eviction in list(self._all.values()):
+            if eviction.is_awaited and objection(eviction.entry) is not None:
+                reason = "enforcement on it was no longer permitted while the API server was asked"
+                self._report(eviction, eviction.give_up(Result.INTERRUPTED, reason, now))
+            elif now.boottime_s >= eviction.until_s:
+                reason = "given up: it could not be tried again in time"
+                self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
+
+    def see(
+        self,
+        still_listed: Callable[[ProcessKey], bool],
+        attribution: Attribution,
+        assessments: Iterable[Assessment],
+        inputs: Inputs,
+        now: Now,
+    ) -> None:
+        """Process a cycle: end the evictions whose memory is free, and those that must not be tried again."""
+        if not self._all:
+            return
+        by_account = {assessment.account: assessment for assessment in assessments}
+        for eviction in list(self._all.values()):
+            if eviction.accepted is not None:
+                keys = _keys_of(eviction.entry.account.uid, attribution)
+                self._report(eviction, eviction.see(still_listed, keys, now))
+            elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
+                self._report(eviction, eviction.find_deleted(deleted, now))
+            else:
+                ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, now)
+                self._report(eviction, None if ended is None else eviction.give_up(*ended, now))
+
+    def interrupt(self, now: Now) -> None:
+        """Stop all evictions because the daemon ends."""
+        for eviction in list(self._all.values()):
+            self._report(eviction, eviction.stop(now))
+
+    def take(self) -> Progress:
+        """The progress since the last call."""
+        progress = Progress(accepted=tuple(self._accepted), outcomes=tuple(self._outcomes))
+        self._accepted, self._outcomes = [], []
+        return progress
+
+    def _submit(
+        self, eviction: Eviction, entry: PlanEntry, attribution: Attribution, inputs: Inputs, fresh_until_s: float
+    ) -> None:
+        if self._evictor is None:
+            return
+        attempt = eviction.next_request(entry, _keys_of(entry.account.uid, attribution), self._objection(entry, inputs))
+        self._evictor.begin(replace(attempt, is_fresh=lambda: self._clock().boottime_s <= fresh_until_s))
+
+    def _pending_of(self, account: AccountKey) -> list[Eviction]:
+        return [each for each in self._all.values() if each.pending is not None and each.entry.account == account]
+
+    def _report(self, eviction: Eviction, outcome: Outcome | None) -> None:
+        if outcome is None:
+            return
+        if eviction.is_over or outcome.result is not Result.DONE:
+            self._outcomes.append(outcome)
+        else:
+            self._accepted.append(Accepted(outcome=outcome, under_way=eviction.under_way))
+        if eviction.is_over:
+            del self._all[eviction.order.ticket]
+
+    def _objection(self, entry: PlanEntry, inputs: Inputs) -> Callable[[Pod], str | None]:
+        def objection(pod: Pod) -> str | None:
+            # The API does not report when the pod was first seen terminating.
+            known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
+            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
+
+        return objection
+
+
+def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
+    """Every GPU process of a pod, whichever of its containers it is in."""
+    return frozenset(use.key for use in attribution.attributed if use.uid == uid)
+
+
+def _deletion(entry: PlanEntry, inputs: Inputs) -> str:
+    """That the pod is gone, or that its deletion has begun or been brought forward since; empty otherwise."""
+    pod = next((pod for pod in inputs.pods.pods if pod.uid == entry.account.uid), None)
+    if pod is None:
+        return "the pod is gone"
+    is_as_before = pod.deletion_deadline_s in (None, entry.assessment.pod.deletion_deadline_s)
+    return "" if is_as_before else "the pod is being deleted"
+
+
+def _end(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> tuple[Result, str] | None:
+    """Why an eviction must not be tried again; None if it may, or if this cycle is inconclusive."""
+    objection = _objection_now(entry, assessment, inputs, now)
+    if objection is not None:
+        return Result.INTERRUPTED, objection
+    if assessment is None or inputs.pods_stale:
+        return None
+    signature = entry.definition.signature
+    reading = next(
+        (each.reading for each in step_readings(assessment, stale=False) if each.step.signature == signature), None
+    )
+    if reading is not Comparison.BELOW:
+        return None
+    has_room = entry.card is not None and entry.card not in assessment.short
+    why = "its GPU was no longer short of memory" if has_room else "its use was at or below the threshold again"
+    return Result.GONE, why
+
+
+def _objection_now(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> str | None:
+    if not inputs.enforcing:
+        return "enforcement was turned off before the eviction was accepted"
+    if inputs.maintenance:
+        return "the GPUs came under maintenance before the eviction was accepted"
+    if assessment is None or inputs.pods_stale:
+        return None
+    return objection_to_evicting(assessment.pod, entry.definition.grace_s, inputs, now)

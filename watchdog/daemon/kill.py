@@ -1,4 +1,4 @@
-"""One kill from its first signal to the memory seen free, a step at a time so that no action waits for another."""
+"""One kill, from its first signal until its memory is seen free, in steps so that no action blocks another."""
 
 import signal
 from collections.abc import Callable, Iterable
@@ -10,44 +10,44 @@ from typing import Final, Protocol
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
-from watchdog.node.pidfd import Handle
+from watchdog.node.process import Handle
 
-MAX_ROUNDS = 10  # of forks found after a SIGKILL; more is a fork bomb
-_SEARCH_EVERY_S = 1.0  # a search for processes that have joined reads the cgroup of every process of the node
-_MOST_JOINED = 10_000  # remembered in one grace period; a fork bomb that leaves more behind gets SIGKILL at its end
+MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
+_SEARCH_EVERY_S = 1.0  # a search for new processes reads the cgroup of every process on the node
+_MOST_JOINED = 10_000  # tracked in one grace period; processes of a fork bomb beyond that get only SIGKILL
 _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
-_SETTLES_S = 2.0  # between a process giving its GPU memory back and its end, where it ends
+_SETTLES_S = 2.0  # the most between a process releasing its GPU memory and its end
 ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
 class ActionRecord(Protocol):
-    """Where actions are written down. Nothing here waits for the disk, and nothing raises."""
+    """The record of actions. No method waits for the disk, and none raises."""
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
-        """Commit the intention to disk: its number once it is there. RecordError in it: nothing may be signalled."""
+        """Commit the intention to disk: its number once it is there. After a RecordError nothing may be signalled."""
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
-        """Note that an intention came to nothing before the first signal."""
+        """Record that an intention was withdrawn before the first signal."""
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
-        """Note the same of an intention that is being written, as soon as it is on disk."""
+        """Record the withdrawal of an intention that is still being written, as soon as it is on disk."""
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
-        """Note which processes got which signal."""
+        """Record which processes got which signal."""
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
-        """Note what came of it."""
+        """Record the result of an action."""
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
-        """Note when the memory was seen free; None: it was not, in time."""
+        """Record how long after the first signal the memory was seen free; None if it was not, in time."""
 
     def breaker(self, opened: Now | None) -> None:
-        """Note since when the breaker is open; None: it has closed."""
+        """Record when the breaker opened; None: it has closed."""
 
 
 def at_once(work: Callable[[], int]) -> "Future[int]":
-    """An intention that is written down while the caller waits: for a record without a thread of its own."""
+    """An intention that is written while the caller waits, for a record without its own thread."""
     future: Future[int] = Future()
     try:
         future.set_result(work())
@@ -58,10 +58,10 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillOrder:
-    """What an action may rely on: its plan entry, its number in the journal and the moment of the first signal.
+    """The constants of a kill: its plan entry, its number in the journal and the time of the first signal.
 
-    `members` finds the processes of the victim that live now, each held, and says whether these are all for sure;
-    forks are found by asking again.
+    `members` returns the living processes of the victim, each held, and whether these are certainly all; calling it
+    again finds forks.
     """
 
     entry: PlanEntry
@@ -79,7 +79,7 @@ class _Phase(Enum):
 
 
 class Kill:
-    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time at which it wants to go on."""
+    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time of its next step."""
 
     def __init__(self, order: KillOrder, handles: list[Handle], record: ActionRecord) -> None:
         self.order = order
@@ -99,9 +99,14 @@ class Kill:
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
         self.next_wake_s = start_s
-        # At once, with or without a grace period: what the first signal goes by ages while forks are searched for.
+
+    def send_first(self, handles: list[Handle]) -> None:
+        """Send SIGTERM, or SIGKILL if the step has no grace period.
+
+        That comes before any search for forks: the last look would age meanwhile.
+        """
         first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
-        self._send(first, handles, order.first_signal)
+        self._send(first, handles, self.order.first_signal)
 
     @property
     def victims(self) -> tuple[ProcessKey, ...]:
@@ -110,14 +115,14 @@ class Kill:
 
     @property
     def sent(self) -> tuple[Sent, ...]:
-        """The signals that were sent, in their order."""
+        """The signals that were sent, in order."""
         return tuple(
             Sent(signal=name, keys=frozenset(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
         )
 
     @property
     def came_too_late(self) -> bool:
-        """Whether no process was left to be signalled: nothing was sent, and nothing was denied."""
+        """Whether no process was left to signal: nothing was sent, and nothing was denied."""
         return not self._sent and self._result is not Result.FAILED
 
     @property
@@ -137,28 +142,28 @@ class Kill:
         return grace_s + self.order.release_timeout_s
 
     def hold(self, now: Now) -> None:
-        """Put SIGKILL, if it is still to come, off for a moment."""
+        """Postpone SIGKILL for a moment, if it is still to come."""
         if self.is_in_grace:
             self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
 
     def spare(self, now: Now) -> None:
-        """Send no SIGKILL. In a moment shows whether it ends by SIGTERM: what ends gives its GPU memory back first."""
+        """Send no SIGKILL. Whether SIGTERM ends it shows a little later: an ending process frees its memory first."""
         if not self._is_spared:
             self._is_spared = True
             self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + _SETTLES_S)
 
     def escalate(self, now: Now) -> None:
-        """End the grace: a stronger step has come due on the same victim. It never adds a victim."""
+        """End the grace period: a stronger step has come due on the same victim. It never adds a victim."""
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         if not self.has_ended:
             self.next_wake_s = min(self.next_wake_s, now.boottime_s)
 
     def advance(self, now: Now) -> Outcome | None:
-        """Go on as far as the moment allows; the outcome once it has failed."""
+        """Do what is due by now; the outcome if it has failed."""
         if self._result is Result.FAILED and not self._sent:
             return self.stop(Result.FAILED, self._reason, now)
         if self._phase is _Phase.GRACE and now.boottime_s < self._grace_ends_s:
-            if self._have_all_gone(now):
+            if self._have_all_ended(now):
                 self._wait_for_memory(now)
             else:
                 self.next_wake_s = min(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
@@ -168,7 +173,7 @@ class Kill:
         return None if self.has_ended else self._kill(now)
 
     def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
-        """Take note of what the driver lists now; the outcome once the memory is free, or has not come back in time."""
+        """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self._phase is not _Phase.RELEASING:
             return None
         waited_s = now.boottime_s - self.order.first_signal.boottime_s
@@ -179,8 +184,8 @@ class Kill:
         return None
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
-        """Send no further signal; None where none is needed, since everything that got SIGTERM has ended by it."""
-        if not self._let_go_of_the_dead():
+        """Send no further signal; None if none is needed, since SIGTERM has ended all its processes."""
+        if not self._close_ended():
             forks, are_all = self._find_forks()
             for handle in forks.values():
                 handle.close()
@@ -190,9 +195,9 @@ class Kill:
         return self.stop(result, reason, now)
 
     def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
-        """End it where it is: no further signal.
+        """End it without a further signal.
 
-        Unless an interruption is final, whoever reads the journal next waits for its memory.
+        Unless an interruption is final, the next daemon reads the journal and waits for the memory.
         """
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
@@ -201,13 +206,13 @@ class Kill:
             self._record.released(self.order.number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 
-    def _have_all_gone(self, now: Now) -> bool:
-        """Whether no process is left in the grace period; those that have joined since its beginning get SIGTERM.
+    def _have_all_ended(self, now: Now) -> bool:
+        """Whether no process is left in the grace period; processes started since its beginning get SIGTERM.
 
-        It lasts for them too, whichever of the first ones have ended: what a program starts on SIGTERM, to save its
-        work say, has the rest of it. Searched for at most once a second.
+        They have the rest of the grace period even if the first ones have ended: a program may start one on SIGTERM,
+        for instance to save its work. They are searched for at most once a second.
         """
-        was_alive = self._let_go_of_the_dead()
+        was_alive = self._close_ended()
         if self.entry.definition.scope == "process":
             return not was_alive
         if now.boottime_s < self._next_search_s(was_alive=was_alive) or len(self._handles) > _MOST_JOINED:
@@ -219,11 +224,11 @@ class Kill:
         return not was_alive and not joined and are_all
 
     def _next_search_s(self, *, was_alive: bool) -> float:
-        """When to search next: at once where all have ended, but never a second time within a second."""
+        """When to search next: at once if all have ended, but never twice within a second."""
         if self._searched_s is not None:
             return self._searched_s + _SEARCH_EVERY_S
         first_s = self.order.first_signal.boottime_s
-        # So that a short grace period has a search in it, too.
+        # So that there is a search in a short grace period as well.
         return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
 
     def _wait_for_memory(self, now: Now) -> None:
@@ -232,10 +237,10 @@ class Kill:
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
-        """Send SIGKILL to what is left, forks that have come meanwhile included, and see whether all has ended."""
-        # In this order: a member can only come from a living member, so a search that began when none lived any
-        # more and found none has the last word.
-        was_alive = self._let_go_of_the_dead()
+        """Send SIGKILL to what is left, including new forks, and check whether all have ended."""
+        # In this order: only a living member can start a new one, so a search that begins when none is alive, and
+        # finds none, is conclusive.
+        was_alive = self._close_ended()
         forks, are_all = self._find_forks()
         if not was_alive and not forks and are_all:
             self._wait_for_memory(now)
@@ -250,14 +255,14 @@ class Kill:
             return self.stop(Result.FAILED, self._reason, now)
         if now.boottime_s >= self._grace_ends_s + self.order.release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
-            reason = reason if left or are_all else "it is not sure that all its processes have ended: see the gaps"
+            reason = reason if left or are_all else "not all its processes are known to have ended: see the data gaps"
             return self.stop(Result.FAILED, reason, now)
         self.next_wake_s = now.boottime_s + self._poll_s
         self._poll_s = min(self._poll_s * 2, _POLL_MAX_S)
         return None
 
-    def _let_go_of_the_dead(self) -> bool:
-        """Give the descriptors of those that have ended back, for the others to be held; whether any lives."""
+    def _close_ended(self) -> bool:
+        """Close the handles of ended processes; return whether any is alive."""
         living = [handle for handle in self._handles.values() if handle.alive()]
         for handle in self._handles.values():
             if handle not in living:
@@ -285,8 +290,8 @@ class Kill:
             except ProcessLookupError:
                 continue
             except PermissionError as error:
-                # It has changed its user since signal 0, or AppArmor permits that one and no other; the others are
-                # still to be ended.
+                # It has changed its user since signal 0, or AppArmor permits only signal 0; the others still have to
+                # be ended.
                 self._result = Result.FAILED
                 self._reason = f"{number.name} to process {handle.key.pid} was denied: {error.strerror}"
                 self._denied |= {handle.key} if number is signal.SIGKILL else set()
@@ -319,7 +324,7 @@ class Kill:
 
 
 def reaction_s(entry: PlanEntry, now: Now) -> float | None:
-    """Seconds from the last conclusive reading not above the mark, plus `for`, until now; None: there was none."""
+    """Seconds from the last conclusive reading not above the threshold, plus `for`, until now; None without one."""
     if entry.not_above is None:
         return None
     return max(now.boottime_s - entry.not_above.boottime_s - entry.definition.for_s, 0.0)

@@ -1,6 +1,6 @@
-"""The kills in progress: the intention is on disk first, then comes a last look, then the signal.
+"""The kills in progress: first the intention is written to disk, then comes a last look, then the signal.
 
-Evictions are in `daemon/evictions`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
+Evictions are in `daemon/eviction`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.daemon.kill import ActionRecord, Kill, KillOrder, reaction_s
-from watchdog.node.pidfd import Handle
+from watchdog.node.process import Handle
 
 _MOST_DESCRIBED = 20
 
@@ -20,17 +20,17 @@ class Processes(Protocol):
     """Finds processes to act on."""
 
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
-        """Every living process of these containers (IDs) of a pod, each held, and whether these are all for sure.
+        """Every living process of these containers (IDs) of a pod, each held, and whether these are certainly all.
 
         Never PID 1, this daemon or the MPS server.
         """
 
     def describe(self, pid: int) -> str:
-        """What a process is, for people: its name and user."""
+        """The name and user of a process, for people."""
 
 
 class Kills:
-    """The kills in progress, at most one an account, each going on by itself."""
+    """The kills in progress, at most one per account, each advancing by itself."""
 
     def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self._processes = processes
@@ -43,22 +43,22 @@ class Kills:
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which one of them wants to go on; infinity where none does."""
+        """Boot time of the next step of any kill; infinity if there is none."""
         return min((action.next_wake_s for action in self._under_way.values()), default=float("inf"))
 
     def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:
-        """Of each the signals that were sent so far, and whether its processes have ended."""
+        """For each kill, the signals sent so far, and whether its processes have ended."""
         for key, action in self._under_way.items():
             yield key, tuple(each.signal for each in action.sent), action.has_ended
 
     def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
-        """Write down that a kill is intended: its number once that is on disk, or how it ended before."""
+        """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before."""
         handles = _of_scope(self._members(entry)[0], entry)
         now = self._clock()
         try:
             keys = sorted(handle.key for handle in _test(handles))
         except PermissionError as error:
-            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; nobody was signalled")
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; no process was signalled")
         finally:
             _close(handles)
         if not keys:
@@ -66,29 +66,29 @@ class Kills:
         return self._record.intend(entry, keys, now)
 
     def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
-        """End what was intended, kill or eviction, before anything was done."""
+        """Withdraw an intention, of a kill or an eviction, before anything was done."""
         now = self._clock()
         self._record.withdraw(number, reason, now)
         return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str) -> None:
-        """End what is on its way to the disk, kill or eviction, though nobody may be there when it gets there."""
+        """Withdraw an intention that is still being written, even if the daemon ends before it is on disk."""
         self._record.withdraw_once_written(intended, reason, self._clock())
 
     def begin(
         self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
     ) -> Outcome:
-        """Begin a kill whose intention is on disk and that has been looked at again since.
+        """Begin a kill whose intention is on disk and that a last look has justified since then.
 
-        `refusal` says, right before the first signal, what speaks against it. Gives what is known right after that
-        signal (`done` stands for: begun), or how it ended where it could not begin.
+        `refusal`, called right before the first signal, gives a reason against it. The outcome is that right after the
+        signal (`done` means: begun), or the result if it could not begin.
         """
         handles = _of_scope(self._members(entry)[0], entry)
         try:
             ready = _test(handles)
         except PermissionError as error:
             _close(handles)
-            now, reason = self._clock(), f"{error}; nobody was signalled"
+            now, reason = self._clock(), f"{error}; no process was signalled"
             self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
@@ -104,6 +104,7 @@ class Kills:
             members=lambda: self._members(entry),
         )
         action = Kill(order, ready, self._record)
+        action.send_first(ready)
         if action.came_too_late:
             _close(ready)
             return self.withdraw(entry, number, "its processes had ended")
@@ -131,7 +132,7 @@ class Kills:
         )
 
     def escalate(self, entry: PlanEntry, now: Now) -> None:
-        """End the grace of this account's action: a stronger step has come due on the same victim."""
+        """End the grace period of this account's kill: a stronger step has come due on the same victim."""
         action = self._under_way.get(entry.account)
         if action is not None:
             action.escalate(now)
@@ -139,7 +140,7 @@ class Kills:
     def advance(
         self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
     ) -> tuple[Outcome, ...]:
-        """Let each go on. One whose SIGKILL is still to come and that something speaks against gets no further signal.
+        """Advance each kill; one in its grace period to which there is an objection gets no further signal.
 
         While `is_held`, no first SIGKILL is sent.
         """
@@ -159,14 +160,14 @@ class Kills:
     def see(
         self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
     ) -> tuple[Outcome, ...]:
-        """Take note of a reading: whose memory is free, and which kill of a single process is no longer needed."""
+        """Process a reading: end the kills whose memory is free, and spare single processes if SIGTERM was enough."""
         by_account = {assessment.account: assessment for assessment in assessments}
         outcomes: list[Outcome] = []
         for key, action in list(self._under_way.items()):
             outcome = action.see(still_listed, now)
             if outcome is None and action.is_in_grace and action.entry.definition.scope == "process":
                 assessment = by_account.get(key)
-                # Only a whole number says that it is enough; the other scopes are completed whatever is used.
+                # Only fully known use shows that it is enough; other scopes are completed regardless of use.
                 if (
                     assessment is not None
                     and assessment.used is not None
@@ -179,15 +180,15 @@ class Kills:
         return tuple(outcomes)
 
     def note_released(self, action: int, now: Now) -> None:
-        """Close an earlier daemon's action in the record: its memory is free, or it has been waited for long enough."""
+        """Record that an earlier daemon's action is over: its memory is free, or waiting for it has timed out."""
         self._record.released(action, now, None, "the watchdog had ended before its memory was seen free")
 
     def note_breaker(self, opened: Now | None) -> None:
-        """Write down that the breaker has opened, or closed (None): a daemon that starts again must know."""
+        """Record for the next daemon that the breaker has opened, or closed (None)."""
         self._record.breaker(opened)
 
     def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
-        """Stop all of them where they are: no further signal."""
+        """Stop all kills without a further signal."""
         under_way = self._under_way.values()
         outcomes = tuple(action.stop(Result.INTERRUPTED, reason, now, is_final=False) for action in under_way)
         self._under_way.clear()
@@ -209,7 +210,7 @@ def _of_scope(held: list[Handle], entry: PlanEntry) -> list[Handle]:
 
 
 def _test(handles: list[Handle]) -> list[Handle]:
-    """Send signal 0 to all before anything else; those that have ended are let go, PermissionError goes up."""
+    """Send signal 0 to all before anything else; those that have ended are closed, PermissionError is raised."""
     ready = []
     for handle in handles:
         try:
@@ -217,7 +218,7 @@ def _test(handles: list[Handle]) -> list[Handle]:
         except ProcessLookupError:
             handle.close()
         except PermissionError as error:
-            raise PermissionError(f"no right to signal process {handle.key.pid}; it takes CAP_KILL") from error
+            raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") from error
         else:
             ready.append(handle)
     return ready

@@ -1,121 +1,121 @@
-"""The daemon: one loop that queries, decides, acts and reports, and is free between any two of its steps."""
+"""The daemon: one loop that queries, decides, acts and reports, and never blocks on any of these."""
 
 import math
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from watchdog import clock
 from watchdog.clock import Bell, Waiter
-from watchdog.config.mistakes import PolicyError
+from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
+from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now
-from watchdog.core.plan import OpenCycle, PlanEntry, View
+from watchdog.core.plan import OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
-from watchdog.daemon.enforcement import Footing
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.intentions import inherited
+from watchdog.daemon.enforcement import Environment, Permission
+from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kills import Kills
-from watchdog.daemon.permission import Permission
+from watchdog.daemon.last_look import LastLook
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, was_reexecuted
-from watchdog.daemon.second_look import LastLook
 from watchdog.daemon.sinks import Sinks, report_of
-from watchdog.daemon.sources import Surroundings, open_cluster
+from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import Driver
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
 
-# What the first signal goes by is at most so old when it is sent: what is older says what was, not what is.
+# The greatest age of the last look when the first signal is sent.
 FRESH_S: Final = 2.0
-# An answer of the driver that comes too late to act by is asked for once more.
-_MOST_LOOKS: Final = 2
+# A last look that came too late is repeated once.
+_MOST_REQUESTS: Final = 2
 
 
 class Next(Enum):
-    """What a cycle that is open needs next."""
+    """What an open cycle needs next."""
 
     WAIT = auto()  # for the disk, or for the driver
-    LOOK = auto()
+    READ = auto()  # the GPUs concerned, for the last look
     CLOSE = auto()
 
 
 @dataclass(slots=True, kw_only=True)
 class PendingCycle:
-    """A cycle that has a plan and is not closed. `look` is the last look, once it has come in time."""
+    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time."""
 
     opened: OpenCycle
     since: Now
-    look: TimedReading | None = None
+    last_reading: TimedReading | None = None
     late_s: float | None = field(default=None, init=False)
-    _looks: int = field(default=0, init=False)
+    _requests: int = field(default=0, init=False)
     _is_asked: bool = field(default=False, init=False)
 
     @property
     def write_until_s(self) -> float:
-        """Boot time until which the disk may take what is intended."""
+        """Boot time by which the intentions must be on disk."""
         return self.since.boottime_s + COMMIT_WITHIN_S
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether nothing but the disk is waited for."""
+        """Whether only the disk is waited for, and not the driver."""
         return not self._is_asked
 
     def next(self, now: Now, *, maintenance: bool) -> Next:
-        """What to do now: first everything is on disk that can be, then the driver is asked, then it is closed."""
+        """What to do now: wait for the intentions to be on disk, then query the driver, then close the cycle."""
         if self._is_asked:
             return Next.WAIT
         if maintenance:
             return Next.CLOSE
         if not self.opened.is_written and now.boottime_s < self.write_until_s:
             return Next.WAIT
-        is_looked_at = self.look is not None or self._looks >= _MOST_LOOKS or self._is_over(now)
-        return Next.CLOSE if is_looked_at or not self.opened.wants_last_look else Next.LOOK
+        is_read = self.last_reading is not None or self._requests >= _MOST_REQUESTS or self._is_over(now)
+        return Next.CLOSE if is_read or not self.opened.needs_last_look else Next.READ
 
     def _is_over(self, now: Now) -> bool:
-        """Whether the reading that the plan is made of is so long ago that no stretch lasts until a look now."""
+        """Whether the plan's reading is so old that a reading now would restart every stretch."""
         age_s = now.boottime_s - self.opened.snapshot.at.boottime_s
-        return age_s >= self.opened.view.setting.policy.reset_after_s
+        return age_s >= self.opened.inputs.policy.reset_after_s
 
     def ask(self) -> None:
-        """The driver has been asked."""
+        """Note that the driver has been queried."""
         self._is_asked = True
-        self._looks += 1
+        self._requests += 1
 
-    def take(self, look: TimedReading) -> None:
-        """The driver has answered; what comes too late is good for nothing."""
+    def take(self, reading: TimedReading) -> None:
+        """Take the driver's answer; one that comes too late is not used."""
         self._is_asked = False
-        self.look, self.late_s = (look, None) if look.took_s <= FRESH_S else (None, look.took_s)
+        is_in_time = reading.took_s <= FRESH_S
+        self.last_reading, self.late_s = (reading, None) if is_in_time else (None, reading.took_s)
 
 
-# The stop file, a changed policy and a lock that has come free are looked for this often, with little more than a stat.
+# How often the stop file, the policy file and the lock are checked, which takes little more than a stat each.
 _HEARTBEAT_S = 0.5
-# So long the end waits for Events that are still to be written.
-_FAREWELL_S = 0.3
-# A cycle that fails in a way that nobody foresaw is logged and tried again; this many in a row end the daemon.
+# How long stopping waits for the remaining Events.
+_CLOSE_WITHIN_S = 0.3
+# A cycle that fails unexpectedly is logged and tried again; this many failures in a row end the daemon.
 _MAX_FAILURES = 10
 
 
 class Daemon:
-    """Runs passes until it is told to stop."""
+    """Runs cycles until it is stopped."""
 
     def __init__(
         self,
         options: Options,
         policy: tuple[PolicyFile, Policy],
         driver: Driver,
-        footing: Footing,
+        environment: Environment,
         scanner: Scanner,
     ) -> None:
         now = clock.now()
-        self._may_signal_others = footing.may_signal_others
+        self._may_signal_others = environment.may_signal_others
         self._policy_file, self._policy = policy
         self._policy_loaded_s = now.wall_s
         self._bell = Bell()
         self._cluster = open_cluster(options, self._bell)
-        self._surroundings = Surroundings(options, footing.own, self._cluster)
+        self._sources = Sources(options, environment.own, self._cluster)
         self._driver = driver
         self._sampler = Sampler(driver, self._policy.interval_s, now, reexecuted=was_reexecuted())
         self._scanner = scanner
@@ -125,12 +125,12 @@ class Daemon:
         self._sinks = Sinks(options, self._policy, now, event_recorder)
         actions = Kills(scanner, self._sinks.record, clock.now)
         self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
-        self._permission = Permission(options, footing, self._policy_file, self._surroundings, self._sinks)
+        self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._sinks.warn)
         self._opened: PendingCycle | None = None
         self._next_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
-        self._begins_anew = False
+        self._reexecutes = False
         self._exit_code: int | None = None
 
     def run(self) -> int:
@@ -142,24 +142,24 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
-        lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with it"
+        lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with CAP_KILL"
         self._sinks.start(self._policy, () if self._may_signal_others else (lacks,))
         self._follow()
         while self._exit_code is None:
             try:
-                self._turn(clock.now())
+                self._step(clock.now())
             except Exception as error:  # the one broad except: a bug must not end a daemon that enforces
                 self._fail(error)
             waiter.wait(self._idle_s(clock.now()) if self._exit_code is None else 0.0)
         self._end(clock.now())
         waiter.close()
-        if self._begins_anew:
+        if self._reexecutes:
             reexec()
         return self._exit_code
 
     def stop(self) -> None:
-        """End as soon as the step at hand is done."""
-        self._exit_code, self._begins_anew = 0, False
+        """End as soon as the current step is done."""
+        self._exit_code, self._reexecutes = 0, False
 
     def _want_reload(self) -> None:
         self._reload_wanted = True
@@ -169,59 +169,61 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.follow(self._policy)
 
-    def _turn(self, now: Now) -> None:
-        if self._bell.silence():  # other pods, another node, a reply to an eviction
-            self._sampler.pace.hurry(now)
+    def _step(self, now: Now) -> None:
+        if self._bell.silence():  # the pods, the node or the namespaces have changed, or an eviction was answered
+            self._sampler.pace.bring_forward(now)
             self._next_beat_s = -math.inf
         if now.boottime_s >= self._next_beat_s:
             self._beat(now)
-        self._sinks.bell.silence()  # something is on disk: what waits for it finds that below
+        self._sinks.bell.silence()  # something is on disk now, which is checked below
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
-        look = self._sampler.take(now)
-        if look is not None:
-            self._take(look, now)
+        reading = self._sampler.take(now)
+        if reading is not None:
+            self._take(reading, now)
         elif self._opened is not None:
-            self._go_on(self._opened, now)
+            self._advance_pending(self._opened, now)
         else:
-            self._sampler.go_on(now)
-        why = self._sampler.why_anew(now)
+            self._sampler.request_next(now)
+        why = self._sampler.why_reexec(now)
         if why is not None:
             self._sinks.say_ending(why)
-            self._exit_code, self._begins_anew = 1, True
+            self._exit_code, self._reexecutes = 1, True
 
     def _beat(self, now: Now) -> None:
-        """What is looked for between cycles: a new policy, new pods, the lock, the switches, a driver that hangs."""
+        """Check between cycles: the policy file, the sources, the lock, the switches, and whether the driver hangs."""
         self._next_beat_s = now.boottime_s + _HEARTBEAT_S
-        self._look_at_policy(now)
-        # While an action is in progress it is looked at every second, however long the interval is.
-        if self._surroundings.have_changed or self._cycle.is_acting:
-            self._sampler.pace.hurry(now)
-        inheritance = self._sinks.tend(now)
-        if inheritance is not None:
+        self._check_policy_file(now)
+        # While an action is in progress the driver is queried every second, however long the interval is.
+        if self._sources.have_changed or self._cycle.is_acting:
+            self._sampler.pace.bring_forward(now)
+        restored = self._sinks.maintain(now)
+        if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
-            self._cycle.take_over(inherited(inheritance.unfinished, until_s), inheritance.brakes)
+            self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
         self._judge(now)
-        for note in self._cluster.take_notes() if self._cluster is not None else ():
+        for note in self._cluster.take_messages() if self._cluster is not None else ():
             self._sinks.note(note.text, is_problem=note.is_problem)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
-    def _look_at_policy(self, now: Now) -> None:
-        self._policy_file.look(now)
+    def _check_policy_file(self, now: Now) -> None:
+        self._policy_file.check(now)
         if self._reload_wanted or self._policy_file.is_ready:
             self._reload_wanted = False
             self._reload(now)
-        self._sinks.note_policy_file(self._policy_file.trouble, now)
+        self._sinks.note_policy_file(self._policy_file.problem, now)
 
     def _judge(self, now: Now) -> None:
-        """Whether force may be used now, and whether the driver may be kept open."""
+        """Determine whether enforcement is permitted now, and whether the driver may be kept open."""
         before = self._permission.enforcement
-        begins = self._permission.judge(self._policy, now)
-        if self._permission.enforcement != before:  # whoever has turned a switch waits to see it
-            self._sampler.pace.hurry(now)
-        self._sampler.heed(self._permission.switches, now)
+        begins = self._permission.judge(
+            self._policy, now, has_lock=self._sinks.has_lock, has_journal=self._sinks.has_journal
+        )
+        if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
+            self._sampler.pace.bring_forward(now)
+        self._sampler.note_switches(self._permission.switches, now)
         if begins:
             self._cycle.ledger = self._cycle.ledger.reset()
-            self._drop("enforcement began anew")  # what was planned before is not to be done now
+            self._drop("enforcement was resumed")  # what was planned before must not be done now
 
     def _reload(self, now: Now) -> None:
         try:
@@ -232,46 +234,46 @@ class Daemon:
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._sampler.pace.interval_s = policy.interval_s
-        self._sampler.pace.hurry(now)
+        self._sampler.pace.bring_forward(now)
         self._follow()
         self._sinks.policy_loaded(policy, now)
 
-    def _take(self, look: TimedReading, now: Now) -> None:
-        """A reading has come: the first of a cycle takes it as far as its plan, the last look lets it act."""
+    def _take(self, timed: TimedReading, now: Now) -> None:
+        """Process a reading: it opens a cycle, or is the last look of the open one."""
         if self._opened is not None:
-            self._opened.take(look)
-            self._go_on(self._opened, now)
+            self._opened.take(timed)
+            self._advance_pending(self._opened, now)
             return
-        if look.only is not None:
-            return  # a last look whose pass has failed: a part of the node must not be taken for the whole
-        reading = look.reading
-        if look.took_s > self._policy.reset_after_s:
-            reading = outdated(reading, look.took_s)
+        if timed.only is not None:
+            return  # the last look of a cycle that has failed: part of the node must not be taken for all of it
+        reading = timed.reading
+        if timed.took_s > self._policy.reset_after_s:
+            reading = outdated(reading, timed.took_s)
         self._judge(now)
-        opened = self._cycle.open(reading, self._view(now), look.asked, now)
+        opened = self._cycle.open(reading, self._inputs(now), timed.asked, now)
         if not opened.only:
             self._finish(opened)
             return
         self._opened = PendingCycle(opened=self._cycle.intend(opened), since=now)
-        self._go_on(self._opened, now)
+        self._advance_pending(self._opened, now)
 
-    def _go_on(self, waiting: PendingCycle, now: Now) -> None:
-        """Once what a cycle intends is on disk, or has not got there in time, look a last time at what is there."""
-        following = waiting.next(now, maintenance=self._sampler.maintenance is not None)
-        if following is Next.LOOK:
-            waiting.ask()
-            self._sampler.ask_again(waiting.opened.only, now)
-        elif following is Next.CLOSE:
-            opened = waiting.opened if waiting.late_s is None else without_last_look(waiting.opened, waiting.late_s)
-            self._finish(opened, waiting.look)
+    def _advance_pending(self, pending: PendingCycle, now: Now) -> None:
+        """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
+        step = pending.next(now, maintenance=self._sampler.maintenance is not None)
+        if step is Next.READ:
+            pending.ask()
+            self._sampler.ask_again(pending.opened.only, now)
+        elif step is Next.CLOSE:
+            opened = pending.opened if pending.late_s is None else without_last_look(pending.opened, pending.late_s)
+            self._finish(opened, pending.last_reading)
 
     def _drop(self, reason: str) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
             self._cycle.drop(opened.opened, reason)
 
-    def _view(self, now: Now) -> View:
-        return self._surroundings.view(
+    def _inputs(self, now: Now) -> Inputs:
+        return self._sources.inputs(
             self._policy,
             now,
             journal_writable=self._sinks.is_writable,
@@ -279,28 +281,28 @@ class Daemon:
             is_held=self._permission.is_held,
         )
 
-    def _finish(self, opened: OpenCycle, look: TimedReading | None = None) -> None:
+    def _finish(self, opened: OpenCycle, last_reading: TimedReading | None = None) -> None:
         last: LastLook | None = None
         if opened.only:
-            # The policy file, the switches, the pods, the node: all as they are at this very moment.
-            self._look_at_policy(clock.now())
+            # With the policy file, the switches, the pods and the node as they are right now.
+            self._check_policy_file(clock.now())
             self._judge(clock.now())
             if self._opened is None:
-                return  # enforcement has started over just now
-            opened = replace(opened, view=self._view(clock.now()))
-        if look is not None:
-            fresh_until_s = look.asked.boottime_s + FRESH_S
+                return  # enforcement has just been resumed, and the cycle was dropped
+            opened = opened.with_inputs(self._inputs(clock.now()))
+        if last_reading is not None:
+            fresh_until_s = last_reading.asked.boottime_s + FRESH_S
             last = LastLook(
-                reading=look.reading,
+                reading=last_reading.reading,
                 at=clock.now(),
                 fresh_until_s=fresh_until_s,
                 refusal=lambda entry: self._refusal(entry, fresh_until_s),
-                view=lambda: self._view(clock.now()),
+                inputs=lambda: self._inputs(clock.now()),
             )
         finish = self._cycle.close(opened, last, clock.now())
         self._opened = None
         ended = clock.now()
-        if not opened.view.conditions.are_dark:  # no timer runs then, so no deadline comes nearer
+        if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
             self._sampler.pace.plan(finish.plan, ended)
         report = report_of(
             opened,
@@ -310,9 +312,9 @@ class Daemon:
             maintenance=self._sampler.maintenance,
             ended=ended,
         )
-        self._sinks.publish(report, is_stale=opened.view.conditions.pods_stale)
+        self._sinks.publish(report, is_stale=opened.inputs.pods_stale)
         if self._cluster is not None:
-            node = opened.view.setting.node
+            node = opened.inputs.node
             self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
@@ -325,24 +327,24 @@ class Daemon:
         return self._permission.objection(entry, self._policy)
 
     def _refusal(self, entry: PlanEntry, fresh_until_s: float) -> str | None:
-        """What speaks against a first signal right before it is sent, whatever the last look says."""
+        """Why a first signal must not be sent, whatever the last look shows; called right before it is sent."""
         if clock.now().boottime_s > fresh_until_s:
-            return "the last look was too old by then"
+            return "the last look was already too old"
         return self._permission.objection(entry, self._policy, is_first=True)
 
     def _idle_s(self, now: Now) -> float:
-        waiting = self._opened
-        is_writing = waiting is not None and waiting.waits_for_disk
-        next_s = waiting.write_until_s if waiting is not None and is_writing else self._sampler.wake_s(now)
+        pending = self._opened
+        is_writing = pending is not None and pending.waits_for_disk
+        next_s = pending.write_until_s if pending is not None and is_writing else self._sampler.wake_s(now)
         return min(self._next_beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
 
     def _fail(self, error: Exception) -> None:
-        self._drop("the pass failed")
+        self._drop("the cycle failed")
         self._failures += 1
         self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
         self._sinks.say_failure(error)
         if self._failures >= _MAX_FAILURES:
-            self._sinks.say_ending(f"{self._failures} passes in a row have failed")
+            self._sinks.say_ending(f"{self._failures} cycles in a row have failed")
             self._exit_code = 1
 
     def _end(self, now: Now) -> None:
@@ -350,6 +352,6 @@ class Daemon:
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
         self._sinks.stop(self._cycle.take_ended(), now)
         if self._cluster is not None:
-            self._cluster.close(_FAREWELL_S)
+            self._cluster.close(_CLOSE_WITHIN_S)
         if self._sampler.close(timeout_s=0.2):
             self._scanner.close()

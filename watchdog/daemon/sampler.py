@@ -1,4 +1,4 @@
-"""When the driver is queried, how long its answer may take, and that it is let go for maintenance or begun again."""
+"""The sampler: when the driver is queried, and its release for maintenance, by re-exec if necessary."""
 
 import fcntl
 import math
@@ -10,25 +10,23 @@ from typing import Final
 
 from watchdog import clock
 from watchdog.clock import Waiter
-from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
 from watchdog.core.rules import Switches
 from watchdog.node.devices import descriptors, open_devices
-from watchdog.node.driver import Driver, DriverReading, let_go
+from watchdog.node.driver import Driver, DriverReading, released_reading
 from watchdog.node.driver_thread import DriverThread
 from watchdog.report.text import span
 
-# A look lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that
-# lie close together share one.
+# A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
+# close together share one.
 _CLOSEST_S = 0.1
 _SHORTEST_S = 1.0
-_LASTING = (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)  # brakes that time does not lift
 
 
 class Pace:
-    """Looks on a grid of `interval_s`, and in between when a step's `for` is over. Times are CLOCK_BOOTTIME."""
+    """Schedules readings every `interval_s`, and in between when a step's `for` ends. Times are CLOCK_BOOTTIME."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
@@ -37,43 +35,44 @@ class Pace:
         self._last_s = -math.inf
 
     @property
-    def next_look_s(self) -> float:
-        """When to look next; in the past where it is overdue."""
+    def next_reading_s(self) -> float:
+        """When to read next; in the past if a reading is overdue."""
         return min(self._tick_s, self._deadline_s)
 
     def begin(self, now: Now) -> None:
-        """A look begins: the next tick stays on the grid, and ticks that were slept through are left out."""
+        """Note the start of a reading: the next tick stays on the grid, and missed ticks are skipped."""
         self._last_s = now.boottime_s
         due_s = self._tick_s + self.interval_s
-        passed = now.boottime_s < self._tick_s  # a deadline brought this look forward
+        passed = now.boottime_s < self._tick_s  # a deadline brought this reading forward
         if not passed:
             self._tick_s = due_s if due_s > now.boottime_s else now.boottime_s + self.interval_s
         self._deadline_s = math.inf
 
     def plan(self, plan: Plan, now: Now) -> None:
-        """A cycle has ended with this plan: be there when its first step comes due, or a brake lets go."""
-        # What a brake will hold back then is looked at all the same: it may have let go by then.
-        waits = [entry.due_in_s for entry in plan.entries if entry.due_in_s > 0 and entry.withheld_by not in _LASTING]
+        """Schedule a reading for when the first step of this plan comes due, or a brake releases."""
+        # This includes steps that a brake will withhold: it may have released by then.
+        coming = (entry for entry in plan.entries if entry.due_in_s > 0)
+        waits = [entry.due_in_s for entry in coming if entry.withheld_by is None or not entry.withheld_by.is_permanent]
         waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 
-    def hurry(self, now: Now) -> None:
-        """Look soon, a second after the last look at the earliest: the pods or the policy have changed."""
+    def bring_forward(self, now: Now) -> None:
+        """Read soon, a second after the last reading at the earliest: the pods or the policy have changed."""
         self._deadline_s = min(self._deadline_s, max(now.boottime_s, self._last_s + _SHORTEST_S))
 
 
-# What is in progress in the driver has so long to end once maintenance is asked for: with the half second until that is
-# seen, and a new process after it, the devices are closed within five.
-_LET_GO_WITHIN_S: Final = 3.0
-# A daemon that begins in the middle of a maintenance should not open the driver: it first hears of its node.
+# How long a driver call may last once maintenance is requested: with half a second until that is noticed, and a re-exec
+# after it, the devices are closed within five seconds.
+_RELEASED_WITHIN_S: Final = 3.0
+# A daemon that starts during maintenance must not open the driver, so it first waits for its Node object.
 _NODE_PATIENCE_S: Final = 5.0
 _UNSEEN: Final = "the node was under maintenance, and its object has not been read again since"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedReading:
-    """A reading that has come: when it was asked for, how long it took, and of which GPUs it is (None: of all)."""
+    """A finished reading: when it was requested, how long it took, and which GPUs it covers (None: all)."""
 
     reading: DriverReading
     asked: Now
@@ -82,10 +81,10 @@ class TimedReading:
 
 
 class Sampler:
-    """Asks the driver for one thing at a time, and never waits for it.
+    """Queries the driver, one request at a time, without waiting for it.
 
-    Under maintenance one more reading is taken, so that it can be said whom it spares; then the driver is let go, and
-    until it is over every look is one at nothing. `reexecuted` says that an earlier process let the driver go so.
+    When maintenance begins, one more reading is taken, to report which accounts are spared; then the driver is
+    released, and every reading until the end of maintenance is empty. `reexecuted`: a re-exec released the driver.
     """
 
     def __init__(self, driver: Driver, interval_s: float, now: Now, *, reexecuted: bool = False) -> None:
@@ -98,97 +97,99 @@ class Sampler:
         self._ready: TimedReading | None = None
         self._reexecuted = reexecuted
         self._wait_until_s = now.boottime_s + _NODE_PATIENCE_S
-        self._waits = False
+        self._awaits_node = False
         self._since_s = now.boottime_s
-        self._is_told = False
+        self._was_read = False
         self._is_open = False
-        self._is_going = False
-        self._kept: tuple[str, ...] = ()
+        self._is_releasing = False
+        self._left_open: tuple[str, ...] = ()
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when the driver has done something."""
+        """The descriptor that becomes readable when a reading or the release is finished."""
         return self._thread.fileno()
 
-    def heed(self, found: Switches, now: Now) -> None:
-        """Take note of what the node's own object asks for, or that it is not known yet."""
+    def note_switches(self, found: Switches, now: Now) -> None:
+        """Apply the switches of the Node object, or that it is unknown."""
         reason = found.maintenance
-        self._waits = False
+        self._awaits_node = False
         if not found.unseen:
             self._reexecuted = False
         elif self._reexecuted or self.maintenance is not None:
             reason = self.maintenance or _UNSEEN
         else:
-            self._waits = not self._is_open and now.boottime_s < self._wait_until_s
+            self._awaits_node = not self._is_open and now.boottime_s < self._wait_until_s
         if (reason is None) != (self.maintenance is None):
             self._since_s = now.boottime_s
-            self._is_told = False
-            self._kept = ()
-            self.pace.hurry(now)
+            self._was_read = False
+            self._left_open = ()
+            self.pace.bring_forward(now)
         self.maintenance = reason
 
     def take(self, now: Now) -> TimedReading | None:
-        """The reading that has come, or None."""
+        """The finished reading, or None."""
         reading = self._thread.take()
-        if self._is_going and not self._thread.busy:
-            self._has_gone()
+        if self._is_releasing and not self._thread.busy:
+            self._check_released()
         if reading is None:
             ready, self._ready = self._ready, None
             return ready
         if self._asked_for is None:
             self._last = reading
-        self._is_told = self.maintenance is not None
+        self._was_read = self.maintenance is not None
         took_s = now.boottime_s - self._asked.boottime_s
         return TimedReading(reading=reading, asked=self._asked, took_s=took_s, only=self._asked_for)
 
-    def go_on(self, now: Now) -> None:
-        """Ask the driver for what is next, if it is free: a reading, or to be let go."""
-        if self._thread.busy or self._waits:
+    def request_next(self, now: Now) -> None:
+        """Request the next reading, or the release of the driver, if it is due and the driver is free."""
+        if self._thread.busy or self._awaits_node:
             return
-        if self.maintenance is not None and self._is_open and self._is_told:
-            self._is_going = True
-            self._thread.let_go()
+        if self.maintenance is not None and self._is_open and self._was_read:
+            self._is_releasing = True
+            self._thread.release()
             return
         is_last = self.maintenance is not None and self._is_open
-        if now.boottime_s < self.pace.next_look_s and not is_last:
+        if now.boottime_s < self.pace.next_reading_s and not is_last:
             return
         self.pace.begin(now)
         if self.maintenance is None or is_last:
             self._ask(None, now)
         else:
-            self._ready = TimedReading(reading=let_go(self.maintenance, self._last), asked=now, took_s=0.0, only=None)
+            self._ready = TimedReading(
+                reading=released_reading(self.maintenance, self._last), asked=now, took_s=0.0, only=None
+            )
 
     def ask_again(self, only: frozenset[str], now: Now) -> None:
-        """Ask once more for some GPUs."""
+        """Request some GPUs once more."""
         self._ask(only, now)
 
     def wake_s(self, now: Now) -> float:
-        """Boot time at which `go_on` or `take` has something to do; infinity where only the driver can say."""
+        """Boot time at which `request_next` or `take` has something to do; infinity while the driver is busy."""
         if self._ready is not None:
             return now.boottime_s
         if self._thread.busy:
             return float("inf")
-        if self._waits:
+        if self._awaits_node:
             return self._wait_until_s
-        return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_look_s
+        return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_reading_s
 
     def silence(self, longest_s: float, now: Now) -> tuple[str, ...]:
-        """Say that the driver has not answered for longer than that; nothing: it has."""
+        """A message if the driver has not answered for longer than this; otherwise empty."""
         silent_s = now.boottime_s - self._asked.boottime_s if self._thread.busy else 0.0
         return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
 
-    def why_anew(self, now: Now) -> str | None:
-        """Why only a new process can let the driver go, or None: this one can, or has, or need not."""
+    def why_reexec(self, now: Now) -> str | None:
+        """Why only a re-exec can release the driver; None if it is not needed."""
         if self.maintenance is None:
             return None
-        if self._kept:
-            return f"{self.maintenance}, and NVML has kept open after its end: {', '.join(self._kept)}"
+        if self._left_open:
+            return f"{self.maintenance}, and NVML still has open after its shutdown: {', '.join(self._left_open)}"
         waited_s = now.boottime_s - self._since_s
-        if self._is_open and waited_s > _LET_GO_WITHIN_S:
-            return f"{self.maintenance}, and a call into NVML has not come back for {waited_s:.0f} s"
+        if self._is_open and waited_s > _RELEASED_WITHIN_S:
+            return f"{self.maintenance}, but a call into NVML has not returned for {waited_s:.0f} s"
         return None
 
     def close(self, timeout_s: float) -> bool:
-        """Have the driver closed; whether that came about in this time."""
+        """Close the driver; return whether that succeeded within this time."""
         return self._thread.close(timeout_s)
 
     def _ask(self, only: frozenset[str] | None, now: Now) -> None:
@@ -196,19 +197,19 @@ class Sampler:
         self._is_open = True
         self._thread.request(only)
 
-    def _has_gone(self) -> None:
-        self._is_going = False
+    def _check_released(self) -> None:
+        self._is_releasing = False
         try:
-            self._kept = open_devices()
+            self._left_open = open_devices()
         except OSError as error:
-            self._kept = (f"what, can't be seen ({error.strerror})",)
-        self._is_open = bool(self._kept)
+            self._left_open = (f"unknown device files ({error.strerror})",)
+        self._is_open = bool(self._left_open)
 
 
 def read_once(driver: Driver, patience_s: float) -> DriverReading:
-    """Read on a thread of its own; a driver that gives nothing in that time is a reading that is blind.
+    """Read once, on a separate thread; if the driver does not answer within this time, the reading is blind.
 
-    Its thread then hangs on, so such a process has to end by `os._exit`.
+    The thread then keeps hanging, so the process has to end with `os._exit`.
     """
     thread = DriverThread(driver)
     waiter = Waiter()
@@ -226,15 +227,15 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
     return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why),), blind=True)
 
 
-_MARK: Final = "GPU_WATCHDOG_BEGUN_ANEW"
+_MARKER: Final = "GPU_WATCHDOG_REEXECUTED"
 
 
 def was_reexecuted() -> bool:
-    """Whether this process was begun so; to be asked once, before the driver is opened.
+    """Whether this process was started by `reexec`; to be called once, before the driver is opened.
 
-    A device that was opened while the earlier image ended, and came along, is closed.
+    It closes device files that the earlier image opened while it was being replaced.
     """
-    if os.environ.pop(_MARK, None) is None:
+    if os.environ.pop(_MARKER, None) is None:
         return False
     with suppress(OSError):
         for number in descriptors():
@@ -243,17 +244,17 @@ def was_reexecuted() -> bool:
 
 
 def reexec() -> None:
-    """Begin again with the same arguments, all other threads ended; comes back, and says why, only where that fails.
+    """Replace this process by a new one with the same arguments; returns only if that fails, after printing why.
 
-    execve(2) waits for a thread that is in the driver and can't be killed; so would the end of the process.
+    execve(2) waits for a thread that hangs in the driver and can't be killed; so would the end of the process.
     """
     with suppress(OSError):
         for number in descriptors():
             fcntl.fcntl(number, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    os.environ[_MARK] = "1"
+    os.environ[_MARKER] = "1"
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except OSError as error:
-        sys.stderr.write(f"{sys.executable} can't be begun anew, so this process ends: {error.strerror}\n")
+        sys.stderr.write(f"{sys.executable} can't be re-executed, so this process ends: {error.strerror}\n")

@@ -1,23 +1,23 @@
-"""What a cycle takes as given besides the GPUs: pods, the node object and namespaces, and what they allow."""
+"""The sources of the pods, the Node object and the namespaces, and the inputs that a cycle gets from them."""
 
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from watchdog.clock import Bell
-from watchdog.core.assess import Setting
 from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import ContainerKey, overdue_gaps
+from watchdog.core.inputs import Inputs
 from watchdog.core.model import Gap, Node, Now, Place, PodList
 from watchdog.core.needs import needs as needs_of
-from watchdog.core.plan import Conditions, PlanEntry, View
+from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
     Namespaces,
     Switches,
-    Terminating,
+    TerminatingPods,
     maintenance_of,
     observes,
     protection,
@@ -37,105 +37,70 @@ NO_PODS: Final = (
     "give --kubeconfig FILE, run in a pod of the cluster, or give --pods FILE"
 )
 _NO_EVICTION: Final = (
-    "the policy evicts, and there is no API to ask: each eviction fails with the reason `no API`; give --kubeconfig "
-    "FILE or run in a pod of the cluster, without --pods, or use `kill`"
+    "the policy evicts, but the Kubernetes API is not used: each eviction fails with the reason `no API`; give "
+    "--kubeconfig FILE or run in a pod of the cluster, without --pods, or use `kill`"
 )
 _NO_CAPACITY: Final = (
-    "[capacity] needs the Kubernetes API, which is not asked, so nothing is advertised on the node; "
+    "[capacity] needs the Kubernetes API, which is not used, so nothing is advertised on the node; "
     "give --kubeconfig FILE or run in a pod of the cluster, without --pods"
 )
 
 
-class PodSource(Protocol):
-    """Where the pods of this node come from."""
-
-    def read(self, now: Now) -> PodList:
-        """The pods as they are known now."""
-
-    def has_changed(self) -> bool:
-        """Whether `read` would find something new."""
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class NodeSource(Protocol):
-    """Where the node's own object comes from."""
+class Source(Protocol[T_co]):
+    """Where the pods of this node, its own object or the namespaces come from."""
 
-    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node as it is known now, and what could not be learned of it."""
+    def read(self, now: Now) -> T_co:
+        """What is known at this moment."""
 
     def has_changed(self) -> bool:
-        """Whether `read` would find something new."""
+        """Whether `read` would return something new."""
+
+
+class AgingSource(Source[T_co], Protocol[T_co]):
+    """A source whose age counts only while it can't be updated; the pod list has its own age."""
 
     def is_old(self, now: Now, limit_s: float) -> bool:
-        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
+        """Whether it can't be updated, and was last known to be current longer ago than this."""
 
 
-class NamespaceSource(Protocol):
-    """Where the labels of namespaces come from."""
-
-    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
-        """The labels by namespace as they are known now, and what could not be learned of them."""
-
-    def has_changed(self) -> bool:
-        """Whether `read` would find something new."""
-
-    def is_old(self, now: Now, limit_s: float) -> bool:
-        """Whether nothing new can be learned, and what is known was last known to be true longer ago than this."""
+# What is known, and the gaps in it.
+NodeSource = AgingSource[tuple[Node, tuple[Gap, ...]]]
+NamespaceSource = AgingSource[tuple[Namespaces, tuple[Gap, ...]]]
 
 
-class NoPods:
-    """Stands where no source of pods was named: every process of a pod is then `unknown_pod`."""
+class NoSource(Generic[T]):
+    """A fixed value, for when no source is configured."""
 
-    def read(self, now: Now) -> PodList:
-        """No pods, and no moment at which that was known to be true."""
-        return PodList()
+    def __init__(self, known: T) -> None:
+        self._known = known
 
-    def has_changed(self) -> bool:
-        """Never."""
-        return False
-
-
-class NamedNode:
-    """Stands where no source of the node's object was named: its name is known, its labels are not."""
-
-    def __init__(self, name: str) -> None:
-        self._node = Node(name=name, known=False)
-
-    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node without labels."""
-        return self._node, ()
+    def read(self, now: Now) -> T:
+        """The fixed value."""
+        return self._known
 
     def has_changed(self) -> bool:
         """Never."""
         return False
 
     def is_old(self, now: Now, limit_s: float) -> bool:
-        """Never: it is not known at all."""
+        """Never: there is nothing that could become old."""
         return False
 
 
-class NoNamespaces:
-    """Stands where no source of namespaces was named: none is known."""
-
-    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
-        """No namespaces."""
-        return {}, ()
-
-    def has_changed(self) -> bool:
-        """Never."""
-        return False
-
-    def is_old(self, now: Now, limit_s: float) -> bool:
-        """Never: it is not known at all."""
-        return False
+NO_NAMESPACES: Final[NamespaceSource] = NoSource[tuple[Namespaces, tuple[Gap, ...]]](({}, ()))
 
 
 def uses_api(options: Options) -> bool:
-    """Whether the Kubernetes API is asked: where no file of pods is named, and there is a way to it."""
+    """Whether the Kubernetes API is used: there is no file of pods, and the API is reachable by the options."""
     return options.pods is None and (options.kubeconfig is not None or _IN_CLUSTER in os.environ)
 
 
 def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
-    """The cluster behind the API, where it is asked; otherwise its client is not even loaded (20 MiB)."""
+    """The connection to the cluster, if the API is used; otherwise its client is not even loaded (20 MiB)."""
     if not uses_api(options):
         return None
     from watchdog.daemon.cluster import Cluster
@@ -143,29 +108,29 @@ def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
     return Cluster(options, bell)
 
 
-def pod_source(options: Options, cluster: "Cluster | None" = None) -> PodSource:
-    """The source of pods that the options name."""
+def pod_source(options: Options, cluster: "Cluster | None" = None) -> Source[PodList]:
+    """The source of pods by the options; without one, every process of a pod is `unknown_pod`."""
     if options.pods is not None:
         return PodFile(options.pods, options.node)
-    return NoPods() if cluster is None else cluster.pods
+    return NoSource(PodList()) if cluster is None else cluster.pods
 
 
 def node_source(options: Options, cluster: "Cluster | None" = None) -> NodeSource:
-    """The source of the node's object that the options name."""
+    """The source of the Node object by the options; without one, only its name is known."""
     if options.node_object is not None:
         return NodeFile(options.node_object, options.node)
-    return NamedNode(options.node) if cluster is None else cluster.node
+    return NoSource((Node(name=options.node, known=False), ())) if cluster is None else cluster.node
 
 
 def namespace_source(options: Options, cluster: "Cluster | None" = None) -> NamespaceSource:
-    """The source of namespaces that the options name."""
+    """The source of namespaces by the options."""
     if options.namespaces is not None:
         return NamespaceFile(options.namespaces)
-    return NoNamespaces() if cluster is None else cluster.namespaces
+    return NO_NAMESPACES if cluster is None else cluster.namespaces
 
 
 def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
-    """Warnings of what the rules of a policy need and nothing gives, each in a sentence."""
+    """Warnings about what a policy needs and no source provides, one sentence each."""
     if uses_api(options):
         return ()
     by_node = [rule.name for rule in policy.rules if rule.match.node_labels]
@@ -175,8 +140,8 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
         ("namespaces", "--namespaces", options.namespaces, by_namespace),
     )
     unmatched = (
-        f"there is no way to the labels of {what} (rules {', '.join(names)}): give --kubeconfig FILE, or {option} FILE "
-        "with --pods; a pod that one of these rules may be for has no rule and is left alone"
+        f"the labels of {what} are not available (rules {', '.join(names)}): give --kubeconfig FILE, or {option} FILE "
+        "with --pods; a pod that one of these rules may match has no rule and is left alone"
         for what, option, file, names in needs
         if names and file is None
     )
@@ -187,14 +152,14 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
 def with_gaps(
     pods: PodList, assessments: Sequence[Assessment], overdue: frozenset[ContainerKey] = frozenset()
 ) -> PodList:
-    """The pod list with what was missing to name the rules of its pods, and the containers that it lacks, each once."""
+    """The pod list with gaps for undetermined rules and for containers that it lacks, each once."""
     gaps = dict.fromkeys(each.rule_gap for each in assessments if each.rule_gap is not None)
     found = (*gaps, *(overdue_gaps(assessments, overdue) if overdue else ()))
     return replace(pods, gaps=(*pods.gaps, *found)) if found else pods
 
 
 def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
-    """Whether a pod list is too old to act on, or has never been there."""
+    """Whether a pod list is too old to act on, or was never read."""
     synced = pods.synced
     if synced is None:
         return True
@@ -203,30 +168,30 @@ def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
     return True
 
 
-class Surroundings:
-    """Reads the sources that the options name, again whenever it is asked. `own` is where the daemon itself runs."""
+class Sources:
+    """The configured sources, read again on each call. `own` is where the daemon itself runs."""
 
     def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
         self._own = own
         self._pods = pod_source(options, cluster)
         self._node = node_source(options, cluster)
         self._namespaces = namespace_source(options, cluster)
-        self._terminating = Terminating()
+        self._terminating = TerminatingPods()
 
     @property
     def have_changed(self) -> bool:
-        """Whether there are other pods than at the last look, or another node or namespaces."""
+        """Whether the pods, the node or the namespaces have changed since they were last read."""
         return any(source.has_changed() for source in (self._pods, self._node, self._namespaces))
 
     def switches(self, now: Now, old_after_s: float = math.inf) -> Switches:
-        """What the node's own object asks for at this moment; known no more where it is older than this.
+        """The switches of the Node object; `unseen` if it is older than this.
 
-        Its age counts only while something keeps the daemon from learning more of it.
+        Its age counts only while it can't be updated.
         """
         found = switches(*self._node.read(now))
         return replace(found, unseen=found.unseen or self._node.is_old(now, old_after_s))
 
-    def view(
+    def inputs(
         self,
         policy: Policy,
         now: Now,
@@ -234,42 +199,43 @@ class Surroundings:
         journal_writable: bool = True,
         enforcing: bool = False,
         is_held: bool = False,
-    ) -> View:
-        """What a cycle takes as given at this moment."""
+    ) -> Inputs:
+        """The inputs of a cycle at this moment."""
         node, gaps = self._node.read(now)
         namespaces, more_gaps = self._namespaces.read(now)
         if self._namespaces.is_old(now, policy.stale_after_s):
-            namespaces = {}  # a rule that goes by their labels can't be told then, and its pods are left alone
+            namespaces = {}  # rules that match by their labels can't be determined then, and their pods are left alone
         pods = self._pods.read(now)
-        marked = self._terminating.mark(pods.pods, now)
-        return View(
+        marked = self._terminating.with_first_seen(pods.pods, now)
+        return Inputs(
+            policy=policy,
+            node=node,
             pods=replace(pods, pods=marked, gaps=(*pods.gaps, *gaps, *more_gaps)),
-            setting=Setting(policy=policy, node=node, own=self._own, namespaces=namespaces),
-            conditions=Conditions(
-                pods_stale=is_stale(pods, policy, now),
-                journal_writable=journal_writable,
-                maintenance=maintenance_of(node) is not None,
-            ),
+            own=self._own,
+            namespaces=namespaces,
+            pods_stale=is_stale(pods, policy, now),
+            journal_writable=journal_writable,
+            maintenance=maintenance_of(node) is not None,
             enforcing=enforcing,
             is_held=is_held,
         )
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now) -> str | None:
-        """What speaks against a signal for an action, by the pod, the rule and the policy of this moment.
+        """Why no signal may be sent for an action, by the pod, its rule and the policy at this moment; None if it may.
 
-        The pod may have been deleted or protected since. An old list says nothing of that either way.
+        The pod may have been deleted or protected since the plan was made. An old list shows neither.
         """
-        view = self.view(policy, now)
-        if view.conditions.maintenance:
+        inputs = self.inputs(policy, now)
+        if inputs.maintenance:
             return "the GPUs came under maintenance meanwhile"
-        present = {pod.uid: pod for pod in view.pods.pods}
+        present = {pod.uid: pod for pod in inputs.pods.pods}
         pod = present.get(entry.account.uid)
-        if pod is None and view.pods.synced is not None:
+        if pod is None and inputs.pods.synced is not None:
             return "the pod had gone from the list of this node's pods by then"
         pod = pod or entry.assessment.pod
-        rule = rule_of(pod, policy, view.setting.node, view.setting.namespaces)
-        has_force = isinstance(rule, Rule) and any(step.do.is_force for step in rule.steps)
-        if not isinstance(rule, Rule) or not has_force or observes(rule, now):
+        rule = rule_of(pod, policy, inputs.node, inputs.namespaces)
+        enforces = isinstance(rule, Rule) and any(step.do.enforces for step in rule.steps)
+        if not isinstance(rule, Rule) or not enforces or observes(rule, now):
             return "its rule no longer allowed enforcement"
         protected = protection(pod, policy.protect, self._own, now)
-        return None if protected is None else f"the pod was protected by then: {protected}"
+        return None if protected is None else f"the pod had become protected: {protected}"

@@ -1,13 +1,13 @@
-"""What a cycle stands on, found out once at start: the kernel's calls, the namespace, the daemon's own place."""
+"""What the daemon determines once at startup: supported system calls, its PID namespace, its own pod."""
 
 import os
 from dataclasses import replace
 
 from watchdog.core.model import Place, PlaceKind
-from watchdog.daemon.enforcement import Footing
+from watchdog.daemon.enforcement import Environment
 from watchdog.node.cgroup import parse_cgroup
-from watchdog.node.pidfd import pidfd_supported, raise_descriptor_limit
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process import pidfd_supported, raise_descriptor_limit
+from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
@@ -15,25 +15,25 @@ from watchdog.options import Options
 _CAP_KILL = 5  # linux/capability.h
 
 
-def open_processes(options: Options) -> tuple[Footing, Scanner]:
-    """Find out what it stands on, and open the table of processes accordingly."""
+def open_processes(options: Options) -> tuple[Environment, Scanner]:
+    """Determine the environment, and open a scanner for it."""
     raise_descriptor_limit()
     procfs = Procfs(options.procfs)
     missing = pidfd_supported()
-    footing = Footing(
+    environment = Environment(
         in_host_pid_namespace=procfs.in_host_pid_namespace(),
         pidfd_missing=missing,
         own=_own_place(procfs, options.pod_uid.strip().lower()),
         procfs_is_own=procfs.own_pid() == os.getpid(),
         may_signal_others=procfs.has_capability(_CAP_KILL),
     )
-    return footing, Scanner(ProcessTable(procfs, pidfds=missing is None))
+    return environment, Scanner(ProcessTable(procfs, pidfds=missing is None))
 
 
 def _own_place(procfs: Procfs, pod_uid: str) -> Place | None:
-    """Where the daemon itself runs: by its cgroup, and by the UID that its manifest passes in.
+    """Where the daemon itself runs, by its cgroup and by the pod UID from its manifest.
 
-    In a private cgroup namespace, which runtimes give where cgroups are v2, the cgroup is `/` (cgroup_namespaces(7)).
+    In a private cgroup namespace, which runtimes use with cgroup v2, the cgroup is `/` (cgroup_namespaces(7)).
     """
     try:
         place = parse_cgroup(procfs.cgroup_text(os.getpid()))

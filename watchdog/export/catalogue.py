@@ -1,4 +1,4 @@
-"""The catalogue of metrics: each family with its labels and its help, and how series of it are written."""
+"""The metric catalogue: each family with its labels and help, and how its series are built."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
 from watchdog.report.text import inert
 
-# From a fast signal to a slow disk; the release of a large card takes seconds.
+# From a fast signal to a slow disk; releasing the memory of a large GPU takes seconds.
 REACTION_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 RELEASE_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 DURATION_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -29,7 +29,7 @@ DURATION_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of observations up to each bound in seconds, the last one for what is above all, and their sum."""
+    """Counts of observations up to each bound in seconds, the last one for those above all bounds, and their sum."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class Histogram:
 
 
 def series_of(bounds: tuple[float, ...]) -> int:
-    """How many series a histogram with these bounds is: its buckets, `+Inf` among them, the sum and the count."""
+    """The number of series of a histogram with these bounds: its buckets including `+Inf`, its sum and its count."""
     return len(bounds) + 3
 
 
@@ -65,14 +65,14 @@ class MetricKind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
-    INFO = "info"  # a gauge that is always 1, to those who know no other
+    INFO = "info"  # exposed as a gauge that is always 1 where the format has no info type
 
 
 class Per(StrEnum):
-    """What a family has one series of, for each set of the labels' values that are said elsewhere."""
+    """The thing for which a family has one series each."""
 
     NODE = "node"
-    CARD = "card"  # a GPU row, or a card in MIG mode, which is none
+    CARD = "card"  # a GPU or MIG instance, or a card in MIG mode, which is neither
     GPU = "GPU"
     PLACE = "container and GPU"
     POD = "pod"
@@ -80,16 +80,16 @@ class Per(StrEnum):
     UNJUDGED = "account not judged"
     HELD = "account held back"
     ACTION = "action"
-    WAY = "rule and action"
-    DEED = "pod acted on"
+    RULE_ACTION = "rule and action"
+    ACTED_ON = "pod acted on"
     REASON = "reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric family: its name as queries have it, without the prefix, and what it means.
+    """A metric family: its name as in queries, without the prefix, and its help.
 
-    `times` is how many series it has for each `per`.
+    It has `times` series for each `per`.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Family:
 
 
 def gauge(family: Family, series: Iterable[tuple[Labels, float | None]]) -> Metric:
-    """A gauge; a series without a value is left out."""
+    """A gauge; series without a value are omitted."""
     made = GaugeMetricFamily(PREFIX + family.name, family.help, labels=family.labels)
     for values, value in series:
         if value is not None:
@@ -139,7 +139,7 @@ def histogram(family: Family, series: Mapping[Labels, Histogram]) -> Metric:
 
 
 def _bare(family: Family) -> str:
-    """The name that the library wants, which puts the suffix of the type behind it."""
+    """The name for the library, which appends the suffix of the type."""
     match family.kind:
         case MetricKind.COUNTER:
             return PREFIX + family.name.removesuffix("_total")
@@ -152,7 +152,7 @@ def _bare(family: Family) -> str:
 
 
 def _inert(values: Labels) -> list[str]:
-    # A lone surrogate would make the whole page fail to be encoded.
+    # A lone surrogate would make encoding the whole page fail.
     return [value if value.isprintable() else inert(value) for value in values]
 
 
@@ -165,41 +165,41 @@ _ACCOUNT: Final = ("namespace", "pod", "container", "gpu", "rule")
 
 GPU_INFO: Final = Family(
     name="gpu_info",
-    help="Always 1. A card in MIG mode has this series only; `parent` and `profile` are set for its instances.",
+    help="Always 1. A card in MIG mode has only this series; `parent` and `profile` are set for its instances.",
     labels=_CARD,
     kind=MetricKind.INFO,
     per=Per.CARD,
 )
 GPU_UP: Final = Family(
     name="gpu_up",
-    help="1 while the GPU answers, 0 once it has stopped, while a call into the driver hangs, and during maintenance.",
+    help="1 while the GPU responds; 0 if it does not, while a driver call hangs, and during maintenance.",
     labels=("gpu",),
     per=Per.GPU,
 )
-GPU_TOTAL: Final = replace(GPU_UP, name="gpu_memory_total_bytes", help="Size of the card or MIG instance.")
+GPU_TOTAL: Final = replace(GPU_UP, name="gpu_memory_total_bytes", help="Size of the GPU or MIG instance.")
 GPU_USED: Final = replace(
-    GPU_UP, name="gpu_memory_used_bytes", help="In use, with what the driver reserves for itself."
+    GPU_UP, name="gpu_memory_used_bytes", help="In use, including what the driver reserves for itself."
 )
 GPU_RESERVED: Final = replace(
     GPU_UP,
     name="gpu_memory_reserved_bytes",
-    help="What the driver keeps for itself; absent where it does not tell that apart.",
+    help="Reserved by the driver for itself; absent if the driver does not report it separately.",
 )
 GPU_RESIDUAL: Final = replace(
     GPU_UP,
     name="gpu_memory_residual_bytes",
-    help="Used - reserved - all listed processes: managed (UVM) memory, contexts on their way out. Never clamped: it "
-    "can be negative by what changes between two calls of the driver.",
+    help="Used - reserved - all listed processes: managed (UVM) memory, contexts being destroyed. Never clamped: it "
+    "can be negative, by what changes between two driver calls.",
 )
 GPU_UNATTRIBUTED: Final = replace(
     GPU_UP,
     name="gpu_memory_unattributed_bytes",
-    help="Of the listed processes of no known pod: host processes, unknown pods, zombies, MPS servers.",
+    help="Used by listed processes that belong to no known pod: host processes, unknown pods, zombies, MPS servers.",
 )
 
 CONTAINER_USED: Final = Family(
     name="container_memory_used_bytes",
-    help="Use by container and GPU; `container` is empty for processes of one that the pod list does not know yet.",
+    help="Use by container and GPU; `container` is empty for processes of a container that is not in the pod list yet.",
     labels=_PLACE,
     per=Per.PLACE,
 )
@@ -210,35 +210,33 @@ POD_USED: Final = Family(
     per=Per.POD,
 )
 POD_DECLARED: Final = replace(
-    POD_USED, name="pod_memory_declared_bytes", help="What a pod declares, or its rule's default, over all its GPUs."
+    POD_USED, name="pod_memory_declared_bytes", help="Declared by a pod, or its rule's default, over all its GPUs."
 )
-POD_PEAK: Final = replace(
-    POD_USED, name="pod_memory_peak_bytes", help="The most that a pod was seen to use while this daemon ran."
-)
+POD_PEAK: Final = replace(POD_USED, name="pod_memory_peak_bytes", help="Peak use of a pod since this daemon started.")
 
 ACCOUNT_USED: Final = Family(
     name="account_memory_used_bytes",
-    help="Use of an account; `container` and `gpu` are empty where it is the pod's total.",
+    help="Use of an account; `container` and `gpu` are empty if it covers the whole pod.",
     labels=_ACCOUNT,
     per=Per.ACCOUNT,
 )
 ACCOUNT_DECLARED: Final = replace(
-    ACCOUNT_USED, name="account_memory_declared_bytes", help="What an account declares, or its rule's default."
+    ACCOUNT_USED, name="account_memory_declared_bytes", help="Declared by an account, or its rule's default."
 )
 ACCOUNT_ALLOWED: Final = replace(
     ACCOUNT_USED,
     name="account_memory_allowed_bytes",
-    help="Declared plus allowance: what the use of an account is held against.",
+    help="The limit of an account: declared plus allowance.",
 )
 ACCOUNT_OVER: Final = replace(
     ACCOUNT_USED,
     name="account_over_limit",
-    help="1 over what is allowed, 0 within; absent where that can't be said (undeclared, misdeclared, unknown).",
+    help="1 over the limit, 0 within; absent if that can't be determined (undeclared, misdeclared, unknown).",
 )
 ACCOUNT_VERDICT: Final = replace(
     ACCOUNT_USED,
     name="account_verdict",
-    help="Always 1: the verdict on an account that is neither within nor over. Unknown too while its container is not "
+    help="Always 1: the verdict on an account that is neither within nor over. Also unknown while its container is not "
     "in the pod list; absent while it declares nothing and uses nothing.",
     labels=(*_ACCOUNT, "verdict"),
     per=Per.UNJUDGED,
@@ -246,48 +244,48 @@ ACCOUNT_VERDICT: Final = replace(
 ACCOUNT_WITHHELD: Final = replace(
     ACCOUNT_USED,
     name="account_withheld",
-    help="Always 1: the brake that holds back a kill or an eviction of an account that is due now; absent otherwise. "
-    "`pending` is there while an earlier action takes its time.",
+    help="Always 1: the brake that is withholding a due kill or eviction; absent otherwise. `pending` is present while "
+    "an earlier action is in progress.",
     labels=(*_ACCOUNT, "brake"),
     per=Per.HELD,
 )
 ACCOUNTS: Final = Family(
-    name="accounts", help="Accounts by their verdict; every verdict is there.", labels=("verdict",), times=len(Verdict)
+    name="accounts", help="Accounts by verdict; every verdict is present.", labels=("verdict",), times=len(Verdict)
 )
 
 ACTIONS: Final = Family(
     name="actions_total",
-    help="Steps taken, by what came of them. Begins at 0 for whatever the rules can do.",
+    help="Steps taken, by result. Starts at 0 for everything the rules can do.",
     labels=("rule", "action", "result"),
     kind=MetricKind.COUNTER,
-    per=Per.WAY,
+    per=Per.RULE_ACTION,
     times=len(RESULTS),
 )
 WOULD_ACT: Final = Family(
     name="would_act_total",
-    help="Steps that observe mode would have taken, one an incident for kill and evict. Begins at 0.",
+    help="Steps that observe mode would have taken; kill and evict once per incident. Starts at 0.",
     labels=("rule", "action"),
     kind=MetricKind.COUNTER,
-    per=Per.WAY,
+    per=Per.RULE_ACTION,
 )
 WITHHELD: Final = Family(
     name="withheld_total",
-    help="Steps that were due and held back, once an incident and brake. Begins at 0 for each brake.",
+    help="Steps that were due and withheld, once per incident and brake. Starts at 0 for each brake.",
     labels=("brake",),
     kind=MetricKind.COUNTER,
     times=len(Brake),
 )
 LAST_ACTION: Final = Family(
     name="pod_last_action_timestamp_seconds",
-    help="When a pod was last acted on, as Unix time; kept 15 minutes after the pod. A daemon that starts has of "
-    "earlier ones what was done in the 15 minutes before.",
+    help="When a pod was last acted on, as Unix time; kept for 15 minutes after the pod is gone. A daemon that starts "
+    "has the actions of the previous 15 minutes.",
     labels=("namespace", "pod", "container", "action", "result", "rule"),
-    per=Per.DEED,
+    per=Per.ACTED_ON,
 )
 REACTION: Final = Family(
     name="reaction_seconds",
-    help="From the last reading not above the mark, plus the step's `for`, to the act: an upper bound, since the mark "
-    "was crossed somewhere in between.",
+    help="From the last reading not above the threshold, plus the step's `for`, to the action: an upper bound, since "
+    "the threshold was crossed somewhere in between.",
     labels=("action",),
     kind=MetricKind.HISTOGRAM,
     per=Per.ACTION,
@@ -295,14 +293,14 @@ REACTION: Final = Family(
 )
 RELEASE: Final = Family(
     name="release_seconds",
-    help="From the first signal to the memory seen free.",
+    help="From the first signal until the memory was seen free.",
     kind=MetricKind.HISTOGRAM,
     times=series_of(RELEASE_S),
 )
 EVENTS: Final = Family(
     name="events_total",
-    help="Events on pods: written, limited (one pod had too many), refused (the API server does not take it), dropped "
-    "(too many waited, or it could not be reached for an hour). Absent without the API.",
+    help="Events on pods: written, limited (too many for one pod), refused (rejected by the API server), dropped (too "
+    "many were waiting, or the API server was unreachable for an hour). Absent without the API.",
     labels=("result",),
     kind=MetricKind.COUNTER,
     times=4,
@@ -310,49 +308,51 @@ EVENTS: Final = Family(
 
 LAST_CYCLE: Final = Family(
     name="last_cycle_timestamp_seconds",
-    help="When the last finished pass looked at the node, as Unix time; absent until one has finished.",
+    help="When the last finished cycle read the node, as Unix time; absent until one has finished.",
 )
 PODS_SYNC: Final = Family(
     name="pods_last_sync_timestamp_seconds",
-    help="When the pod list was last known to be true, as Unix time; absent without one.",
+    help="When the pod list was last known to be current, as Unix time; absent without one.",
 )
 SCAN_DURATION: Final = Family(
     name="scan_duration_seconds",
-    help="How long the driver and /proc took to be read.",
+    help="How long reading the driver and /proc took.",
     kind=MetricKind.HISTOGRAM,
     times=series_of(DURATION_S),
 )
 CYCLE_DURATION: Final = replace(
-    SCAN_DURATION, name="cycle_duration_seconds", help="How long a whole pass took, from asking the driver to the end."
+    SCAN_DURATION, name="cycle_duration_seconds", help="How long a whole cycle took, starting with the driver query."
 )
 GAPS: Final = Family(
     name="scan_gaps_total",
-    help="Things that could not be learned, once a pass for as long as that lasts. Begins at 0 for each reason.",
+    help="Data gaps, counted in each cycle while they last. Starts at 0 for each reason.",
     labels=("reason",),
     kind=MetricKind.COUNTER,
     times=len(GapReason),
 )
 ENFORCING: Final = Family(
     name="enforcing",
-    help="1 while force is used, 0 while it only observes. It stays 1 while the pod list is too old to act on, and "
-    "while a call into the driver hangs; `pods_last_sync_timestamp_seconds` and `last_cycle_timestamp_seconds` tell.",
+    help="1 while enforcing, 0 while only observing. Stays 1 while the pod list is too old to act on and while a "
+    "driver call hangs; see `pods_last_sync_timestamp_seconds` and `last_cycle_timestamp_seconds`.",
 )
 SUSPENDED: Final = Family(
     name="enforcement_suspended",
-    help="1 while it is told to enforce and does not, one series a reason; absent otherwise.",
+    help="1 while the policy says enforce and enforcement is suspended, one series per reason; absent otherwise.",
     labels=("reason",),
     per=Per.REASON,
 )
-BREAKER_OPEN: Final = Family(name="breaker_open", help="1 while the breaker holds force back, half open too.")
+BREAKER_OPEN: Final = Family(
+    name="breaker_open", help="1 while the breaker is open or half open, so that kills and evictions are withheld."
+)
 POLICY_INFO: Final = Family(
-    name="policy_info", help="Always 1: the policy in force.", labels=("sha256", "mode"), kind=MetricKind.INFO
+    name="policy_info", help="Always 1: the current policy.", labels=("sha256", "mode"), kind=MetricKind.INFO
 )
 RELOAD_OK: Final = Family(
     name="policy_last_reload_successful",
-    help="0 while the policy file on disk has errors or has not settled, and the one before it stays in force.",
+    help="0 while the policy file on disk has errors or is still being written: the previous policy stays in effect.",
 )
 RELOAD_TIME: Final = Family(
-    name="policy_last_reload_success_timestamp_seconds", help="When a good policy was last read, as Unix time."
+    name="policy_last_reload_success_timestamp_seconds", help="When a valid policy was last loaded, as Unix time."
 )
 BUILD_INFO: Final = Family(
     name="build_info", help="Always 1: this daemon.", labels=("version", "python"), kind=MetricKind.INFO
@@ -364,7 +364,7 @@ SECTIONS: Final = {
         *(CONTAINER_USED, POD_USED, POD_DECLARED, POD_PEAK),
         *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNTS),
     ),
-    "deeds": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
+    "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (
         *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
         *(POLICY_INFO, RELOAD_OK, RELOAD_TIME, BUILD_INFO),

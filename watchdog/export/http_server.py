@@ -1,6 +1,6 @@
-"""The HTTP server: one thread that never waits for a client, and bounds on how many clients there are and for how long.
+"""The HTTP server: one thread that never waits for a client, with limits on the number of clients and their time.
 
-Why not a server from a library: docs/adr/0013-own-http-server.md.
+Why it is not a library's server: docs/adr/0013-own-http-server.md.
 """
 
 import errno
@@ -14,27 +14,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from watchdog.export.board import Board
+from watchdog.export.endpoints import Endpoints
 from watchdog.export.structured import structlog
 from watchdog.export.web import respond
 from watchdog.options import explain, parse_listen
 
-# Of a connection, until its request is complete; and of its answer, until the client has taken it.
+# For a connection until its request is complete, and for its response until the client has received it.
 DEADLINE_S: Final = 5.0
-# How long what a client still sends is read after its answer: closing over it would reset the connection, and the
-# client would lose the answer.
+# How long to keep reading from a client after its response: closing with unread data would reset the connection, and
+# the client would lose the response.
 _LINGER_S: Final = 0.2
-# Connections without a complete request, and as many that wait for their answer. All that are accepted in one round fit
-# in beside those of the round before, so none is dropped before it has been read from.
+# Connections without a complete request, and as many again waiting for a response. All that are accepted in one round
+# fit beside those of the previous round, so none is dropped before it was read from.
 _MOST_WAITING: Final = 160
 _AT_ONCE: Final = 64
-_MOST_SENDING: Final = 32  # answers that the kernel has not taken yet: each is as large as its page
+_MOST_SENDING: Final = 32  # responses that the kernel has not accepted yet, each as large as its page
 _BACKLOG: Final = 512
-# Answered before all others: the kubelet restarts a daemon that fails three in a row, and their answers are cheap.
+# Served first: the kubelet restarts a daemon that fails three probes in a row, and they are cheap.
 _PROBES: Final = (b"GET /healthz HTTP/", b"GET /readyz HTTP/")
-_LARGEST: Final = 2**17  # more than the parser takes of a line
-# Each system call of one thread hands Python's lock to another that computes, and gets it back so much later; Python's
-# default is five times as long. Under a flood the loop pays that to this thread, and this thread to the loop.
+_LARGEST: Final = 2**17  # more than the parser accepts as a line
+# After a system call a thread waits this long to get Python's lock back from one that computes; Python's default is
+# five times as long. Under a flood the loop waits like this for this thread, and this thread for the loop.
 _SWITCH_S: Final = 0.001
 _CLOSE_S: Final = 0.5
 _NO_DESCRIPTORS_S: Final = 0.1
@@ -42,17 +42,17 @@ _NO_DESCRIPTORS_S: Final = 0.1
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection: first a request is read, then its answer sent, then what still comes is read and thrown away."""
+    """A connection: its request is read, its response sent, then further data is read and discarded."""
 
     connection: socket.socket
     until_s: float = 0.0
     request: bytearray = field(default_factory=bytearray)
     unsent: memoryview | bytes = b""
-    is_answered: bool = False
+    is_responded: bool = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether the request has all of its headers, or is too long; a body is never read."""
+        """Whether the request has all its headers, or is too long; a body is never read."""
         return b"\n\r\n" in self.request or b"\n\n" in self.request or len(self.request) >= _LARGEST
 
 
@@ -60,12 +60,12 @@ _Pool = dict[_Client, None]  # the oldest first
 
 
 class HttpServer:
-    """Serves a board; `start` begins, `close` ends."""
+    """Serves the endpoints between `start` and `close`."""
 
-    def __init__(self, listen: str, board: Board) -> None:
-        """Take the address; ListenError if it can't be had."""
+    def __init__(self, listen: str, endpoints: Endpoints) -> None:
+        """Bind the address; ListenError if that fails."""
         self._listen = listen
-        self._board = board
+        self._endpoints = endpoints
         self._reading: _Pool = {}
         self._waiting: _Pool = {}  # with a complete request
         self._sending: _Pool = {}
@@ -83,11 +83,11 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, as `--listen` would name it: ADDR:PORT with the real port."""
+        """The address in the form of `--listen`: ADDR:PORT with the actual port."""
         return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def close(self) -> None:
@@ -118,8 +118,8 @@ class HttpServer:
             self._drop_late()
             if None in ready and not self._closing:
                 self._accept()
-            if self._waiting:  # one a round: however many scrape, new connections and probes come first
-                self._advance(next(iter(self._waiting)), self._answer)
+            if self._waiting:  # one per round: new connections and probes come first, however many clients scrape
+                self._advance(next(iter(self._waiting)), self._respond_to)
 
     @property
     def _clients(self) -> list[_Client]:
@@ -132,7 +132,7 @@ class HttpServer:
             each.close()
 
     def _patience_s(self) -> float | None:
-        """How long there is nothing to do unless a client does something; None: for ever, so idle costs nothing."""
+        """How long to wait without any client activity; None: indefinitely, so that idling costs nothing."""
         if self._waiting:
             return 0.0
         first_s = min((client.until_s for client in self._clients), default=None)
@@ -151,19 +151,19 @@ class HttpServer:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    time.sleep(_NO_DESCRIPTORS_S)  # the connection is still there: without a pause this would spin
+                    time.sleep(_NO_DESCRIPTORS_S)  # the connection is still pending: without a pause this would spin
                 return
             connection.settimeout(0)
             try:
                 self._selector.register(connection, selectors.EVENT_READ, client := _Client(connection))
-            except OSError:  # the kernel has no memory for it
+            except OSError:  # out of kernel memory
                 connection.close()
                 continue
             self._admit(client, self._reading, _MOST_WAITING, DEADLINE_S)
-            self._advance(client, self._receive)  # a request comes right behind its connection
+            self._advance(client, self._receive)  # the request usually follows at once
 
     def _admit(self, client: _Client, pool: _Pool, most: int, deadline_s: float) -> None:
-        """Move a client into a pool; in a full one the oldest makes room."""
+        """Move a client into a pool; if it is full, its oldest client is dropped."""
         for each in (self._reading, self._waiting, self._sending):
             each.pop(client, None)
         if len(pool) >= most:
@@ -172,7 +172,7 @@ class HttpServer:
         pool[client] = None
 
     def _advance(self, client: _Client, step: Callable[[_Client], None]) -> None:
-        """Do for a client what can be done without waiting."""
+        """Do what can be done for a client without waiting."""
         try:
             step(client)
         except BlockingIOError:
@@ -185,18 +185,18 @@ class HttpServer:
         if not data:
             self._drop(client)
             return
-        if client.is_answered:
+        if client.is_responded:
             return
         client.request += data
         if not client.is_complete:
             return
         self._admit(client, self._waiting, _MOST_WAITING, DEADLINE_S)
         if client.request.startswith(_PROBES):
-            self._answer(client)
+            self._respond_to(client)
 
-    def _answer(self, client: _Client) -> None:
+    def _respond_to(self, client: _Client) -> None:
         client.unsent = memoryview(self._respond(client))
-        client.is_answered = True
+        client.is_responded = True
         client.request.clear()
         if not client.unsent:
             self._drop(client)
@@ -215,22 +215,22 @@ class HttpServer:
 
     def _respond(self, client: _Client) -> bytes:
         try:
-            return respond(self._board, bytes(client.request))
-        except Exception as error:  # one request must not end the thread that answers all of them
-            message = f"an HTTP request failed for a reason that was not foreseen; please report this: {error!r}"
+            return respond(self._endpoints, bytes(client.request))
+        except Exception as error:  # one request must not end the thread that serves all of them
+            message = f"an HTTP request failed unexpectedly; please report this: {error!r}"
             structlog.get_logger().error("error", message=message)
             return b""
 
     def _drop(self, client: _Client) -> None:
         for pool in (self._reading, self._waiting, self._sending):
             pool.pop(client, None)
-        with suppress(KeyError):  # `modify` unregisters what it could not change
+        with suppress(KeyError):  # `modify` unregisters a connection that it fails to change
             self._selector.unregister(client.connection)
         client.connection.close()
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """A listening socket that does not block; OSError where the address can't be had."""
+    """A non-blocking listening socket; OSError if the address can't be bound."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

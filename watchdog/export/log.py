@@ -1,4 +1,4 @@
-"""The log: one line an event as JSON or text, repeats held back."""
+"""The log: one line per event, as JSON or text, with repeated messages limited."""
 
 import contextlib
 import logging
@@ -21,28 +21,28 @@ _MOST: Final = 50
 
 
 @dataclass(slots=True)
-class _Said:
+class _Logged:
     at_s: float
-    left_out: int = 0
+    suppressed: int = 0
 
 
 class Repeats:
-    """Lets each thing be said once a minute. Moments are seconds of a clock that never jumps."""
+    """Limits each message to once per minute. Times are seconds of a clock that never jumps."""
 
     def __init__(self) -> None:
-        self._said: OrderedDict[str, _Said] = OrderedDict()
+        self._logged: OrderedDict[str, _Logged] = OrderedDict()
 
     def admit(self, what: str, now_s: float) -> int | None:
-        """How often it was left out since it was last said; None: it is left out this time too."""
-        said = self._said.get(what)
-        if said is not None and now_s - said.at_s < EVERY_S:
-            said.left_out += 1
+        """How often a message was suppressed since it was last logged; None: it is suppressed now."""
+        last = self._logged.get(what)
+        if last is not None and now_s - last.at_s < EVERY_S:
+            last.suppressed += 1
             return None
-        self._said[what] = _Said(at_s=now_s)
-        self._said.move_to_end(what)
-        if len(self._said) > _MOST:
-            self._said.popitem(last=False)
-        return said.left_out if said is not None else 0
+        self._logged[what] = _Logged(at_s=now_s)
+        self._logged.move_to_end(what)
+        if len(self._logged) > _MOST:
+            self._logged.popitem(last=False)
+        return last.suppressed if last is not None else 0
 
 
 _DETAILS: Final[Mapping[ChangeKind, str]] = {
@@ -53,7 +53,7 @@ _DETAILS: Final[Mapping[ChangeKind, str]] = {
 
 
 def fields_of(item: Change) -> dict[str, Any]:
-    """What a line has besides its name: the sentence, and what it is about."""
+    """The fields of a line besides its name: the sentence, and the account, step and outcome."""
     fields: dict[str, Any] = {"message": item.sentence}
     if item.entry is not None:
         fields |= _account(item.entry.assessment) | _entry(item.entry)
@@ -106,18 +106,18 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-# What a line for eyes has beside its sentence; in JSON all of it stands.
-_BESIDE: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
+# The fields that a text line shows besides its sentence; a JSON line has all of them.
+_SHOWN_FIELDS: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
 
 
 class _Stream:
-    """A text stream whose reader may go away, or whose disk may be full: neither ends the daemon."""
+    """A text stream that ignores write errors: a closed reader or a full disk must not end the daemon."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        # ValueError: the stream was closed; a text that its encoding does not have is escaped by `inert` before.
+        # ValueError: the stream was closed; characters that it can't encode were escaped by `inert` before.
         with contextlib.suppress(OSError, ValueError):
             return self._stream.write(text)
         return len(text)
@@ -127,8 +127,8 @@ class _Stream:
             self._stream.flush()
 
 
-class _ForEyes:
-    """A line for a terminal: when, what kind of thing, the sentence, and what the sentence does not say already."""
+class _TextRenderer:
+    """Renders a line for a terminal: the time, the event, the sentence, and fields that are not in the sentence."""
 
     def __init__(self, *, is_coloured: bool) -> None:
         self._is_coloured = is_coloured
@@ -137,7 +137,7 @@ class _ForEyes:
         at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
         colour = {"warning": YELLOW, "error": RED}.get(level, "")
         name = f"{event:<14}" if event == level else f"{event:<14} {level}" if colour else f"{event:<14}"
-        shown = " ".join(f"{key}={_plain(line[key])}" for key in _BESIDE if key in line)
+        shown = " ".join(f"{key}={_plain(line[key])}" for key in _SHOWN_FIELDS if key in line)
         text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
         trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
         return f"{at}Z {paint(name, colour, is_on=self._is_coloured and bool(colour))} {text}{trace}"
@@ -148,11 +148,11 @@ def _plain(value: Any) -> str:
 
 
 def configure(stream: TextIO | None = None) -> None:
-    """Set the log up, once: where it goes (default: stderr) and in which form."""
+    """Configure the log, once: its stream (default: stderr), and its format by that."""
     target = stream if stream is not None else sys.stderr
     renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
     if target.isatty():
-        renderer = _ForEyes(is_coloured=has_colour(target))
+        renderer = _TextRenderer(is_coloured=has_colour(target))
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -167,7 +167,7 @@ def configure(stream: TextIO | None = None) -> None:
 
 
 def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    # A traceback is made of lines; JSON escapes them, and on a terminal they are what one wants to see.
+    # A traceback has several lines: JSON escapes the line breaks, and a terminal should show them.
     return {k: inert(v, 4096) if isinstance(v, str) and k != "traceback" else v for k, v in line.items()}
 
 
@@ -188,49 +188,49 @@ _LEVELS: Final[Mapping[ChangeKind, int]] = {
 
 
 class Log:
-    """A line for each change, and for what happens to the daemon itself."""
+    """Writes a line for each change, and for events of the daemon itself."""
 
     def __init__(self) -> None:
         self._crashes = Repeats()
         self._logger = structlog.get_logger()
 
     def log_changes(self, changes: Iterable[Change]) -> None:
-        """A line for each of these."""
+        """Write a line for each change."""
         for item in changes:
             if item.event is ChangeKind.EXPLAINED:
-                continue  # for the journal: it says in full what the lines beside it say in short
+                continue  # for the journal: in full what other lines have in short
             failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
             level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
             self._logger.log(level, item.event.value, **fields_of(item))
 
     def say(self, event: ChangeKind, message: str, **fields: Any) -> None:
-        """A line about the daemon's own life: `started`, `stopped`, `policy_refused`."""
+        """Write a line about the daemon itself: `started`, `stopped`, `policy_refused`."""
         self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
 
     def inform(self, message: str) -> None:
-        """A line about something that has been done, and that nobody has to look at."""
+        """Write a line that needs no attention."""
         self._logger.info("info", message=message)
 
     def warn(self, message: str) -> None:
-        """A line about something that an operator should look at."""
+        """Write a line that an operator should see."""
         self._logger.warning("warning", message=message)
 
     def crash(self, error: Exception, now_s: float) -> None:
-        """An error that nobody foresaw, with its traceback in one field; at most once a minute from the same place."""
-        again = self._crashes.admit(_place(error), now_s)
-        if again is None:
+        """Write an unexpected error, with its traceback in one field; at most once per minute from the same place."""
+        suppressed = self._crashes.admit(_place(error), now_s)
+        if suppressed is None:
             return
         trace = "".join(traceback.format_exception(error))
-        message = f"a pass failed for a reason that was not foreseen, and is tried again; please report this: {error!r}"
-        often = f" ({again + 1} times since this was last said)" if again else ""
-        self._logger.error("error", message=f"{message}{often}", traceback=trace)
+        message = f"a cycle failed unexpectedly and is retried; please report this: {error!r}"
+        repeats = f" ({suppressed + 1} times since this was last logged)" if suppressed else ""
+        self._logger.error("error", message=f"{message}{repeats}", traceback=trace)
 
-    def loud(self, message: str, **fields: Any) -> None:
-        """An error that an operator must see."""
-        self._logger.error("error", message=message, **fields)
+    def error(self, message: str) -> None:
+        """Write an error that an operator must see."""
+        self._logger.error("error", message=message)
 
 
 def _place(error: Exception) -> str:
-    """Where an error was raised, and of which kind it is: its text may be another one each time."""
+    """The type of an error and where it was raised; its text may differ each time."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} {frames[-1].filename}:{frames[-1].lineno}" if frames else type(error).__name__

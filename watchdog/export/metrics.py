@@ -1,4 +1,4 @@
-"""The metrics: gauges from the last cycle, counters kept up from cycle to cycle."""
+"""The metrics: gauges from the last cycle, counters kept from cycle to cycle; rendered for /metrics."""
 
 import platform
 from collections import Counter
@@ -8,6 +8,8 @@ from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
 from watchdog import __version__
@@ -39,8 +41,8 @@ _DURATION: Final = Histogram(DURATION_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """A value: the collector swaps it whole, so that a scrape on another thread sees one cycle and not parts of two."""
+class Counters:
+    """The counters; replaced whole, so that a scrape on another thread sees one cycle and not parts of two."""
 
     actions: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     would_act: Mapping[tuple[str, ...], int] = field(default_factory=dict)
@@ -54,15 +56,15 @@ class Tally:
     last_actions: tuple[LastAction, ...] = ()
     policy: str = ""
 
-    def after(self, report: CycleReport) -> "Tally":
-        """The tally after one more cycle."""
+    def after(self, report: CycleReport) -> "Counters":
+        """The counters after one more cycle."""
         before = self.under(report.policy)
         outcomes = (*report.began, *report.outcomes)
         ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
         acted = [each for each in ended if each.result is not Result.WITHDRAWN]
         observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
         withheld = (
-            each.withheld_by.value for each in report.plan.entries if each.withheld_by is not None and each.news
+            each.withheld_by.value for each in report.plan.entries if each.withheld_by is not None and each.is_new
         )
         return replace(
             before,
@@ -78,10 +80,10 @@ class Tally:
             last_actions=aged(merge(before.last_actions, map(last_action, acted)), report),
         )
 
-    def under(self, policy: Policy) -> "Tally":
-        """The tally with a zero for whatever the rules of a policy can do, so that the first time is an increase.
+    def under(self, policy: Policy) -> "Counters":
+        """The counters with a zero for everything the rules of a policy can do, so that the first time is an increase.
 
-        Of a rule that is not there any more, what it has counted stays: a counter never falls.
+        The counts of removed rules stay: a counter never falls.
         """
         if self.policy == policy.sha256:
             return self
@@ -95,12 +97,12 @@ class Tally:
             reactions={**{action: Histogram(REACTION_S) for _, action in ways}, **self.reactions},
         )
 
-    def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Tally":
-        """The tally with what earlier daemons did; what was closed in their place, at a moment (Unix time), counts."""
+    def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Counters":
+        """The counters with what earlier daemons did; what was closed for them, at `closed_s` (Unix time), counts."""
         found = tuple(earlier)
         closed = [action for action in found if action.wall_s == closed_s]
         counted = ((action.rule, action.action, action.result) for action in closed)
-        # What was recalled came before what this daemon did; what was closed only now came after it.
+        # What was recalled happened before this daemon's own actions; what was closed only now, after them.
         last = merge(merge(merge((), found), self.last_actions), closed)
         return replace(self, actions=_add(self.actions, counted), last_actions=last)
 
@@ -134,7 +136,7 @@ def _react(reactions: Mapping[str, Histogram], outcomes: Iterable[Outcome]) -> M
 
 
 def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
-    """The most that each pod of the list has been seen to use, in bytes; unknown parts count as 0 in it."""
+    """The peak use of each listed pod in bytes; unknown parts count as 0."""
     sums: dict[str, Sum] = {}
     for assessment in report.assessments:
         pod = sums.setdefault(assessment.account.uid, Sum())
@@ -152,7 +154,7 @@ _OVER: Final = {Verdict.OVER: 1.0, Verdict.WITHIN: 0.0}
 
 
 def gpu_families(report: CycleReport) -> Iterator[Metric]:
-    """What is known of each GPU row."""
+    """The series of each GPU and MIG instance."""
     snapshot = report.snapshot
     rows = [
         (gpu.uuid, str(gpu.index), gpu.name, snapshot.driver or "", gpu.parent or "", gpu.profile or "")
@@ -171,10 +173,10 @@ def gpu_families(report: CycleReport) -> Iterator[Metric]:
 
 
 def pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
-    """What containers and pods use; `peaks` are the most that pods have used, in bytes, by UID.
+    """What containers and pods use; `peaks` are the peaks of pods in bytes, by UID.
 
-    Two pods of one name (a recreated one while the old one is still terminating) are one series: their sum, since both
-    are on the card, and the larger of their peaks.
+    Two pods of the same name (a new one while the old one is still terminating) are one series: their sum, since both
+    are on the GPU, and the larger of their peaks.
     """
     pods = {assessment.account.uid: assessment.pod for assessment in report.assessments}
     containers: dict[Labels, Sum] = {}
@@ -196,11 +198,11 @@ def pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metr
 
 
 def account_families(report: CycleReport) -> Iterator[Metric]:
-    """How accounts stand. Of two with the same labels, the one of the pod that is not terminating is told of."""
+    """The series of accounts. Of two with the same labels, the one whose pod is not terminating is shown."""
     chosen: dict[Labels, Assessment] = {}
     for assessment in report.assessments:
         key = _account_labels(assessment)
-        chosen[key] = max(chosen.get(key, assessment), assessment, key=_standing)
+        chosen[key] = max(chosen.get(key, assessment), assessment, key=_precedence)
     found = chosen.items()
     yield gauge(of.ACCOUNT_USED, ((key, each.used) for key, each in found))
     yield gauge(of.ACCOUNT_DECLARED, ((key, each.declared) for key, each in found))
@@ -218,7 +220,7 @@ def account_families(report: CycleReport) -> Iterator[Metric]:
 
 
 def state_families(report: CycleReport) -> Iterator[Metric]:
-    """How the daemon itself stands."""
+    """The state of the daemon itself."""
     synced = report.pods.synced
     yield single(of.LAST_CYCLE, report.at.wall_s)
     yield single(of.PODS_SYNC, synced.wall_s if synced is not None else None)
@@ -246,18 +248,18 @@ def _account_labels(assessment: Assessment) -> Labels:
 
 
 def _unjudged(assessment: Assessment) -> Verdict | None:
-    """Why an account is neither within nor over; None where it is one of them, or there is nothing to judge."""
+    """The verdict if it is neither within nor over; None otherwise, or if there is nothing to judge."""
     if assessment.verdict in _OVER:
         return None
     if assessment.account.container == "":
-        # What a container declares that the pod list does not have yet is not known: its pod must not be blamed.
+        # What a container declares that is not in the pod list yet is unknown: its pod must not be blamed.
         return Verdict.UNKNOWN
     if assessment.verdict is Verdict.UNDECLARED and assessment.used == 0:
         return None
     return assessment.verdict
 
 
-def _standing(assessment: Assessment) -> tuple[bool, int, str]:
+def _precedence(assessment: Assessment) -> tuple[bool, int, str]:
     over = assessment.used_at_least - (assessment.allowed or 0)
     return assessment.pod.deletion_deadline_s is None, over, assessment.account.uid
 
@@ -266,35 +268,35 @@ def _totals(sums: Mapping[Labels, Sum]) -> Iterator[tuple[Labels, float | None]]
     return ((key, each.total) for key, each in sums.items())
 
 
-def tally_families(tally: Tally) -> Iterator[Metric]:
-    """What has been counted since the daemon began, and what was last done to whom."""
-    yield counter(of.ACTIONS, tally.actions)
-    yield counter(of.WOULD_ACT, tally.would_act)
-    yield counter(of.WITHHELD, _keyed(tally.withheld))
-    yield gauge(of.LAST_ACTION, ((action.labels, action.wall_s) for action in tally.last_actions))
-    reactions: dict[Labels, Histogram] = {(action,): each for action, each in tally.reactions.items()}
+def counter_families(counters: Counters) -> Iterator[Metric]:
+    """What was counted since the daemon started, and the last actions."""
+    yield counter(of.ACTIONS, counters.actions)
+    yield counter(of.WOULD_ACT, counters.would_act)
+    yield counter(of.WITHHELD, _keyed(counters.withheld))
+    yield gauge(of.LAST_ACTION, ((action.labels, action.wall_s) for action in counters.last_actions))
+    reactions: dict[Labels, Histogram] = {(action,): each for action, each in counters.reactions.items()}
     yield histogram(of.REACTION, reactions)
-    yield histogram(of.RELEASE, {(): tally.release})
-    yield histogram(of.SCAN_DURATION, {(): tally.scan})
-    yield histogram(of.CYCLE_DURATION, {(): tally.cycle})
-    yield counter(of.GAPS, _keyed(tally.gaps))
+    yield histogram(of.RELEASE, {(): counters.release})
+    yield histogram(of.SCAN_DURATION, {(): counters.scan})
+    yield histogram(of.CYCLE_DURATION, {(): counters.cycle})
+    yield counter(of.GAPS, _keyed(counters.gaps))
 
 
 def event_families(counts: Mapping[str, int]) -> Metric:
-    """What became of the Events on pods; no series where none are written."""
+    """The counts of Events on pods by result; no series if none are written."""
     return counter(of.EVENTS, _keyed(counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """How the last loading of the policy went, and when the last good one was (Unix time)."""
+    """Whether the last policy reload succeeded, and when the last successful one was (Unix time)."""
 
     ok: bool
     success_s: float | None
 
 
 def reload_families(reload: Reload) -> Iterator[Metric]:
-    """How the last loading of the policy went."""
+    """The last policy reload."""
     yield single(of.RELOAD_OK, float(reload.ok))
     yield single(of.RELOAD_TIME, reload.success_s)
 
@@ -310,16 +312,16 @@ _LEAST_S: Final = 10.0
 class _State:
     report: CycleReport | None = None
     at_s: float = 0.0
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
     reload: Reload | None = None
 
 
 class Metrics(Collector):
-    """All metrics of the daemon, its process's own included.
+    """All metrics of the daemon, including those of its process.
 
     All methods but `collect` are called from one thread; a scrape may come from any other, and sees a whole cycle.
-    `events` gives how many Events had which fate, and is asked at each scrape; None: none are written. `now` is the
-    clock that says whether the last cycle is too old to go by; None: no cycle ever is.
+    `events` counts Events by result and is called at each scrape; None: none are written. `now` is the clock by
+    which the last cycle becomes too old to show; None: it never does.
     """
 
     def __init__(
@@ -334,30 +336,30 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
 
     def update(self, report: CycleReport) -> None:
-        """Take in a cycle."""
+        """Add a cycle."""
         state = self._state
-        tally = state.tally.after(report)
+        counters = state.counters.after(report)
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
-        self._replace(_State(report=report, at_s=at_s, tally=tally, reload=reload))
+        self._replace(_State(report=report, at_s=at_s, counters=counters, reload=reload))
 
     def policy_reload(self, *, ok: bool, wall_s: float, policy: Policy | None = None) -> None:
-        """Take note that the policy file was read at a moment (Unix time), whether it was good, and the policy.
+        """Record that the policy file was read at a moment (Unix time), whether it was valid, and the policy.
 
-        Whatever the policy can do is there as 0 from then on, before its first cycle.
+        From then on there are zeros for everything the policy can do, before its first cycle.
         """
         state = self._state
         success_s = wall_s if ok else state.reload.success_s if state.reload is not None else None
-        tally = state.tally.under(policy) if policy is not None else state.tally
-        self._replace(replace(state, tally=tally, reload=Reload(ok=ok, success_s=success_s)))
+        counters = state.counters.under(policy) if policy is not None else state.counters
+        self._replace(replace(state, counters=counters, reload=Reload(ok=ok, success_s=success_s)))
 
     def recall(self, earlier: Iterable[LastAction], closed_s: float) -> None:
-        """Take in what earlier daemons did lately; what was closed in their place, at a moment (Unix time), counts."""
-        self._replace(replace(self._state, tally=self._state.tally.recalling(earlier, closed_s)))
+        """Add what earlier daemons did; what was closed for them, at `closed_s` (Unix time), counts."""
+        self._replace(replace(self._state, counters=self._state.counters.recalling(earlier, closed_s)))
 
     @property
     def revision(self) -> int:
-        """How often what is collected has been replaced; what is collected after it was read is never older."""
+        """How often the collected state was replaced; state collected after reading this number is never older."""
         return self._revision
 
     def _replace(self, state: _State) -> None:
@@ -365,35 +367,35 @@ class Metrics(Collector):
         self._revision += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, from the state that the last cycle left."""
+        """Every family, from the state after the last cycle."""
         state = self._state
         yield info(of.BUILD_INFO, [(__version__, platform.python_version())])
         if state.reload is not None:
             yield from reload_families(state.reload)
-        yield from tally_families(state.tally)
+        yield from counter_families(state.counters)
         yield event_families(self._events() if self._events is not None else {})
         if state.report is not None:
             report = self._as_known_now(state.report, state.at_s)
             yield from state_families(report)
             yield from gpu_families(report)
-            yield from pod_families(report, state.tally.peaks)
+            yield from pod_families(report, state.counters.peaks)
             yield from account_families(report)
 
     def _as_known_now(self, report: CycleReport, at_s: float) -> CycleReport:
         if self._now is None or self._now().boottime_s - at_s <= late_after_s(report.policy.interval_s):
             return report
-        return in_the_dark(report)
+        return outdated(report)
 
 
 def late_after_s(interval_s: float) -> float:
-    """After how many seconds without another cycle the last one is too old: three intervals, at least ten seconds."""
+    """After how many seconds the last cycle is too old: three intervals, at least ten seconds."""
     return max(3 * interval_s, _LEAST_S)
 
 
-def in_the_dark(report: CycleReport) -> CycleReport:
-    """What is left of a cycle once it is too old: who uses and is due for what is not known, and no GPU answers.
+def outdated(report: CycleReport) -> CycleReport:
+    """What is still true of a cycle that is too old: use and due steps are unknown, and no GPU responds.
 
-    A call into the driver that hangs ends no cycle: without this, its last numbers would stand for ever.
+    While a driver call hangs, no cycle ends: without this the last numbers would stay for ever.
     """
     gpus = tuple(replace(gpu, up=False, listed=False, used=None) for gpu in report.snapshot.gpus)
     unknown = {"used": None, "used_at_least": 0, "verdict": Verdict.UNKNOWN, "uses": ()}
@@ -404,3 +406,11 @@ def in_the_dark(report: CycleReport) -> CycleReport:
         plan=replace(report.plan, entries=()),
         assessments=tuple(replace(each, **unknown) for each in report.assessments),  # type: ignore[arg-type]
     )
+
+
+def render(registry: CollectorRegistry, *, openmetrics: bool) -> bytes:
+    """Every metric of a registry, in OpenMetrics or in the text format."""
+    if openmetrics:
+        page: bytes = generate_openmetrics(registry)  # type: ignore[no-untyped-call]
+        return page
+    return generate_latest(registry)

@@ -1,7 +1,7 @@
 """The status page: which rows it has, in which order, from the status of the node. page.html lays them out.
 
-It is one document without a script. Every value in it is made inert and escaped by the template's environment, so no
-row has to do so; only where a name has to be shorter than usual does a row cut it.
+It is one document without a script. The template's environment makes every value inert and escapes it, so rows need
+not; a row only shortens a name that must be shorter than usual.
 """
 
 import base64
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 from watchdog.core.assessment import Reason
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import Bar, account_bar, amount, at_least, cards
-from watchdog.export.page_headline import PageInput, headline, unlisted_text
+from watchdog.export.page_headline import PageInput, headline
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
 from watchdog.report.progress import Level, NextStep, Standing, result_short
 from watchdog.report.recent import is_action
+from watchdog.report.sentences.node import unlisted
 from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
 from watchdog.report.text import count, inert, span
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT: Final = 2000
 _WITH_DETAILS: Final = 3
-_MOST_OVER: Final = 12  # the others stand in the table of all accounts
+_MOST_OVER: Final = 12  # the others are in the table of all accounts
 _RECENT_WITH_DETAILS: Final = 5
 _MOST_REMEDIES: Final = 8
 _MOST_OF_A_KIND: Final = 4
@@ -54,13 +55,13 @@ _UNATTRIBUTED: Final = {
 
 
 def _finalize(value: object) -> object:
-    """Control characters and direction overrides in a text spelled out, and its middle cut if it is too long."""
+    """A text with control characters and direction overrides escaped, and its middle cut if it is too long."""
     return inert(value, _LONGEST_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 @cache
 def _template() -> "Template":
-    """The template, compiled once and only when somebody looks: with its library it takes 4 MiB of every node."""
+    """The template, compiled on first use: with its library it takes 4 MiB."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
     environment = Environment(
@@ -78,7 +79,7 @@ def _template() -> "Template":
 
 _STYLE: Final = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-# No script, no frame, nothing from elsewhere: the style by its hash, and the icon of the tab, which is in the page.
+# No script, no frame, nothing external: only the style by its hash, and the tab's icon, which is in the page.
 POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -87,14 +88,14 @@ POLICY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPage:
-    """The page as HTML, and after how many seconds it is worth loading again."""
+    """The page as HTML, and after how many seconds to reload it."""
 
     html: str
     refresh_s: int
 
 
 def page(seen: PageInput) -> StatusPage:
-    """The page of a moment; before the first cycle it says that there was none."""
+    """The page as of now, also before the first cycle."""
     head, status = headline(seen), seen.status
     gaps = list(_remedies(seen, status)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
@@ -113,14 +114,14 @@ def page(seen: PageInput) -> StatusPage:
         cards=cards(status) if status is not None else (),
         health=list(_health(seen)),
         accounts=[_account(each, seen) for each in seen.standings],
-        unlisted=unlisted_text(seen.unlisted),
+        unlisted=unlisted(seen.unlisted),
     )
     return StatusPage(html=html, refresh_s=refresh_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrgentRow:
-    """An account that is over, or for which something comes next; without `has_details`, with less text."""
+    """An account that is over its limit or has a next step; only the first few have details."""
 
     title: str
     place: str
@@ -158,7 +159,7 @@ def _urgent(standing: Standing, seen: PageInput, number: int) -> UrgentRow:
 
 
 def _lasting(account: AccountStatus, seen: PageInput) -> str:
-    """For how long it has been over its limit: `for 9s`."""
+    """How long it has been over its limit: `for 9s`."""
     if account.over_since is None or seen.status is None:
         return ""
     over_s = seen.status.at - account.over_since + (0.0 if seen.as_of else seen.passed_s)
@@ -166,14 +167,14 @@ def _lasting(account: AccountStatus, seen: PageInput) -> str:
 
 
 def _source(account: AccountStatus) -> str:
-    """Where the declared amount comes from."""
+    """The source of the declared amount."""
     if account.declared_by == "default":
-        return f"by default of rule {inert(account.rule or '')}"
+        return f"from the default of rule {inert(account.rule or '')}"
     return f"declared by {inert(account.declared_by or 'nothing')}"
 
 
 def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
-    """Which part of a pod an account is: `container main, GPU 0`; empty: all of it."""
+    """The part of a pod that an account covers: `container main, GPU 0`; empty: the whole pod."""
     container, gpu = account.container, account.gpu
     parts = [] if container is None else [f"container {inert(container)}" if container else "an unknown container"]
     return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
@@ -218,7 +219,7 @@ def _account(standing: Standing, seen: PageInput) -> AccountRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRow:
-    """A recent action, with its sentences if it is one of the last few."""
+    """A recent action; only the last few have sentences."""
 
     title: str
     container: str
@@ -263,7 +264,7 @@ def _remedies(seen: PageInput, status: Status) -> Iterator[RemedyRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnattributedRow:
-    """Memory of processes without a pod, for one reason: in all, and the largest as name, PID, amount and GPU."""
+    """Memory of processes without a pod, by reason: the total, and the largest as name, PID, amount and GPU."""
 
     total: str
     processes: str
@@ -300,7 +301,7 @@ def _reason(reason: str, found: Sequence[UnattributedStatus], seen: PageInput) -
 
 
 def _health(seen: PageInput) -> Iterator[tuple[str, str, bool]]:
-    """The watchdog's own health: what is looked at, how it is, and whether that is well."""
+    """The watchdog's own health: each item, its state, and whether that is good."""
     health, status = seen.health, seen.status
     yield "Ready", "; ".join(health.unready) or "yes", health.ready
     if health.last_pass_ago_s is None:

@@ -1,7 +1,7 @@
-"""The bars of the status page: each GPU by who uses it, and each account against its limit.
+"""The bars of the status page: each GPU by its users, and each account against its limit.
 
-A bar is decoration: what it shows stands next to it as text, so it is hidden from screen readers. Widths are attributes
-of SVG elements, since a style of its own for each would need a laxer security policy.
+Bars are decoration: what they show is next to them as text, so they are hidden from screen readers. Widths are SVG
+attributes, since inline styles would need a laxer security policy.
 """
 
 from collections import defaultdict
@@ -11,20 +11,20 @@ from typing import Final
 
 from watchdog.core.units import format_bytes
 from watchdog.report.figures import Sum
+from watchdog.report.sentences.node import gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import count
 
-_FILLINGS: Final = 4  # that can be told apart
+_FILLINGS: Final = 4  # distinguishable
 _MANY_CARDS: Final = 8
 _NAMED_OF_MANY: Final = 2
-_MOST_LABELS: Final = 3
-# The others in turn, so that each is seen to end.
+# Alternating, so that each of the others has a visible end.
 _REST: Final = ("rest-a", "rest-b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A part of a bar: the CSS class of its filling, where it begins and how wide it is, as percentages."""
+    """A part of a bar: the CSS class of its filling, its start and its width as percentages."""
 
     css: str
     x: str
@@ -33,7 +33,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line across a bar: its CSS class, and where it stands, as a percentage."""
+    """A line across a bar: its CSS class and its position as a percentage."""
 
     css: str
     x: str
@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Who or what uses a part of a GPU: an entry of the legend. `note` stands out; `is_pod`: the label is a name."""
+    """An entry of a GPU's legend: what uses a part of its memory. `note` stands out; `is_pod`: the label is a name."""
 
     css: str
     amount: str
@@ -75,7 +75,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
-    """A share of a card before it is drawn; `used` None: a part of it is unknown."""
+    """A part of a GPU before it is drawn; `used` is None if a part of it is unknown."""
 
     label: str
     used: int | None
@@ -93,42 +93,29 @@ def cards(status: Status) -> tuple[Card, ...]:
     for account in status.accounts:
         for process in account.processes:
             pods[process.gpu][account.uid].add(process.used)
-    strangers: defaultdict[str, Sum] = defaultdict(Sum)
-    for stranger in status.unattributed:
-        strangers[stranger.gpu].add(stranger.used)
+    unattributed: defaultdict[str, Sum] = defaultdict(Sum)
+    for process_use in status.unattributed:
+        unattributed[process_use.gpu].add(process_use.used)
     named = _FILLINGS if len(status.gpus) <= _MANY_CARDS else _NAMED_OF_MANY
     return tuple(
-        _card(gpu, _pods(pods[gpu.uuid], titles, over, named), [*pods[gpu.uuid].values()], strangers[gpu.uuid])
+        _card(gpu, _pods(pods[gpu.uuid], titles, over, named), [*pods[gpu.uuid].values()], unattributed[gpu.uuid])
         for gpu in status.gpus
     )
 
 
 def account_bar(account: AccountStatus) -> Bar | None:
-    """What an account uses, with a line at its limit and one at what it declared; None where either is unknown."""
+    """The use of an account, with a line at its limit and one at what it declared; None if either is unknown."""
     used, allowed, declared = account.least, account.allowed, account.declared
     if allowed is None or (account.used is None and not used):
         return None
-    # A little room beyond the larger of the two, so that a line is seen to be one.
+    # A little room beyond the larger of the two, so that a line stays visible.
     whole = max(used, allowed) * 21 // 20
     lines = [("allowed", allowed), *([("declared", declared)] if declared not in (None, allowed) else [])]
     return _bar([("over" if account.verdict == "over" else "use", used)], whole, lines)
 
 
-def gpu_label(gpu: GpuStatus) -> str:
-    """The name of a GPU for people: `GPU 3`, of a MIG instance `GPU 3, instance 1`."""
-    card = f"GPU {gpu.uuid if gpu.index is None else gpu.index}"
-    return card if gpu.gi is None else f"{card}, instance {gpu.gi}"
-
-
-def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
-    """The names of the first few GPUs, and how many more there are: `GPU 0, GPU 1, GPU 2 and 2 more`."""
-    names, more = [gpu_label(gpu) for gpu in gpus[:_MOST_LABELS]], len(gpus) - _MOST_LABELS
-    last = f"{more} more" if more > 0 else names.pop()
-    return f"{', '.join(names)} and {last}" if names else last
-
-
 def at_least(whole: int | None, known: int) -> str:
-    """Bytes of which a part may be unknown: `at least 4Gi` then, and `unknown` where nothing is known."""
+    """Bytes: `at least 4Gi` if a part is unknown, `unknown` if nothing is known."""
     if whole is not None:
         return format_bytes(whole)
     return f"at least {format_bytes(known)}" if known else "unknown"
@@ -139,16 +126,16 @@ def amount(value: int | None) -> str:
     return "unknown" if value is None else format_bytes(value)
 
 
-def _card(gpu: GpuStatus, pods: Sequence[_Share], known: Sequence[Sum], strangers: Sum) -> Card:
+def _card(gpu: GpuStatus, pods: Sequence[_Share], known: Sequence[Sum], unattributed: Sum) -> Card:
     memory = gpu.memory
     others = [
-        _other("unattributed", gpu.unattributed, "unattributed", strangers.at_least),
-        *_by_unknown(gpu, [*known, strangers]),
+        _other("unattributed", gpu.unattributed, "unattributed", unattributed.at_least),
+        *_by_unknown(gpu, [*known, unattributed]),
         _other("residual", memory.residual, "residual"),
         _other("reserved by the driver", memory.reserved, "reserved"),
     ]
     drawn = [(each.css, each.least) for each in (*pods, *others) if each.least > 0]
-    # The numbers are read one after the other, and can add up to more than there is.
+    # The numbers are read one after the other, and may add up to more than the total.
     whole = max(memory.total, sum(least for _, least in drawn)) if memory.total else 0
     free = memory.total - memory.used if memory.total is not None and memory.used is not None else None
     used = [_part(each) for each in others if each.used != 0]
@@ -166,7 +153,7 @@ def _card(gpu: GpuStatus, pods: Sequence[_Share], known: Sequence[Sum], stranger
 
 
 def _pods(uses: Mapping[str, Sum], titles: Mapping[str, str], over: frozenset[str], named: int) -> tuple[_Share, ...]:
-    """The pods of a card: those that are over their limits first, then the largest."""
+    """The pods of a GPU: those over their limits first, then the largest."""
     ordered = sorted(uses.items(), key=lambda each: (each[0] not in over, -each[1].at_least, each[0]))
     return tuple(
         _Share(
@@ -182,7 +169,7 @@ def _pods(uses: Mapping[str, Sum], titles: Mapping[str, str], over: frozenset[st
 
 
 def _by_unknown(gpu: GpuStatus, known: Iterable[Sum]) -> Iterator[_Share]:
-    """What is in use beyond all that has a known owner: it must not look free. None where all is known."""
+    """Memory in use without a known owner, which must not look free; nothing if all of it is known."""
     if gpu.memory.residual is None and gpu.memory.used is not None:
         left = gpu.memory.used - (gpu.memory.reserved or 0) - sum(each.at_least for each in known)
         if left > 0:
@@ -194,7 +181,7 @@ def _other(label: str, used: int | None, css: str, known: int = 0) -> _Share:
 
 
 def _legend(pods: Sequence[_Share]) -> Iterator[Part]:
-    """The named pods, and the others as one sum."""
+    """The named pods, and the sum of the others."""
     hidden, sums = [each for each in pods if not each.is_named], Sum()
     for each in pods:
         if each.is_named:
@@ -215,7 +202,7 @@ def _part(share: _Share, note: str = "", *, is_pod: bool = False) -> Part:
 
 
 def _bar(parts: Iterable[tuple[str, int]], whole: int, lines: Iterable[tuple[str, int | None]] = ()) -> Bar | None:
-    """A bar of `whole` bytes; what lies beyond is cut off. None without a size."""
+    """A bar of `whole` bytes, cut off beyond; None without a size."""
     if whole <= 0:
         return None
     segments, at = [], 0

@@ -1,4 +1,4 @@
-"""What the status page is made of, and its headline: how things are on the node, in a sentence, and what to do."""
+"""The input of the status page, and its headline: the state of the node in a sentence, and what to do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from functools import cached_property
 from typing import Final
 
 from watchdog.core.model import GapReason
-from watchdog.export.page_cards import gpu_label, gpu_labels
-from watchdog.report.actions import capital, suspended_because
 from watchdog.report.progress import Level, Standing, result_short, standings
 from watchdog.report.recent import is_action
+from watchdog.report.sentences.brakes import suspended_because
+from watchdog.report.sentences.node import breaker_open, gpu_label, gpu_labels, pods_stale, unlisted
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status
-from watchdog.report.text import clock_time, count, inert, span
+from watchdog.report.text import capital, clock_time, count, inert, span
 
 _LONGEST_TITLE: Final = 63  # of a name in large letters
-_FRESH_S: Final = 900.0  # so long a kill or eviction stands in the headline
+_FRESH_S: Final = 900.0  # how long a kill or eviction stays in the headline
 _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
     "watchdog's pod: restarting it is safe"
@@ -24,9 +24,9 @@ _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watch
 
 @dataclass(frozen=True, kw_only=True)
 class PageInput:
-    """What the page shows. `status` None: no cycle has finished. `is_still`: the reader has paused the refresh.
+    """The input of the page. `status` None: no cycle has finished. `is_still`: the reader has paused the refresh.
 
-    `remedies` gives the sentence for a reason of suspension; `now_s` is Unix time, `passed_s` since the cycle looked.
+    `remedies` gives the remedy for each reason of suspension; `now_s` is Unix time, `passed_s` the age of the cycle.
     """
 
     status: Status | None
@@ -43,7 +43,7 @@ class PageInput:
 
     @cached_property
     def urgent(self) -> tuple[Standing, ...]:
-        """Those that are over, or for which something comes next."""
+        """Those that are over their limit or have a next step."""
         return tuple(each for each in self.standings if each.needs_attention)
 
     @cached_property
@@ -53,7 +53,7 @@ class PageInput:
 
     @cached_property
     def as_of(self) -> str:
-        """The moment of the figures while no cycle finishes: `as of 08:00:09 UTC`; empty: they are current."""
+        """When the figures were read, while no cycle finishes: `as of 08:00:09 UTC`; empty: they are current."""
         is_old = self.status is not None and not self.health.turns
         return f"as of {self.clock(self.status.at)}" if is_old and self.status is not None else ""
 
@@ -68,17 +68,17 @@ class PageInput:
         return tuple(gpu for gpu in (self.status.gpus if self.status is not None else ()) if not gpu.listed)
 
     def clock(self, wall_s: float) -> str:
-        """A time of day, with its date where that is not today's."""
+        """A time of day, with its date unless that is today."""
         return clock_time(wall_s, self.now_s)
 
     def ago(self, wall_s: float) -> str:
-        """How long ago something was."""
+        """How long ago a moment was."""
         return f"{span(self.now_s - wall_s)} ago"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """How things are, in a sentence; what else is to be known; the remedy where something is wrong."""
+    """The state in a sentence, further facts, and the remedy if something is wrong."""
 
     level: Level
     state: str
@@ -87,15 +87,15 @@ class Headline:
 
 
 def headline(seen: PageInput) -> Headline:
-    """How things are, the worst first."""
+    """The state of the node, the worst first."""
     health, status = seen.health, seen.status
     if status is None:
-        state = f"no cycle has finished yet, {span(health.uptime_s)} after startup. Nothing is enforced."
+        state = f"no cycle has completed yet, {span(health.uptime_s)} after startup. Nothing is enforced."
         if health.turns:
             return Headline(level=Level.WATCH, state=f"Starting: {state}", remedy=_CHECK_LOG)
-        return Headline(level=Level.BAD, state=f"Hanging: {state}", remedy=_CHECK_DRIVER)
+        return Headline(level=Level.BAD, state=f"Hung: {state}", remedy=_CHECK_DRIVER)
     if not health.turns:
-        state = f"Hanging: the last cycle finished {span(health.last_pass_ago_s or 0.0)} ago. No new action is taken."
+        state = f"Hung: the last cycle completed {span(health.last_pass_ago_s or 0.0)} ago. No new action is taken."
         return Headline(level=Level.BAD, state=state, rest=f"Everything below is {seen.as_of}.", remedy=_CHECK_DRIVER)
     if status.maintenance is not None:
         state = "Under maintenance: NVML is released and nothing is enforced."
@@ -118,28 +118,29 @@ def _blind(seen: PageInput, status: Status) -> Headline:
 def _seeing(seen: PageInput, status: Status) -> Headline:
     level, mode, remedy = _mode(seen, status)
     lost = [gpu for gpu in status.gpus if not gpu.up]
-    done, breaker = list(_fresh(seen, status)), list(_breaker(seen, status))
-    unlisted = unlisted_text([gpu for gpu in seen.unlisted if gpu.up])
+    done, breaker = list(_fresh(seen, status)), breaker_open(status, seen.now_s)
+    incomplete = unlisted([gpu for gpu in seen.unlisted if gpu.up])
     missing = f"{gpu_labels(lost)} {'is' if len(lost) == 1 else 'are'} not responding." if lost else ""
-    who = [*filter(None, (missing, unlisted)), *([] if seen.urgent else done), _who(seen, status)]
-    rest = [*breaker, *(done if seen.urgent else [])]
-    if level is not Level.GOOD:  # what is wrong with the watchdog comes before what is wrong with a pod
+    who = [*filter(None, (missing, incomplete)), *([] if seen.urgent else done), _who(seen, status)]
+    rest = [*filter(None, [breaker]), *(done if seen.urgent else [])]
+    if level is not Level.GOOD:  # problems of the watchdog come before problems of pods
         who, rest = [], [*who, *rest]
     levels = {level, *(each.level for each in seen.urgent), *((Level.BAD,) if lost else ())}
     is_unsure = any(each.verdict == "unknown" for each in status.accounts)
-    levels |= {Level.WATCH} if done or breaker or unlisted or is_unsure else set()
+    levels |= {Level.WATCH} if done or breaker or incomplete or is_unsure else set()
     worst = next(each for each in Level if each in levels)
     return Headline(level=worst, state=" ".join([mode, *who]), rest=" ".join(rest), remedy=remedy)
 
 
 def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
-    """Whether anything is enforced, and the remedy where it is not although it should be."""
+    """Whether it enforces, and the remedy if it should but does not."""
     if status.pods_stale:
-        synced = status.pods_synced_at
-        age = f"is {span(seen.now_s - synced)} old" if synced is not None else "has not been read yet"
         why = next((gap.text for gap in status.gaps if gap.reason == GapReason.PODS.value), "")
-        state = f"The pod list {age}: timers are stopped and no action is taken."
-        return Level.BAD, state, why or "check that whatever writes the pod list is still running"
+        return (
+            Level.BAD,
+            pods_stale(status, seen.now_s),
+            why or "check that whatever writes the pod list is still running",
+        )
     if status.suspended:
         remedy = "; ".join(seen.remedies.get(each, each) for each in status.suspended)
         return Level.BAD, f"Enforcement is suspended: {suspended_because(status.suspended)}.", remedy
@@ -147,12 +148,12 @@ def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
 
 
 def _who(seen: PageInput, status: Status) -> str:
-    """Which pods are over, the most urgent by name with what comes next; or that none is."""
+    """Which pods are over their limits, with the name and next step of the most urgent; or that none is."""
     if not seen.urgent:
         return _calm(status.accounts, is_sure=not seen.unlisted)
     first, pods = seen.urgent[0], {each.account.title for each in seen.urgent}
     next_step = first.gravest.short if first.gravest is not None else "no action follows"
-    # There are thresholds below the limit, too: of warnings, and of steps while a card is short of memory.
+    # Thresholds may be below the limit: of warnings, and of steps while a GPU is short of memory.
     is_over = all(each.account.verdict == "over" for each in seen.urgent)
     where = f"over {'its limit' if len(pods) == 1 else 'their limits'}" if is_over else "above a threshold"
     most = ":" if len(pods) == 1 else ". Most urgent:"
@@ -173,7 +174,7 @@ def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
 
 
 def _fresh(seen: PageInput, status: Status) -> Iterator[str]:
-    """The last kill or eviction, as long as it is news and its pod is not named already."""
+    """The last kill or eviction, while it is recent and its pod is not named already."""
     named = {each.account.uid for each in seen.urgent}
     fresh = [each for each in status.recent if is_action(each) and seen.now_s - (each.at or 0.0) < _FRESH_S]
     for action in [each for each in fresh if each.uid not in named][:1]:
@@ -182,15 +183,3 @@ def _fresh(seen: PageInput, status: Status) -> Iterator[str]:
         ago = f"{seen.ago(action.at or 0.0)}{more}"
         is_done = action.result == "done"
         yield f"{pod} {result_short(action)} {ago}." if is_done else f"{pod}: {result_short(action)}, started {ago}."
-
-
-def _breaker(seen: PageInput, status: Status) -> Iterator[str]:
-    if status.breaker.open and status.breaker.until is not None:
-        yield f"The breaker is open: no kills or evictions until {seen.clock(status.breaker.until)}."
-    elif status.breaker.open:
-        yield "The breaker is open: one owner at a time is acted on."
-
-
-def unlisted_text(gpus: Sequence[GpuStatus]) -> str:
-    """That the processes of these GPUs are unknown; empty for none."""
-    return f"What runs on {gpu_labels(gpus)} is not known." if gpus else ""

@@ -1,20 +1,21 @@
-"""The library that writes the log, without what it would load by itself and nothing here uses.
+"""structlog, imported without two libraries that it would load and that nothing here uses.
 
-structlog/dev.py imports rich where that is installed, for coloured tracebacks: 4 MiB of every node's memory. `None` in
-sys.modules makes an import fail as if the module were not installed (The Python Language Reference, 5.3.1, The module
-cache). structlog/stdlib.py and _native.py import asyncio for loggers with `await`: 1.4 MiB; they get an empty module.
+structlog.dev imports rich, if that is installed, for coloured tracebacks: 2.9 MiB on every node. structlog.stdlib and
+structlog._native import asyncio for loggers with `await`: 1.3 MiB. (PSS of the daemon's imports, structlog 25.) While
+structlog is being imported, rich counts as not installed (None in sys.modules: The Python Language Reference, 5.3.1)
+and asyncio is an empty module; afterwards both can be imported as usual.
 """
 
 import sys
 from types import ModuleType
 from typing import Any
 
-_stand_ins: dict[str, Any] = {"rich": None, "asyncio": ModuleType("asyncio")}
-_added = {name: module for name, module in _stand_ins.items() if name not in sys.modules}
-sys.modules.update(_added)
+_UNUSED: dict[str, Any] = {"rich": None, "asyncio": ModuleType("asyncio")}
+_replaced = {name: module for name, module in _UNUSED.items() if name not in sys.modules}
+sys.modules.update(_replaced)
 import structlog  # noqa: E402
 
-for _name in _added:
+for _name in _replaced:
     del sys.modules[_name]
 
 __all__ = ["structlog"]

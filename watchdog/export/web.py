@@ -1,23 +1,34 @@
-"""The routes: from the bytes of a request to the bytes of its answer, without a socket."""
+"""The routes: from the bytes of a request to the bytes of its response, without a socket.
+
+prometheus_client encodes the metrics but does not choose the format: its negotiation raises TypeError on a version that
+is not a number (prometheus_client 0.26), so that any client could make a scrape fail, and it answers in any requested
+version. Here there are two formats, so two renderings per cycle serve all clients.
+"""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from typing import Any, Final
 
-from watchdog.export.board import Board, Check
-from watchdog.export.exposition import CONTENT_TYPE, OPENMETRICS, wants_gzip, wants_openmetrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
+
+from watchdog.export.endpoints import Endpoints, ProbeResult
 from watchdog.export.page import POLICY
 
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS: Final = CONTENT_TYPE_LATEST
+_OPENMETRICS_KIND: Final = "application/openmetrics-text"
+_TEXT_KIND: Final = "text/plain"
 Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A GET or HEAD; `target` as the request line has it, then the two headers that matter."""
+    """A GET or HEAD request: `target` as in the request line, and the two headers that matter."""
 
     target: str
     accept: str = ""
@@ -41,8 +52,8 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAnswer:
-    """What a request is answered with."""
+class HttpResponse:
+    """The status, headers and body of a response."""
 
     status: HTTPStatus = HTTPStatus.OK
     body: bytes
@@ -50,50 +61,50 @@ class HttpAnswer:
     headers: Headers = ()
 
 
-def answer(board: Board, request: HttpRequest) -> HttpAnswer:
-    """The answer to a GET; a path that is not exactly one of ours is not found."""
-    route = _ROUTES.get(request.path)
-    return route(board, request) if route is not None else _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+def route(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    """The response to a GET; any path that is not exactly a route is not found."""
+    handler = _ROUTES.get(request.path)
+    return handler(endpoints, request) if handler is not None else _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
 
 
-def respond(board: Board, request: bytes) -> bytes:
-    """The whole answer to the bytes of a request, whatever they are; empty where there is no request in them."""
-    return _Handler(board, request).wfile.getvalue()
+def respond(endpoints: Endpoints, request: bytes) -> bytes:
+    """The whole response to the bytes of a request, whatever they are; empty if they hold no request."""
+    return _Handler(endpoints, request).wfile.getvalue()
 
 
-def _metrics(board: Board, request: HttpRequest) -> HttpAnswer:
+def _metrics(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     openmetrics = wants_openmetrics(request.accept)
     content_type = OPENMETRICS if openmetrics else CONTENT_TYPE
-    return _packed(request, board.exposition(openmetrics=openmetrics), content_type, vary="Accept, Accept-Encoding")
+    return _packed(request, endpoints.exposition(openmetrics=openmetrics), content_type, vary="Accept, Accept-Encoding")
 
 
-def _health(board: Board, _: HttpRequest) -> HttpAnswer:
-    return _probe(board.health())
+def _health(endpoints: Endpoints, _: HttpRequest) -> HttpResponse:
+    return _probe(endpoints.health())
 
 
-def _readiness(board: Board, _: HttpRequest) -> HttpAnswer:
-    return _probe(board.readiness())
+def _readiness(endpoints: Endpoints, _: HttpRequest) -> HttpResponse:
+    return _probe(endpoints.readiness())
 
 
-def _page(board: Board, request: HttpRequest) -> HttpAnswer:
+def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     """The status page; with `?still` it does not refresh itself."""
     is_still = request.query == "still"
-    found = board.page(is_still=is_still)
+    found = endpoints.page(is_still=is_still)
     headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer")]
     if not is_still:
         headers.append(("Refresh", str(found.refresh_s)))
     return _packed(request, found.packed, "text/html; charset=utf-8", *headers)
 
 
-def _status(board: Board, request: HttpRequest) -> HttpAnswer:
-    packed = board.status()
+def _status(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    packed = endpoints.status()
     if packed is None:
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, board.no_pass)
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle)
     return _packed(request, packed, "application/json")
 
 
 _NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"
-_ROUTES: Final[dict[str, Callable[[Board, HttpRequest], HttpAnswer]]] = {
+_ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
     "/": _page,
     "/metrics": _metrics,
     "/healthz": _health,
@@ -102,63 +113,63 @@ _ROUTES: Final[dict[str, Callable[[Board, HttpRequest], HttpAnswer]]] = {
 }
 
 
-def _text(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> HttpAnswer:
-    return HttpAnswer(status=status, body=f"{text}\n".encode("utf-8", errors="replace"), headers=headers)
+def _text(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> HttpResponse:
+    return HttpResponse(status=status, body=f"{text}\n".encode("utf-8", errors="replace"), headers=headers)
 
 
-def _probe(check: Check) -> HttpAnswer:
-    return HttpAnswer(status=HTTPStatus.OK if check.ok else HTTPStatus.SERVICE_UNAVAILABLE, body=check.text.encode())
+def _probe(check: ProbeResult) -> HttpResponse:
+    return HttpResponse(status=HTTPStatus.OK if check.ok else HTTPStatus.SERVICE_UNAVAILABLE, body=check.text.encode())
 
 
 def _packed(
     request: HttpRequest, packed: bytes, content_type: str, *headers: tuple[str, str], vary: str = "Accept-Encoding"
-) -> HttpAnswer:
-    """A body that is kept packed with gzip, unpacked for a client that does not take it so."""
+) -> HttpResponse:
+    """A body that is kept compressed with gzip, decompressed for a client that does not accept that."""
     headers = (*headers, ("Vary", vary))
     if wants_gzip(request.accept_encoding):
-        return HttpAnswer(body=packed, content_type=content_type, headers=(*headers, ("Content-Encoding", "gzip")))
-    return HttpAnswer(body=gzip.decompress(packed), content_type=content_type, headers=headers)
+        return HttpResponse(body=packed, content_type=content_type, headers=(*headers, ("Content-Encoding", "gzip")))
+    return HttpResponse(body=gzip.decompress(packed), content_type=content_type, headers=headers)
 
 
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Python's own parser of requests, on bytes: it reads from `rfile` and writes to `wfile`."""
+    """Python's own request parser, on bytes: it reads from `rfile` and writes to `wfile`."""
 
     protocol_version = "HTTP/1.1"
     wfile: BytesIO
 
-    def __init__(self, board: Board, request: bytes) -> None:
+    def __init__(self, endpoints: Endpoints, request: bytes) -> None:
         # Not super().__init__(): that one takes a socket.
-        self._board = board
+        self._endpoints = endpoints
         self.rfile, self.wfile = BytesIO(request), BytesIO()
         self.handle_one_request()
 
     def parse_request(self) -> bool:
-        """Take GET and HEAD, and nothing else."""
+        """Accept only GET and HEAD."""
         if not super().parse_request():
             return False
         if self.command in ("GET", "HEAD"):
             return True
-        refusal = _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered", ("Allow", "GET, HEAD"))
+        refusal = _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", ("Allow", "GET, HEAD"))
         self._send(refusal)
         return False
 
     def do_GET(self) -> None:
-        """Answer by the target as it was sent: in `self.path` the leading slashes are folded together."""
+        """Respond to the target as it was sent: in `self.path` leading slashes are merged."""
         _, target, *_ = self.requestline.split()
         accept, encoding = self.headers.get("Accept", ""), self.headers.get("Accept-Encoding", "")
-        self._send(answer(self._board, HttpRequest(target=target, accept=accept, accept_encoding=encoding)))
+        self._send(route(self._endpoints, HttpRequest(target=target, accept=accept, accept_encoding=encoding)))
 
     do_HEAD = do_GET  # noqa: N815
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that could not be read, in plain text."""
-        self.request_version = self.protocol_version  # what could not be read has no version of its own
+        """Respond to a request that could not be parsed, in plain text."""
+        self.request_version = self.protocol_version  # a request that could not be parsed has no version
         self._send(_text(HTTPStatus(code), message or explain or HTTPStatus(code).phrase))
 
-    def _send(self, found: HttpAnswer) -> None:
+    def _send(self, found: HttpResponse) -> None:
         self.send_response(found.status)
         headers = (("Content-Type", found.content_type), ("Content-Length", str(len(found.body))), *found.headers)
         for name, value in (*headers, *_HEADERS):
@@ -172,4 +183,37 @@ class _Handler(BaseHTTPRequestHandler):
         return "gpu-watchdog"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Log nothing: probes and scrapes come all day."""
+        """Log nothing: probes and scrapes arrive all day."""
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether an Accept header prefers OpenMetrics 1.x to the text format, as Prometheus does by default."""
+    offers = list(_offers(accept))
+    openmetrics = max(
+        (q for kind, version, q in offers if kind == _OPENMETRICS_KIND and version in ("", "1")), default=0.0
+    )
+    # A named format wins over `*/*`; a tie goes to the richer format.
+    plain = max((q for kind, _, q in offers if kind == _TEXT_KIND), default=0.0)
+    return openmetrics > 0 and openmetrics >= plain
+
+
+def wants_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header accepts gzip."""
+    accepted = {kind: q for kind, _, q in _offers(accept_encoding)}
+    return accepted.get("gzip", accepted.get("*", 0.0)) > 0
+
+
+def _offers(header: str) -> Iterator[tuple[str, str, float]]:
+    """Each entry of an Accept header: its name, the major number of its version, and its quality value."""
+    for offer in header.lower().split(","):
+        kind, *parameters = (part.strip() for part in offer.split(";"))
+        values = dict(part.partition("=")[::2] for part in parameters)
+        yield kind, values.get("version", "").strip('"').split(".")[0], _weight(values.get("q", "1"))
+
+
+def _weight(text: str) -> float:
+    """A quality value; anything else counts as 1, as if it had been left out."""
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 1.0

@@ -1,4 +1,4 @@
-"""The journal's file: opened, found damaged or full, and written to in the order in which rows were queued."""
+"""The journal's file: opening and checking it, replacing a damaged one, and writing to it in order."""
 
 import os
 import sqlite3
@@ -11,35 +11,35 @@ from typing import Any, Final, TypeVar
 from watchdog import clock
 from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
 from watchdog.journal.rows import INSERT, base_row, bound
-from watchdog.journal.schema import migrate, see_tables, set_up, write_nothing
+from watchdog.journal.schema import check_tables, migrate, set_up, write_nothing
 from watchdog.report.text import rfc3339
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _LEAST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 _BUSY_S: Final = 1.0
-_CHECK_STEPS: Final = 2_000_000  # of SQLite's virtual machine: a check that would take long is left half done
+_CHECK_STEPS: Final = 2_000_000  # of SQLite's virtual machine: a longer check is aborted
 
 
 def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open the journal for writing, new or old; JournalError otherwise.
+    """Open the journal for writing, or create it; JournalError otherwise.
 
-    A damaged file is moved aside, never deleted, and a new one begun; the second value says so.
+    A damaged file is moved aside, never deleted, and replaced by a new one; the second value then has a notice.
     """
     if sqlite3.sqlite_version_info < _LEAST_SQLITE:
-        raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old for the journal; it takes 3.37 or newer")
+        raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old for the journal; 3.37 or newer is required")
     try:
         _prepare(path)
         try:
             return _connect(path), ()
         except CorruptError as error:
             aside = set_aside(path)
-            return _connect(path), (f"{error}; it was moved to {aside} and a new one begun: what it held is there",)
+            return _connect(path), (f"{error}; it was moved to {aside} with its records, and a new one was started",)
     except OSError as error:
         raise explain_os(error, path) from error
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a journal with what belongs to it, so that it can still be opened under its new name."""
+    """Rename a journal with its WAL, so that it can still be opened under its new name."""
     stamp = rfc3339(clock.now().wall_s).replace(":", "").replace(".", "")
     for attempt in range(1000):
         aside = path.with_name(f"{path.name}.corrupt-{stamp}" + (f"-{attempt}" if attempt else ""))
@@ -54,7 +54,7 @@ def set_aside(path: Path) -> Path:
 
 
 def _prepare(path: Path) -> None:
-    """Make the file, readable for its owner alone; SQLite gives its WAL the same rights."""
+    """Create the file, readable only by its owner; SQLite gives the WAL the same permissions."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
     try:
@@ -65,7 +65,7 @@ def _prepare(path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    _look_at_head(path)
+    _check_header(path)
     try:
         connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
     except sqlite3.Error as error:
@@ -74,7 +74,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         _check(connection, path)
         set_up(connection, path)
         migrate(connection, path)
-        see_tables(connection)
+        check_tables(connection)
     except sqlite3.Error as error:
         connection.close()
         raise explain(error, path) from error
@@ -84,8 +84,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _look_at_head(path: Path) -> None:
-    """Refuse a file that never was a database: it is somebody else's, and must not be moved."""
+def _check_header(path: Path) -> None:
+    """Reject a file that never was a database: it belongs to something else, and must not be moved."""
     with path.open("rb") as file:
         head = file.read(512)
     if head and not head.startswith(_MAGIC):
@@ -117,13 +117,13 @@ _PROBE_BUSY_MS: Final = 50
 
 
 class JournalFile:
-    """An open journal. `problem` says why the last write failed; empty where it succeeded.
+    """An open journal. `problem` is why the last write failed; empty if it succeeded.
 
-    `notices` are sentences to be said loudly: that a damaged file was moved aside.
+    `notices` are sentences to be logged as errors, such as that a damaged file was moved aside.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or begin it; JournalError otherwise."""
+        """Open or create it; JournalError otherwise."""
         self.path = path
         self.problem = ""
         self._connection, self.notices = open_file(path)
@@ -132,13 +132,13 @@ class JournalFile:
         self._lost = False
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` in a transaction and commit it to disk; JournalError where it did not get there for sure."""
+        """Do `work` in a transaction and commit it to disk; JournalError if that is not certain to have succeeded."""
         try:
             self._check_files()
             self._connection.execute("BEGIN IMMEDIATE")
             given = work(self._connection)
             self._connection.execute("COMMIT")
-            # A file that was removed while this was written has it where nobody will find it.
+            # What was written to a file that was removed meanwhile is lost.
             self._check_files()
         except (sqlite3.Error, JournalError) as error:
             raise self._failed(error) from error
@@ -154,9 +154,9 @@ class JournalFile:
             raise self._failed(error) from error
 
     def probe(self) -> str:
-        """See whether somebody else changed it, and try again where the last write failed; JournalError if it does.
+        """Check whether another process changed the file, and retry after a failed write; JournalError if that fails.
 
-        Gives what was done to it; empty: nothing. One that was lost is begun again. Waits for no lock.
+        Returns what was done to the file; empty: nothing. A lost file is created again. Does not wait for locks.
         """
         changed = ""
         try:
@@ -186,7 +186,7 @@ class JournalFile:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self._lost = True  # whatever state this connection is in, a new one has a better one
+            self._lost = True  # the connection is in an unknown state, so a new one is opened
         explained = explain(error, self.path) if isinstance(error, sqlite3.Error) else error
         self._lost = self._lost or isinstance(explained, CorruptError)
         self.problem = str(explained)
@@ -196,10 +196,10 @@ class JournalFile:
         if not self._lost and _identities(self.path) == self._files:
             return
         self._lost = True
-        raise JournalError(f"journal {self.path} was removed or replaced while it was open; it will be begun anew")
+        raise JournalError(f"journal {self.path} was removed or replaced while it was open; a new one will be started")
 
     def _reopen(self) -> None:
-        # A new file must not inherit the WAL of the old one, which takes it along only where the file has not moved.
+        # A new file must not inherit the WAL of the old one.
         self._connection.close()
         file, wal = _identities(self.path)
         if file != self._files[0] and wal == self._files[1]:
@@ -211,12 +211,12 @@ class JournalFile:
 
 
 def _identities(path: Path) -> tuple[tuple[int, int] | None, ...]:
-    # A file that was cut to nothing is no journal any more, though it is the same one.
+    # A file that was truncated to nothing is not a journal any more, though it has the same inode.
     return _identity(path, least=1), _identity(path.with_name(f"{path.name}-wal"), least=0)
 
 
 def _data_version(connection: sqlite3.Connection) -> int:
-    """A number that another one's commit changes, and none of this connection (sqlite.org/pragma.html)."""
+    """A number that changes with commits of other connections, not of this one (sqlite.org/pragma.html)."""
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
@@ -228,14 +228,14 @@ def _identity(path: Path, *, least: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if found.st_size >= least else None
 
 
-_MOST_WAITING: Final = 1000  # statements kept in memory while the disk takes none
+_MOST_WAITING: Final = 1000  # statements kept in memory while the disk can't be written
 Statement = tuple[str, Mapping[str, Any]]
 
 
 class Queue:
-    """Statements in their order, written together.
+    """Statements to be written in order, several in one transaction.
 
-    What is beyond the bound is dropped and counted: the oldest occurrence, or where there is none the oldest of all.
+    Beyond the limit, statements are dropped and counted: the oldest occurrence, or without any, the oldest statement.
     """
 
     def __init__(self, file: JournalFile, node: str) -> None:
@@ -245,24 +245,24 @@ class Queue:
         self._dropped = 0
 
     def put(self, statements: Iterable[Statement]) -> None:
-        """Write these, now or once the disk takes them."""
+        """Write these now, or once the disk can be written again."""
         self._waiting.extend(statements)
         while len(self._waiting) > _MOST_WAITING:
-            # History goes first: what came of an action is what the brakes and the next daemon go by.
+            # History is dropped first: the brakes and the next daemon need the results of actions.
             del self._waiting[next((place for place, (sql, _) in enumerate(self._waiting) if sql == INSERT), 0)]
             self._dropped += 1
         self.flush()
 
     def later(self, statements: Iterable[Statement]) -> None:
-        """Keep these to be written together with whatever is written next."""
+        """Queue these to be written together with the next statements."""
         self._waiting.extend(statements)
 
-    def lose(self, number: int) -> None:
-        """Count so many statements as dropped."""
+    def count_lost(self, number: int) -> None:
+        """Count this many statements as dropped."""
         self._dropped += number
 
     def flush(self) -> None:
-        """Write what waits, if the disk takes it."""
+        """Write the queued statements, if the disk can be written."""
         if self._waiting and not self._file.problem:
             with suppress(JournalError):
                 self._file.transaction(self._write)

@@ -1,4 +1,4 @@
-"""The journal as the daemon uses it: intentions and signals of actions, changes, and what earlier daemons left."""
+"""The journal as the daemon uses it: intentions and results of actions, changes, and earlier daemons' records."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +20,9 @@ from watchdog.journal.actions import (
     encode,
     insert_action,
     insert_begun,
-    prune,
-    turn_breaker,
     unfinished_actions,
     withdrawn,
+    write_breaker,
 )
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import LOST, JournalFile, Queue, Statement
@@ -39,15 +38,15 @@ from watchdog.journal.rows import (
     row_of,
     signalled_sentence,
 )
-from watchdog.journal.schema import COLUMNS, is_blank
-from watchdog.report.actions import fit
+from watchdog.journal.schema import COLUMNS, is_blank, prune
 from watchdog.report.changes import Change, ChangeKind, Changes, action_events
-from watchdog.report.next import begun_writer
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
+from watchdog.report.sentences.following import begun_writer
+from watchdog.report.text import fit
 
 _ENDS: Final = (ChangeKind.WARNED, ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
-# What stands there of a time that is still to come was written by a clock that was wrong.
+# A row with a time in the future was written with a wrong clock.
 _SELECT: Final = (
     "SELECT namespace, pod, coalesce(container, ''), do, result, rule, uid, wall_s FROM occurrence "
     f"WHERE wall_s BETWEEN :since AND :now AND event IN ({_NAMED}) AND result IS NOT NULL "
@@ -57,14 +56,14 @@ _SELECT: Final = (
 
 
 def actions_of(connection: sqlite3.Connection, now_s: float) -> tuple[LastAction, ...]:
-    """What was done in the quarter of an hour before a moment (Unix time), oldest first, no more than MOST."""
+    """The actions in the 15 minutes before a moment (Unix time), oldest first, at most MOST."""
     found = connection.execute(_SELECT, {"since": now_s - LAST_KEPT_S, "now": now_s, "most": MOST}).fetchall()
     return tuple(LastAction(labels=row[:6], uid=row[6], wall_s=row[7]) for row in reversed(found))
 
 
 _NAMED_RECENT: Final = ", ".join(f"'{event}'" for event in EVENTS)
-# Two bounded looks instead of one over the whole day: a node can have thousands of occurrences in it. An action has a
-# handful of rows of these kinds, and a fork bomb's some twenty.
+# Two bounded queries instead of one over the whole day, which can have thousands of occurrences. An action has a
+# handful of rows of these kinds, one on a fork bomb some twenty.
 _SELECT_RECENT: Final = (
     f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
     "SELECT id FROM (SELECT id FROM occurrence WHERE deed IN "
@@ -88,18 +87,18 @@ _RESTORED: Final = (
     "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
     "brakes need or which are in progress, were written to it again; the history before this may be missing"
 )
-# Actions write these themselves, at the very moment, and not with the report that tells of them later.
-_WRITTEN_BY_DEEDS: Final = frozenset(
+# Actions write these themselves, immediately, and not with the later report.
+_WRITTEN_BY_ACTIONS: Final = frozenset(
     {ChangeKind.KILL_BEGUN, ChangeKind.KILL_ENDED, ChangeKind.EVICT_BEGUN, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED}
 )
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE})
 
 
 class Journal:
-    """The journal of one node; `open` gives one.
+    """The journal of one node, made by `open`.
 
     Only `open`, `intend`, `unfinished` and `lately` raise (JournalError). What the other methods can't write is kept in
-    memory, up to a bound, and written once the disk takes it again. `recent` has the last actions. `is_blank` says that
+    memory, up to a limit, and written once the disk can be written again. `recent` has the last actions. `is_blank`:
     nothing had ever been written to it when it was opened.
     """
 
@@ -120,7 +119,7 @@ class Journal:
         self._kept = RestoredActions() if kept is None else kept
         self.recent = Recent()
         self.is_blank: bool = file.use(is_blank)
-        self._changed = "lost or replaced"  # as far as what is remembered is not in it
+        self._changed = "lost or replaced"  # reported only if it lacks something that is remembered
         self._merge()
         file.use(self._read_recent)
 
@@ -133,9 +132,9 @@ class Journal:
         remedies: Mapping[str, str] | None = None,
         kept: RestoredActions | None = None,
     ) -> Self:
-        """Open or begin the journal; JournalError with the remedy otherwise. `remedies` as `Changes` takes them.
+        """Open or create the journal; JournalError with the remedy otherwise. `remedies` are those for `Changes`.
 
-        `kept` is what this daemon remembers of the journal that it had before: what the new one lacks is written to it.
+        `kept` is what this daemon remembers from its previous journal: what the new one lacks is written to it.
         """
         file = JournalFile(path)
         try:
@@ -151,7 +150,7 @@ class Journal:
 
     @property
     def kept(self) -> RestoredActions:
-        """What this daemon remembers of it, for the journal that comes after it."""
+        """What this daemon remembers of it, for its next journal."""
         return self._kept
 
     @property
@@ -161,16 +160,16 @@ class Journal:
 
     @property
     def problem(self) -> str:
-        """Why the last write failed, with the remedy; empty where it succeeded."""
+        """Why the last write failed, with the remedy; empty if it succeeded."""
         return self._file.problem
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Sentences to be said loudly, in their order: that a damaged file was moved aside, and where it is."""
+        """Sentences to be logged as errors, in order, such as that a damaged file was moved aside."""
         return self._file.notices
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
-        """Commit the intention of an action to disk, and give its number; JournalError: nothing may be signalled."""
+        """Commit the intention of an action to disk; returns its number. JournalError: nothing may be signalled."""
         keys = tuple(targets)
         row = base_row("intended", self._node, now, fit(begun_writer(entry, now, len(keys)))) | entry_columns(entry)
 
@@ -189,14 +188,14 @@ class Journal:
         return action
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
-        """Note which processes got which signal."""
+        """Record which processes got which signal."""
         sent = tuple(keys)
         context = self._contexts.get(action, {})
         row = base_row("signalled", self._node, now, signalled_sentence(context, signal, sent))
         self._queue.put([self._row({**context, **row, "deed": action, "detail": f"{signal} {encode(sent)}"})])
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
-        """Note what came of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
+        """Record the end of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
         context = self._contexts.get(action, {})
         event = action_events(action_of(context.get("do"))).ended
         row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
@@ -209,7 +208,7 @@ class Journal:
             self._contexts.pop(action, None)
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
-        """Note that an intention came to nothing before the first signal: no brake counts it, and nobody waits."""
+        """Record that an intention was withdrawn before the first signal: no brake counts it and nothing waits."""
         self._kept.withdraw(action)
         context = self._contexts.pop(action, {})
         event = action_events(action_of(context.get("do"))).ended
@@ -218,7 +217,7 @@ class Journal:
         self._queue.put([*withdrawn(action, now), self._row({**context, **row})])
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
-        """Note when the memory of an action was seen free; None: it was not, in time."""
+        """Record how long an action's memory took to be seen free; None if it was not, in time."""
         self._kept.remove(action)
         context = self._contexts.pop(action, {})
         row = base_row(ChangeKind.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
@@ -228,57 +227,57 @@ class Journal:
         self._queue.put([(update, values), self._row({**context, **row})])
 
     def breaker(self, opened: Now | None) -> None:
-        """Note since when the breaker is open; None: it has closed. What can't be written now is written later."""
-        self._kept.turn(opened)
+        """Record when the breaker opened; None: it has closed. If that can't be written now, it is written later."""
+        self._kept.note_breaker(opened)
         if self.writable:
             with suppress(JournalError):
-                self._file.transaction(lambda connection: turn_breaker(connection, opened))
+                self._file.transaction(lambda connection: write_breaker(connection, opened))
 
     def presume(self, now: Now) -> None:
-        """Write down that what was begun before is lost, so the brakes count as full from now on; JournalError."""
+        """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""
         row = self._kept.lose(now)
         self._file.transaction(lambda connection: insert_begun(connection, row))
 
     def brakes(self, now: Now) -> BrakeMemory:
-        """What the brakes have to know of earlier daemons, in the time of this boot."""
+        """What the brakes remember from earlier daemons, in the time of this boot."""
         return self._kept.memory(now)
 
     def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
-        """Write down something of the daemon's own life: that it started, stopped, or refused a policy."""
+        """Record an event of the daemon itself: that it started, stopped, or rejected a policy."""
         self._queue.put([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
 
     def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
-        """Write down a report's changes; at rest nothing is written."""
+        """Write a report's changes; without any, nothing is written."""
         self.write(self.rows_of(report, changes))
 
     def rows_of(self, report: CycleReport, changes: Iterable[Change]) -> list[Row]:
-        """The rows of a report's changes; no disk is needed for that.
+        """The rows of a report's changes, without disk access.
 
-        Of the first report everything is new to this journal, which may have been opened long after the daemon began.
+        The first report is recorded in full, since the journal may have been opened long after the daemon started.
         """
         introduction, self._introduction = self._introduction, None
         return [
             row_of(item, self._node, report)
             for item in (changes if introduction is None else introduction.since(report))
-            if item.event not in _WRITTEN_BY_DEEDS or item.outcome is None or item.outcome.number is None
+            if item.event not in _WRITTEN_BY_ACTIONS or item.outcome is None or item.outcome.number is None
         ]
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write these rows."""
         self._queue.put([self._row(row) for row in rows])
 
-    def lose(self, number: int) -> None:
-        """Count records that were lost before they came here; the next one that is written says so."""
-        self._queue.lose(number)
+    def count_lost(self, number: int) -> None:
+        """Count lost records; the next write reports them."""
+        self._queue.count_lost(number)
 
     def later(self, statements: Iterable[Statement]) -> None:
-        """Keep these to be written together with whatever is written next."""
+        """Queue these to be written together with the next statements."""
         self._queue.later(statements)
 
     def unfinished(self) -> tuple[UnfinishedAction, ...]:
-        """The actions whose end or release is not known, oldest first; JournalError. To be asked once, at the start.
+        """The actions without a known end or release, oldest first; JournalError. To be called once, at startup.
 
-        Whoever asks closes each: with `end` where it has no result, and with `released`.
+        The caller closes each one: with `end` if it has no result, and with `released`.
         """
         found = self._file.use(unfinished_actions)
         for action, context in found:
@@ -286,11 +285,11 @@ class Journal:
         return tuple(action for action, _ in found)
 
     def lately(self, now: Now) -> tuple[LastAction, ...]:
-        """What was done to pods in the last quarter of an hour; JournalError."""
+        """The actions on pods in the last 15 minutes; JournalError."""
         return self._file.use(lambda connection: actions_of(connection, now.wall_s))
 
     def prune(self, now: Now) -> None:
-        """Delete what is older or more than the limits say; never an unfinished action."""
+        """Delete what is beyond the limits of age and size, but never an unfinished action."""
         if self.writable:
             needless = self._kept.forget(now)
             with suppress(JournalError):
@@ -298,9 +297,9 @@ class Journal:
                 self._file.use(lambda connection: prune(connection, self.limits, now))
 
     def probe(self) -> bool:
-        """Merge a file that somebody has changed, and where the last write failed, try again; whether it works now.
+        """Merge a file that another process changed, and retry if the last write failed; return whether it is writable.
 
-        Nothing is waited for. What is remembered and could not be written meanwhile is written too.
+        It does not wait. What is remembered and could not be written meanwhile is written as well.
         """
         was_writable = self.writable
         with suppress(JournalError):
@@ -313,12 +312,12 @@ class Journal:
         return self.writable
 
     def close(self) -> None:
-        """Write what was kept, if the disk takes it, and close the file."""
+        """Write what is queued, if the disk can be written, and close the file."""
         self._queue.flush()
         self._file.close()
 
     def _merge(self) -> None:
-        """Give the file what it lacks of what is remembered, and remember what else it has; JournalError."""
+        """Merge the file with what is remembered, both ways; JournalError."""
         lacked = self._file.transaction(self._kept.merge)
         changed, self._changed = self._changed, ""
         if lacked or changed == LOST:

@@ -1,4 +1,4 @@
-"""One daemon a node: a lock beside the journal."""
+"""The lock beside the journal, which ensures one daemon per node."""
 
 import fcntl
 import os
@@ -9,14 +9,14 @@ LockState = Literal["free", "held", "unreadable"]
 
 
 def lock_path(journal: Path) -> Path:
-    """The lock of whoever keeps this journal."""
+    """The path of the lock for this journal."""
     return journal.with_name(journal.name + ".lock")
 
 
-def look_at_lock(path: Path) -> tuple[LockState, str]:
-    """Whether somebody holds the lock, and why that can't be told.
+def check_lock(path: Path) -> tuple[LockState, str]:
+    """Whether the lock is held, or why that can't be determined.
 
-    Asked for as a reader and given back at once: a daemon tries again by itself.
+    It is taken shared and released at once; a daemon that finds it taken retries by itself.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -38,31 +38,31 @@ def look_at_lock(path: Path) -> tuple[LockState, str]:
 class NodeLock:
     """An advisory lock (flock(2)) on `JOURNAL.lock`, held until the process ends, however it ends.
 
-    `problem` says in a sentence why the last try failed, with the remedy; empty while the lock is held. `refusals` are
-    the tries in a row at which somebody else had it: at a single one that may be who only looks (`look_at_lock`).
-    `was_there` says that its file lay there already when it was taken: an earlier daemon kept this journal.
+    `problem` is why the last attempt failed, with the remedy; empty while the lock is held. `refusals` is the number of
+    consecutive attempts at which another process had it: a single one may be a command's check (`check_lock`).
+    `had_file`: its file existed before it was taken, so an earlier daemon kept this journal.
     """
 
     def __init__(self, journal: Path) -> None:
         self.path = lock_path(journal)
         self.problem = ""
         self.refusals = 0
-        self.was_there = False
+        self.had_file = False
         self._descriptor: int | None = None
 
     @property
     def held(self) -> bool:
-        """Whether this process holds the lock, on the very file that a second daemon would find."""
+        """Whether this process holds the lock, on the file that a second daemon would open."""
         return self._descriptor is not None and _is_same(self._descriptor, self.path)
 
     def acquire(self) -> bool:
-        """Try once to take the lock, and write the PID into its file; True where it is held. Never waits."""
+        """Try once to take the lock, and write the PID into its file; True if it is held. Never waits."""
         if self.held:
             return True
         self.release()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            was_there = self.path.exists()
+            had_file = self.path.exists()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self.refusals = 0
@@ -79,23 +79,19 @@ class NodeLock:
             self.problem = self._explain(error)
             os.close(descriptor)
             return False
-        self._descriptor, self.was_there = descriptor, was_there
+        self._descriptor, self.had_file = descriptor, had_file
         self.problem, self.refusals = "", 0
         return True
 
-    def retry(self) -> bool:
-        """Try again: the other daemon may have ended. The same as `acquire`."""
-        return self.acquire()
-
     def release(self) -> None:
-        """Give the lock back; the file stays, since removing it would let two daemons lock two files."""
+        """Release the lock; the file stays, since removing it would let two daemons lock two files."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     @property
     def holder(self) -> int | None:
-        """The PID written in the file, as its writer's PID namespace counts; None if there is none to read."""
+        """The PID in the file, as of its writer's PID namespace; None if it can't be read."""
         try:
             text = self.path.read_bytes()[:32].decode("ascii", errors="replace").strip()
         except OSError:

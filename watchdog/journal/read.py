@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from watchdog.journal.errors import JournalError, NoJournalError, explain, explain_os
@@ -15,12 +15,12 @@ from watchdog.journal.schema import APPLICATION_ID, COLUMNS, check_version
 from watchdog.report.text import rfc3339
 
 _BUSY_S: Final = 5.0
-_ORDERED: Final = f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE wall_s >= ?"
+_ORDERED: Final = "SELECT * FROM occurrence WHERE wall_s >= ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRow:
-    """One occurrence as the journal has it; what does not apply to it is None. Bytes are integers."""
+    """One occurrence in the journal; columns that do not apply are None. Bytes are integers."""
 
     event: str
     node: str
@@ -50,15 +50,16 @@ class HistoryRow:
     reason: str | None
     detail: str | None
     sentence: str
+    account: str | None = None  # missing in journals of older daemons
 
     @property
     def at(self) -> str:
-        """When it was, as RFC 3339 in UTC."""
+        """The time, as RFC 3339 in UTC."""
         return rfc3339(self.wall_s)
 
 
 def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:
-    """What the journal has since a moment (Unix time), oldest first, of one pod (`namespace/name`) or of all.
+    """The occurrences since a moment (Unix time), oldest first, of one pod (`namespace/name`) or of all.
 
     Nothing is written to the journal. JournalError names the file and the remedy.
     """
@@ -67,13 +68,15 @@ def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:
         sql += " AND namespace || '/' || pod = ?"
     sql += " ORDER BY wall_s, id"
     with reading(path) as connection:
-        found = connection.execute(sql, (*values, *([pod] if pod is not None else []))).fetchall()
-    return [HistoryRow(**dict(zip(COLUMNS, row, strict=True))) for row in found]
+        cursor = connection.execute(sql, (*values, *([pod] if pod is not None else [])))
+        names = [column[0] for column in cursor.description]
+        found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in cursor]
+    return [HistoryRow(**{name: value for name, value in row.items() if name in COLUMNS}) for row in found]
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that reads a journal and writes nothing; JournalError names the file and the remedy."""
+    """A read-only connection to a journal; JournalError names the file and the remedy."""
     try:
         with _opened(path) as connection:
             yield connection
@@ -84,7 +87,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def pods_in(path: Path) -> list[str]:
-    """Every pod that the journal names, as `namespace/name`; JournalError names the file and the remedy."""
+    """Every pod in the journal, as `namespace/name`; JournalError names the file and the remedy."""
     sql = "SELECT DISTINCT namespace || '/' || pod FROM occurrence WHERE namespace IS NOT NULL AND pod IS NOT NULL"
     try:
         with _opened(path) as connection:
@@ -100,13 +103,13 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise NoJournalError(f"there is no journal {path}: name its file with `--journal`")
     with path.open("rb"):
-        pass  # says why it can't be read, where SQLite only says that it can't
+        pass  # raises the reason why it can't be read, which SQLite does not report
     try:
         connection = _connect(path, "mode=ro")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-        # A WAL needs a place for its shared memory, which a read-only mount has not.
+        # A WAL needs a writable place for its shared memory, which a read-only mount does not have.
         with (
             _readable_copy(path) as copy,
             closing(_connect(copy, "immutable=1" if copy == path else "mode=rw")) as other,
@@ -119,7 +122,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _readable_copy(path: Path) -> Iterator[Path]:
-    """The file itself where all is in it, or a copy together with its WAL, so that what is in there is not missed."""
+    """The file itself if its WAL is empty, or else a copy of it with the WAL."""
     wal = path.with_name(path.name + "-wal")
     if not wal.exists() or wal.stat().st_size == 0:
         yield path

@@ -1,4 +1,4 @@
-"""The rows of the journal: what is written of an occurrence."""
+"""The rows of the journal: the columns and the sentence of each occurrence."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,8 +8,9 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.journal.schema import COLUMNS
-from watchdog.report.actions import mark
 from watchdog.report.changes import Change
+from watchdog.report.sentences.action import ENDINGS
+from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import count, inert, said, span
 
 Value = str | int | float | None
@@ -17,22 +18,13 @@ Row = dict[str, Value]
 _LARGEST: Final = 2**63 - 1  # of an SQLite integer; a quantity of a policy can be larger
 _LONGEST: Final = 4096
 
-_ENDS: Final = {
-    Result.FAILED: "failed",
-    Result.BLOCKED: "was blocked",
-    Result.GONE: "was not needed any more",
-    Result.INTERRUPTED: "was interrupted",
-    Result.WITHDRAWN: "was withdrawn before the first signal",
-    Result.OBSERVED: "was only observed",
-}
-
 INSERT: Final = (
     f"INSERT INTO occurrence ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + column for column in COLUMNS)})"
 )
 
 
 def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
-    """What every row has."""
+    """The columns that every row has."""
     return {
         "event": event,
         "node": node,
@@ -44,7 +36,7 @@ def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
 
 
 def row_of(item: Change, node: str, report: CycleReport) -> Row:
-    """The row of a piece of news."""
+    """The row of a change."""
     row = base_row(item.event.value, node, item.at, item.sentence)
     row |= {"policy": report.policy.sha256, "detail": item.detail or None}
     if item.entry is not None:
@@ -65,7 +57,7 @@ def entry_columns(entry: PlanEntry) -> Row:
         "step": entry.step,
         "do": entry.do.value,
         "scope": step.scope if entry.do.value == "kill" else None,
-        "mark": mark(entry),
+        "mark": threshold_text(entry),
     }
 
 
@@ -77,6 +69,7 @@ def account_columns(assessment: Assessment) -> Row:
         "pod": pod.name,
         "uid": pod.uid,
         "container": assessment.account.container,
+        "account": assessment.account.container,
         "gpu": assessment.account.gpu,
         "owner_kind": pod.owner.kind if pod.owner is not None else None,
         "owner_name": pod.owner.name if pod.owner is not None else None,
@@ -90,52 +83,57 @@ def account_columns(assessment: Assessment) -> Row:
 
 
 def bound(row: Mapping[str, Value]) -> Row:
-    """A row as SQLite takes it: every column there, texts without control characters, integers of 64 bits."""
+    """A row for SQLite: with every column, texts without control characters, and 64-bit integers."""
     return {column: storable(row.get(column)) for column in COLUMNS}
 
 
+def storable_text(text: str) -> str:
+    """A text without control characters, cut to a limit; names that Kubernetes permits are unchanged."""
+    return inert(text, _LONGEST)
+
+
 def storable(value: Value) -> Value:
-    """A value as SQLite takes it; names that Kubernetes allows stay as they are."""
+    """A value as SQLite can store it."""
     if isinstance(value, str):
-        return inert(value, _LONGEST)
+        return storable_text(value)
     return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
 
 
 def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
-    """Say which signal went to which processes."""
+    """The sentence that a signal was sent to these processes."""
     pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 
 def action_of(do: object) -> Do:
-    """The action that a row names; what names none, or one of a later version, is taken for a kill."""
+    """The action in a row; without one, or with one of a newer version, it is taken for a kill."""
     return next((each for each in Do if each == do), Do.KILL)
 
 
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
-    """Say what came of a kill or an eviction."""
+    """The sentence about the end of a kill or an eviction."""
     verb = action_of(context.get("do")).verb
     why = f": {said(reason, 600)}" if reason else ""
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
         return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
-    return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {_ENDS[result]}{why}."
+    return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {ENDINGS[result]}{why}."
 
 
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
-    """Say when the memory was seen free."""
+    """The sentence about when the memory was seen free."""
     if release_s is not None:
         begun = action_of(context.get("do")).first_effect
         return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
     why = f": {said(reason, 600)}" if reason else ""
     if action_of(context.get("do")) is Do.EVICT:
-        return f"{_title(context)}: its memory is not waited for any more{why}."
+        return f"{_title(context)}: its memory is no longer waited for{why}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
 
 
 def _title(context: Row) -> str:
     if not context.get("pod"):
-        return "A pod of an earlier journal"
+        return "A pod from an earlier journal"
     return f"Pod {inert(str(context['namespace']))}/{inert(str(context['pod']))}"
 
 

@@ -1,4 +1,4 @@
-"""The journal's tables, and those of the recording in it."""
+"""The journal's tables, those of the recording in it, and how old rows are deleted."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from watchdog.core.model import Now
+from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
 
-# A span is a stretch of one daemon's life in which every cycle was recorded, until `until_s`. `upto` adds up the bodies
-# ever written, so that the size of those that are left is a difference of two numbers, and no sum over all rows.
+# A span is a time in which one daemon recorded every cycle, until `until_s`. `upto` is the running total of all bodies
+# written, so that the size of those left is a difference of two numbers instead of a sum over all rows.
 PAST_TABLES: Final = """
     CREATE TABLE past_span (
         id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL, from_s REAL NOT NULL, from_wall_s REAL NOT NULL,
@@ -35,7 +36,7 @@ _BODY: Final = (
     f"VALUES ({_OF_SPAN}, :is_full, :boottime_s, :wall_s, "
     "coalesce((SELECT upto FROM past ORDER BY id DESC LIMIT 1), 0) + length(:body) + :row, :body)"
 )
-_ROW: Final = 64  # what a row takes beside its body
+_ROW: Final = 64  # bytes of a row besides its body
 _SIZE: Final = (
     "SELECT coalesce((SELECT upto FROM past ORDER BY id DESC LIMIT 1) - upto + length(body) + :row, 0) "
     "FROM past ORDER BY id LIMIT 1"
@@ -49,7 +50,7 @@ _SPANS: Final = "DELETE FROM past_span WHERE until_wall_s < :before AND id NOT I
 
 
 def span_statement(since: Now, until: Now) -> Statement:
-    """What says until when the readings of a span held."""
+    """The statement that extends a span, begun at `since`, until a moment."""
     moments = {"from_s": since.boottime_s, "from_wall_s": since.wall_s}
     return _SPAN, {
         "boot_id": since.boot_id,
@@ -60,7 +61,7 @@ def span_statement(since: Now, until: Now) -> Statement:
 
 
 def body_statement(since: Now, at: Now, body: bytes, *, is_full: bool) -> Statement:
-    """What adds a body, which begins at a moment, to the span that began at `since`."""
+    """The statement that adds a body, which begins at `at`, to the span that began at `since`."""
     return _BODY, {
         "boot_id": since.boot_id,
         "from_s": since.boottime_s,
@@ -72,14 +73,14 @@ def body_statement(since: Now, at: Now, body: bytes, *, is_full: bool) -> Statem
     }
 
 
-def past_size(connection: sqlite3.Connection) -> int:
-    """Bytes that the past takes, without the slack of half-filled pages."""
+def recording_size(connection: sqlite3.Connection) -> int:
+    """The size of the recording in bytes, without the slack of half-filled pages."""
     row = connection.execute(_SIZE, {"row": _ROW}).fetchone()
     return int(row[0]) if row is not None else 0
 
 
-def delete_past(connection: sqlite3.Connection, before_s: float, keep: int, batch: int) -> int:
-    """Delete what is older than a Unix time or more than `keep` bytes, oldest first, at most a batch of rows."""
+def delete_recording(connection: sqlite3.Connection, before_s: float, keep: int, batch: int) -> int:
+    """Delete what is older than a Unix time or beyond `keep` bytes, oldest first, at most a batch of rows."""
     connection.execute("BEGIN IMMEDIATE")
     removed = connection.execute(_OLD, {"before": before_s, "batch": batch}).rowcount
     removed += connection.execute(_BEYOND, {"keep": keep, "batch": batch, "row": _ROW}).rowcount
@@ -94,6 +95,7 @@ COLUMNS: Final = (
     *("event", "node", "boot_id", "boottime_s", "wall_s", "namespace", "pod", "uid", "container", "gpu"),
     *("owner_kind", "owner_name", "rule", "step", "do", "scope", "mark", "used", "used_at_least", "declared"),
     *("declared_by", "allowed", "policy", "deed", "result", "reason", "detail", "sentence"),
+    "account",
 )
 # Each entry takes the file from one user_version to the next; entries that have been released never change.
 MIGRATIONS: Final = (
@@ -126,11 +128,13 @@ MIGRATIONS: Final = (
     ) STRICT;
     """,
     PAST_TABLES,
+    # The container of the account, empty if unknown; NULL if the account is the whole pod.
+    "ALTER TABLE occurrence ADD COLUMN account TEXT;",
 )
 
 
 def set_up(connection: sqlite3.Connection, path: Path) -> None:
-    """Make a connection safe and a new file a journal; JournalError for a database of something else."""
+    """Configure a connection, and make a new file a journal; JournalError for another program's database."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application != APPLICATION_ID and tables:
@@ -144,19 +148,19 @@ def set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
 
 
-def see_tables(connection: sqlite3.Connection) -> None:
-    """See that no table is missing that the version says is there: sqlite3.Error."""
+def check_tables(connection: sqlite3.Connection) -> None:
+    """Check that all tables of this version exist; sqlite3.Error otherwise."""
     connection.execute("SELECT 1 FROM occurrence, deed, begun, breaker, past_span, past LIMIT 0")
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:
-    """Whether nothing was ever written to a journal: its tables have given no number and the brakes no row."""
+    """Whether nothing was ever written to a journal: no table has given a number, and the brakes have no row."""
     used = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence) OR EXISTS (SELECT 1 FROM begun)"
     return not connection.execute(used).fetchone()[0]
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the tables; JournalError if a newer watchdog made them."""
+    """The version of the tables; JournalError if a newer version of the watchdog made them."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise JournalError(
@@ -167,14 +171,94 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables to this version, and see that the file takes writes."""
+    """Migrate the tables to this version, and check that the file can be written."""
     version = check_version(connection, path)
     for number, script in enumerate(MIGRATIONS[version:], version + 1):
-        # executescript commits what is open before it begins; the transaction is therefore part of the script.
+        # executescript first commits an open transaction, so the transaction is part of the script.
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
     write_nothing(connection)
 
 
 def write_nothing(connection: sqlite3.Connection) -> None:
-    """Write something that changes nothing, through to the disk."""
+    """Test that the disk can be written, without changing anything."""
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+_BATCH: Final = 1000  # rows per transaction: a long one would delay actions
+_MOST_BATCHES: Final = 10  # per call: intentions wait meanwhile, and the next call continues
+_FREE_PAGES: Final = 4096  # per call
+# No wait for memory lasts this long: an action unfinished after it belongs to a daemon that never restarted.
+_UNFINISHED_S: Final = 86400.0
+
+UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
+# Within a boot the wall clock does not count: when it jumps, neither history nor unfinished actions may be deleted.
+_OPEN: Final = f"SELECT id FROM deed WHERE {UNFINISHED} AND (boot_id = :boot_id OR wall_s >= :open)"
+_OLDEST: Final = (
+    "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence "
+    "WHERE wall_s < :before AND (boot_id <> :boot_id OR boottime_s < :booted_before) AND "
+    f"(deed IS NULL OR deed NOT IN ({_OPEN})) "
+    "ORDER BY wall_s, id LIMIT :batch)"
+)
+_WITHOUT_ROWS: Final = (
+    f"DELETE FROM deed WHERE id NOT IN ({_OPEN}) AND "
+    "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.deed = deed.id)"
+)
+
+
+def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> int:
+    """Delete what is beyond the limits, and free the space; returns the number of rows deleted. sqlite3.Error."""
+    moment: dict[str, str | float] = {"boot_id": now.boot_id, "open": now.wall_s - max(_UNFINISHED_S, limits.max_age_s)}
+    aged: dict[str, str | float] = {
+        "before": now.wall_s - limits.max_age_s,
+        "booted_before": now.boottime_s - limits.max_age_s,
+    }
+    unaged: dict[str, str | float] = {"before": float("inf"), "booted_before": float("inf")}
+    deleted = 0
+    for _ in range(_MOST_BATCHES):
+        removed = _delete(connection, moment | aged, _BATCH)
+        deleted += removed
+        if removed < _BATCH:
+            break
+    for _ in range(_MOST_BATCHES):
+        removed = delete_recording(connection, now.wall_s - limits.max_age_s, limits.max_size * 3 // 4, _BATCH)
+        deleted += removed
+        if removed < _BATCH:
+            break
+    for _ in range(_MOST_BATCHES):
+        _free_pages(connection)
+        excess = 1 - limits.max_size / size(connection)
+        if excess <= 0:
+            break
+        # Actions matter more than readings: the recording is deleted first, down to a quarter of the size.
+        keep = max(recording_size(connection) + limits.max_size - size(connection), limits.max_size // 4)
+        if removed := delete_recording(connection, -float("inf"), keep, _BATCH):
+            deleted += removed
+            continue
+        rows = connection.execute("SELECT count(*) FROM occurrence").fetchone()[0]
+        removed = _delete(connection, moment | unaged, min(int(rows * excess) + 1, _BATCH))
+        deleted += removed
+        if not removed:
+            break
+    if deleted:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return deleted
+
+
+def size(connection: sqlite3.Connection) -> int:
+    """Bytes of the journal's pages."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _delete(connection: sqlite3.Connection, limits: dict[str, str | float], batch: int) -> int:
+    values = {**limits, "batch": batch}
+    connection.execute("BEGIN IMMEDIATE")
+    removed = connection.execute(_OLDEST, values).rowcount
+    connection.execute(_WITHOUT_ROWS, values)
+    connection.execute("COMMIT")
+    return removed
+
+
+def _free_pages(connection: sqlite3.Connection) -> None:
+    # Each step of the statement frees one page; `execute` runs only one step of a statement without columns.
+    connection.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES});")

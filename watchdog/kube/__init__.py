@@ -1,1 +1,1 @@
-"""What Kubernetes tells. API shapes end here."""
+"""Kubernetes: its objects, requests to its API, and files with its objects. API types stop here."""

@@ -12,10 +12,9 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_quantity
-from watchdog.kube.client import Api
-from watchdog.kube.notices import Note, Notices
+from watchdog.kube.client import Api, ApiError, ApiResponse, RequestBackoff
+from watchdog.kube.messages import LogMessage, MessageQueue
 from watchdog.kube.objects import decode_node
-from watchdog.kube.responses import ApiError, ApiResponse, RequestBackoff
 from watchdog.kube.wire import DECODE_ERRORS, continue_token, split_items
 
 CONTENT_TYPE: Final = "application/json-patch+json"
@@ -26,10 +25,10 @@ _PORTION: Final = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChange:
-    """A change of one entry of a node's capacity, from what was seen there to an `amount`; None takes it away.
+    """A change of one entry of a node's capacity, from what was seen there to `amount`; None removes it.
 
-    `written` is the entry as the server writes it, None where it is missing; `bare` says that the node has no capacity
-    at all. `uid` is that of the node's object: another one of the same name is another node.
+    `written` is the entry as the server writes it, None if it is missing; `bare`: the node has no capacity at all.
+    `uid` is that of the node's object: another object of the same name is another node.
     """
 
     node: str
@@ -41,7 +40,7 @@ class CapacityChange:
 
     @classmethod
     def of(cls, node: Node, resource: str, amount: int | None) -> "CapacityChange":
-        """The change on a node as it is known."""
+        """The change of a node as currently known."""
         written = node.capacity.get(resource)
         return cls(
             node=node.name,
@@ -54,15 +53,15 @@ class CapacityChange:
 
     @property
     def before(self) -> str:
-        """What was advertised, for people."""
+        """What was advertised, in readable form."""
         return "nothing" if self.written is None else quantity(self.written)
 
     def patch(self) -> list[dict[str, Any]]:
-        """The JSON patch (RFC 6902). Where something else is there by now, a test fails, and nothing is done."""
+        """The JSON patch (RFC 6902). If the entry has changed meanwhile, a test fails and nothing is changed."""
         entry = f"{_CAPACITY}/{self.resource.replace('~', '~0').replace('/', '~1')}"
         tests: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": self.uid}]
         if self.bare:
-            # A missing entry equals null for the server (evanphx/json-patch); its parent must be there to test one.
+            # To the server a missing entry equals null (evanphx/json-patch); its parent must exist to test one.
             tests.append({"op": "test", "path": _CAPACITY, "value": None})
             return [*tests, {"op": "add", "path": _CAPACITY, "value": {self.resource: str(self.amount)}}]
         tests.append({"op": "test", "path": entry, "value": self.written})
@@ -72,34 +71,34 @@ class CapacityChange:
 
 
 def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
-    """The node of a name as it is now, None where there is none; ApiError where no answer comes, or no list.
+    """The current node of this name, None if there is none; ApiError if no response comes, or it is not a list.
 
-    As a list of one: whoever may follow the node may do that, and needs no right to get it.
+    As a list of one: an account that may list and watch the node may do that, without the right to get it.
     """
-    answer = api.call("GET", "/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
-    if not answer.is_good:
-        return answer, None
+    response = api.call("GET", "/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
+    if not response.is_good:
+        return response, None
     try:
-        nodes = [decode_node(item) for item in split_items(answer.body, "Node")]
+        nodes = [decode_node(item) for item in split_items(response.body, "Node")]
     except (ValueError, *DECODE_ERRORS) as error:
         raise ApiError(Problem(f"node {name} can't be read: {error}", "report it with the server's version")) from error
-    return answer, next((node for node in nodes if node.name == name), None)
+    return response, next((node for node in nodes if node.name == name), None)
 
 
 def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iterator[Node]:
-    """Every node of the cluster whose labels a selector matches (empty: all), asked for so many at a time.
+    """Every node of the cluster whose labels match a selector (empty: all), requested `portion` at a time.
 
-    ApiError where a refusal comes, or no list; a selector that is none is refused by the server.
+    ApiError if the request is refused, as for an invalid selector, or the response is not a list.
     """
     chosen: dict[str, str | int] = {"labelSelector": selector} if selector else {}
     query = {**chosen, "limit": portion}
     while True:
-        answer = api.call("GET", "/api/v1/nodes", query)
-        if not answer.is_good:
-            raise ApiError(answer.problem("listing the nodes"))
+        response = api.call("GET", "/api/v1/nodes", query)
+        if not response.is_good:
+            raise ApiError(response.problem("listing the nodes"))
         try:
-            yield from [decode_node(item) for item in split_items(answer.body, "Node")]
-            more = continue_token(answer.body)
+            yield from [decode_node(item) for item in split_items(response.body, "Node")]
+            more = continue_token(response.body)
         except (ValueError, *DECODE_ERRORS) as error:
             raise ApiError(
                 Problem(f"the nodes can't be read: {error}", "report it with the server's version")
@@ -110,36 +109,36 @@ def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iter
 
 
 def send(api: Api, change: CapacityChange) -> ApiResponse:
-    """Ask the API server for a change; ApiError where no answer comes."""
+    """Ask the API server for a change; ApiError if no response comes."""
     path = f"/api/v1/nodes/{quote(change.node, safe='')}/status"
     return api.call("PATCH", path, body=change.patch(), content_type=CONTENT_TYPE)
 
 
-def is_outrun(answer: ApiResponse) -> bool:
-    """Whether a change was refused because the node is no longer as it was seen.
+def is_outdated(response: ApiResponse) -> bool:
+    """Whether a change was refused because the node has changed meanwhile.
 
-    A patch whose tests fail is a 422 as an invalid amount is, but without causes (applyJSPatch in
+    A patch whose tests fail is a 422 like an invalid amount, but without causes (applyJSPatch in
     k8s.io/apiserver/pkg/endpoints/handlers/patch.go); 404: the node's object is gone.
     """
-    return answer.status == 404 or (answer.status == 422 and not answer.causes)
+    return response.status == 404 or (response.status == 422 and not response.causes)
 
 
 def quantity(written: str) -> str:
-    """A quantity as people read it: 85899345920 is 80Gi."""
+    """A quantity in readable form: 85899345920 is 80Gi."""
     amount = advertised(written)
     return written if amount is None else format_quantity(amount)
 
 
-# A change that was made is seen in the watch within this time; until then what is known of the node is old.
+# A change appears in the watch within this time; until then what is known of the node is outdated.
 _ECHO_S: Final = 5.0
-# What stays this long is not contested.
+# A change that lasts this long is not contested.
 _QUIET_S: Final = 600.0
-# So often in a row an undone change is made again at once: a kubelet may start twice.
+# How often in a row a reverted change is made again at once: a kubelet may start twice.
 PATIENCE: Final = 3
 
 
 class CapacityPace:
-    """Says when the next change may be made; seconds are those of CLOCK_BOOTTIME."""
+    """Decides when the next change may be made; times are CLOCK_BOOTTIME seconds."""
 
     def __init__(self) -> None:
         self.not_before_s = 0.0
@@ -148,21 +147,21 @@ class CapacityPace:
         self._made: CapacityChange | None = None
         self._made_at_s = 0.0
         self._reverts = 0
-        never = threading.Event()  # the keeper waits by itself
+        never = threading.Event()  # the keeper does the waiting
         self._contested = RequestBackoff(never, first_s=8.0, longest_s=600.0)
-        # A server that does not answer may be up again at any moment; one that refuses waits for a person.
+        # A server that does not respond may be back at any moment; a refusal lasts until somebody changes something.
         self._unavailable = RequestBackoff(never)
         self._refused = RequestBackoff(never, first_s=1.0, longest_s=60.0)
 
     def awaits_echo(self, change: CapacityChange, now_s: float) -> bool:
-        """Whether this very change has just been made, and the node is known as it was before."""
+        """Whether this same change has just been made, and is not yet visible in the node as known."""
         return change == self._made and now_s - self._made_at_s < _ECHO_S
 
     def consider(self, change: CapacityChange, now_s: float) -> str | None:
-        """Look at a change that has become necessary; a sentence if somebody else undoes it again and again."""
+        """Consider a change that has become necessary; a sentence if something else reverts it repeatedly."""
         made, self._made = self._made, None
         if change.uid != self._uid:
-            # Another object, to which nobody has done anything yet.
+            # Another object, which has not been changed yet.
             self._uid, self._reverts, self.not_before_s = change.uid, 0, 0.0
             return None
         if made is None or (made.resource, made.amount) != (change.resource, change.amount):
@@ -176,9 +175,9 @@ class CapacityPace:
         self.not_before_s = now_s + self._contested.next_s()
         return (
             f"node {change.node}: {change.resource} does not stay at {format_quantity(change.amount or 0)}, something "
-            "else sets it to another amount again and again. A device plugin that offers the same resource does so "
-            "(the kubelet writes its number at every status sync): name another resource in [capacity], or take it "
-            "out of the plugin. It is tried again, less and less often"
+            "else repeatedly sets it to another amount. A device plugin that offers the same resource does so (the "
+            "kubelet writes its number at every status sync): name another resource in [capacity], or remove it from "
+            "the plugin. It is retried, less and less often"
         )
 
     def made(self, change: CapacityChange, now_s: float) -> None:
@@ -188,20 +187,20 @@ class CapacityPace:
         self._refused.reset()
         self._made, self._made_at_s = change, now_s
 
-    def failed(self, answer: ApiResponse | None, now_s: float) -> None:
-        """A change was not made; no answer: none came."""
+    def failed(self, response: ApiResponse | None, now_s: float) -> None:
+        """A change was not made; without a response, none came."""
         self.failures += 1
-        is_unavailable = answer is None or answer.status == 429 or answer.status >= 500
+        is_unavailable = response is None or response.status == 429 or response.status >= 500
         backoff = self._unavailable if is_unavailable else self._refused
-        self.not_before_s = now_s + backoff.next_s(answer.retry_after_s if answer is not None else None)
+        self.not_before_s = now_s + backoff.next_s(response.retry_after_s if response is not None else None)
 
 
 class CapacityKeeper:
-    """Advertises on the own node what the policy says; the requests are made on a thread `api-capacity`."""
+    """Advertises on this node what the policy says; the requests are made on a thread `api-capacity`."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._trouble = Notices()
+        self._problems = MessageQueue()
         self._settling = Settling()
         self._kept: str | None = None
         self._thread: threading.Thread | None = None
@@ -215,41 +214,41 @@ class CapacityKeeper:
     def keep(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
         """Have the node advertise what it has to offer by this snapshot; returns at once.
 
-        For the loop, after each cycle and whenever the node has changed, and only by the daemon that holds the node's
-        lock: two with different policies would undo each other's work.
+        Called by the loop after each cycle and whenever the node has changed, and only by the daemon that holds the
+        node's lock: two daemons with different policies would revert each other's changes.
         """
         dropped = self._dropped(node, policy)
         change = self._change(node, snapshot, policy)
         now_s = clock.now().boottime_s
         with self._condition:
             if dropped is not None:
-                self._trouble.note(dropped, dropped, now_s)
+                self._problems.add(dropped, dropped, now_s)
             if change is None or self._pace.awaits_echo(change, now_s):
                 self._wanted = None
                 return
             contest = self._pace.consider(change, now_s)
             if contest is not None:
-                self._trouble.note("contest", contest, now_s)
+                self._problems.add("contest", contest, now_s)
             self._wanted = change
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="api-capacity", daemon=True)
                 self._thread.start()
             self._condition.notify()
 
-    def take_notes(self) -> tuple[Note, ...]:
-        """What there is to say since the last time."""
+    def take_messages(self) -> tuple[LogMessage, ...]:
+        """The messages since the last call."""
         with self._condition:
             changes, self._changes = self._changes, []
-        trouble = (Note(text=text, is_problem=True) for text in self._trouble.take())
-        return (*(Note(text=text) for text in changes), *trouble)
+        problems = (LogMessage(text=text, is_problem=True) for text in self._problems.take())
+        return (*(LogMessage(text=text) for text in changes), *problems)
 
     def rest(self) -> None:
-        """Ask for nothing until `keep` is called again: another daemon may be at it."""
+        """Change nothing until `keep` is called again: another daemon may be responsible."""
         with self._condition:
             self._wanted = None
 
     def stop(self) -> None:
-        """Ask for nothing any more. What is advertised stays: `gpu-watchdog withdraw` takes it back."""
+        """Change nothing any more. What is advertised stays: `gpu-watchdog withdraw` removes it."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -264,7 +263,7 @@ class CapacityKeeper:
         return None if amount is None else CapacityChange.of(node, capacity.resource, amount)
 
     def _dropped(self, node: Node, policy: Policy) -> str | None:
-        """After a reload, a sentence: what an earlier policy advertised stays until somebody takes it back."""
+        """After a reload, a sentence: what an earlier policy advertised stays until it is withdrawn."""
         resource = policy.capacity.resource if policy.capacity is not None else None
         dropped, self._kept = self._kept, resource
         if dropped in (None, resource):
@@ -272,25 +271,25 @@ class CapacityKeeper:
         self._settling = Settling()
         return (
             f"the policy no longer advertises {dropped}, and node {node.name} still does: "
-            f"`gpu-watchdog withdraw --node {node.name} --resource {dropped}` takes it back"
+            f"`gpu-watchdog withdraw --node {node.name} --resource {dropped}` removes it"
         )
 
     def _run(self) -> None:
         while (change := self._next()) is not None:
-            answer: ApiResponse | None = None
+            response: ApiResponse | None = None
             what = f"advertising {change.resource} on node {change.node}"
             problem: Problem | None = None
             try:
-                answer = send(self._api, change)
+                response = send(self._api, change)
             except ApiError as error:
                 problem = error.problem.of(what)
             else:
-                problem = None if answer.is_good else answer.problem(what)
+                problem = None if response.is_good else response.problem(what)
             with self._condition:
-                self._take(change, answer, problem)
+                self._take(change, response, problem)
 
     def _next(self) -> CapacityChange | None:
-        """Wait for something to do and the time to do it; None: it is over."""
+        """Wait for a change and for the time to make it; None after `stop`."""
         with self._condition:
             while not self._stopped:
                 wait_s = self._pace.not_before_s - clock.now().boottime_s
@@ -299,20 +298,20 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: CapacityChange, answer: ApiResponse | None, problem: Problem | None) -> None:
+    def _take(self, change: CapacityChange, response: ApiResponse | None, problem: Problem | None) -> None:
         now_s = clock.now().boottime_s
-        if answer is not None and answer.is_good:
+        if response is not None and response.is_good:
             self._pace.made(change, now_s)
             if self._wanted == change:
                 self._wanted = None
             after = quantity(str(change.amount))
-            now = f"node {change.node} advertises {after} of {change.resource} now"
+            now = f"node {change.node} now advertises {after} of {change.resource}"
             self._changes.append(f"{now}, before it was {change.before}")
             return
-        self._pace.failed(answer, now_s)
-        if answer is None or not is_outrun(answer):
-            self._trouble.note("unreachable" if answer is None else f"{answer.status}", str(problem), now_s)
+        self._pace.failed(response, now_s)
+        if response is None or not is_outdated(response):
+            self._problems.add("unreachable" if response is None else f"{response.status}", str(problem), now_s)
         elif self._pace.failures > PATIENCE:
-            # A node that has changed meanwhile is about to be known as it is; only if it never is, that is said.
-            why = "it is no longer as it was last seen, and the watch does not say how it is now"
-            self._trouble.note("outrun", f"node {change.node} can't be changed: {why}", now_s)
+            # A node that has changed meanwhile is about to be known as it is now; if it never is, that is reported.
+            why = "it is no longer as it was last seen, and the watch does not show how it is now"
+            self._problems.add("outdated", f"node {change.node} can't be changed: {why}", now_s)

@@ -1,4 +1,4 @@
-"""What decides whether the API server accepts this account: credentials, both clocks, and the server's certificate."""
+"""What decides whether the API server accepts this account: its credentials, both clocks, the server's certificate."""
 
 import base64
 import binascii
@@ -19,16 +19,16 @@ from urllib.parse import urlsplit
 from kubernetes.client import Configuration
 
 from watchdog import clock
-from watchdog.kube.notices import Note
+from watchdog.kube.messages import LogMessage
 
-TOLERANCE_S: Final = 60.0  # nothing here breaks by less; NTP keeps it under one
+TOLERANCE_S: Final = 60.0  # no smaller difference breaks anything here; with NTP it is below one second
 
 
 def offset_s(headers: Mapping[str, str], sent_s: float, received_s: float) -> float | None:
-    """How many seconds the server's wall clock is ahead of ours; None where the answer has no date.
+    """How many seconds the server's wall clock is ahead of ours; None where the response has no date.
 
-    `sent_s` and `received_s` are Unix times. It is exact to half a second and half the time that the answer took: a
-    Date has whole seconds (RFC 9110, section 6.6.1) and is written in between.
+    `sent_s` and `received_s` are Unix times. It is exact to half a second plus half the response time: a Date has whole
+    seconds (RFC 9110, section 6.6.1) and is written in between.
     """
     try:
         server_s = parsedate_to_datetime(headers["Date"]).timestamp()
@@ -38,36 +38,36 @@ def offset_s(headers: Mapping[str, str], sent_s: float, received_s: float) -> fl
     return offset if math.isfinite(offset) else None
 
 
-def differ(offset: float | None) -> bool:
-    """Whether two clocks are further apart than is bearable; unknown is not."""
+def exceeds_tolerance(offset: float | None) -> bool:
+    """Whether two clocks are too far apart; False if not known."""
     return offset is not None and abs(offset) > TOLERANCE_S
 
 
-class ClockNotes:
-    """What the log is to say of the two clocks: once when they come apart, once when they agree again."""
+class ClockMessages:
+    """Log messages about the two clocks: one when they diverge, one when they agree again."""
 
     def __init__(self) -> None:
         self._apart = False
 
-    def take(self, offset: float | None) -> tuple[Note, ...]:
-        """What there is to say now, given how far the server's clock was ahead by its last answer."""
+    def take(self, offset: float | None) -> tuple[LogMessage, ...]:
+        """The messages due now, given how far the server's clock was ahead at its last response."""
         if offset is None:
             return ()
-        # Half of it to agree again: otherwise a clock at the border would be told of with each answer.
+        # Half the tolerance to agree again: otherwise a clock at the limit would be reported with each response.
         apart = abs(offset) > (TOLERANCE_S / 2 if self._apart else TOLERANCE_S)
         if apart is self._apart:
             return ()
         self._apart = apart
         if not apart:
-            return (Note(text="this node's clock and the API server's agree again"),)
-        # Whole minutes: the server's Date has whole seconds, and the answer was on its way for a while.
+            return (LogMessage(text="this node's clock and the API server's agree again"),)
+        # Whole minutes: the server's Date has whole seconds, and the response took a while.
         which = "behind" if offset > 0 else "ahead of"
         text = (
-            f"this node's clock is {_roughly(abs(offset))} {which} the API server's: certificates may be refused, "
-            "`active` hours of rules and deadlines of pods that end come at a wrong time, and so are the times in "
-            "the journal and in Events; see which of the two is right (`date -u` on both), and set the other one"
+            f"this node's clock is {_roughly(abs(offset))} {which} the API server's: certificates may be rejected, "
+            "`active` hours of rules and deletion deadlines of pods are off, and the times in the journal "
+            "and in Events are wrong; see which of the two is right (`date -u` on both), and set the other one"
         )
-        return (Note(text=text, is_problem=True),)
+        return (LogMessage(text=text, is_problem=True),)
 
 
 def _roughly(seconds: float) -> str:
@@ -85,7 +85,7 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17  # tags of ASN.1's DER (ITU-T 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """From when to when something is valid, in Unix seconds; None where that is not said."""
+    """When something is valid, in Unix seconds; None where not stated."""
 
     begins_s: float | None = None
     ends_s: float | None = None
@@ -93,7 +93,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What is shown; `account` is the name that a service account's token has in it."""
+    """The credentials sent to the server, without the secret; `account` is the name in a service account's token."""
 
     kind: Literal["none", "token", "certificate"] = "none"
     account: str = ""
@@ -101,7 +101,7 @@ class Credentials:
 
 
 def credentials_of(configuration: Configuration) -> Credentials:
-    """What a client with this configuration shows; a token counts more than a certificate beside it."""
+    """The credentials of a client with this configuration; a token takes precedence over a certificate."""
     token = configuration.api_key.get("BearerToken", "")
     if token:
         return _of_token(token.split()[-1] if token.split() else "")
@@ -111,7 +111,7 @@ def credentials_of(configuration: Configuration) -> Credentials:
 
 
 def validity_of(certificate: bytes) -> Validity:
-    """The validity of a certificate, PEM (the first counts) or DER; without an end where it can't be read."""
+    """The validity of a certificate, PEM (the first one) or DER; empty where it can't be read."""
     try:
         found = _PEM.search(certificate[:_LONGEST])
         der = base64.b64decode(found[1]) if found else certificate[:_LONGEST]
@@ -126,14 +126,14 @@ def validity_of(certificate: bytes) -> Validity:
 
 
 def _of_token(token: str) -> Credentials:
-    """By the claims of a JSON Web Token (RFC 7519), unchecked: this is for people, the server judges."""
+    """By the claims of a JSON Web Token (RFC 7519), unverified: this is for display, the server decides."""
     parts = token.split(".")
     try:
         claims: Any = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         validity = Validity(begins_s=_seconds(claims.get("nbf")), ends_s=_seconds(claims.get("exp")))
         return Credentials(kind="token", account=str(claims.get("sub", ""))[:300], validity=validity)
     except (ValueError, IndexError, AttributeError, RecursionError):
-        return Credentials(kind="token")  # a token that means something to the server alone
+        return Credentials(kind="token")  # an opaque token
 
 
 def _seconds(claim: object) -> float | None:
@@ -183,14 +183,14 @@ _TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What a server shows to anybody: the validity of its certificate, and how far its clock is ahead of ours."""
+    """What a server shows to any client: the validity of its certificate, and how far its clock is ahead of ours."""
 
     validity: Validity = field(default_factory=Validity)
     offset_s: float | None = None
 
 
-def look_at_peer(url: str) -> Peer:
-    """Ask a server for its version without credentials; what it does not tell is None."""
+def probe_peer(url: str) -> Peer:
+    """Ask a server for its version without credentials; what it does not show is None."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Why the API server cannot be reached: a configuration or a chain of exceptions -> a problem."""
+"""Why the API server cannot be reached: an exception -> cause and remedy."""
 
 import errno
 import http.client
@@ -15,10 +15,10 @@ from yaml import MarkedYAMLError, YAMLError
 from watchdog.core.errors import Problem
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# By a part of what InClusterConfigLoader in kubernetes/config/incluster_config.py says.
+# By a part of the message of InClusterConfigLoader in kubernetes/config/incluster_config.py.
 _IN_POD: Final = {
     "host/port": Problem(
-        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod",
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod",
         "give --kubeconfig FILE, or run in a pod with a service account",
     ),
     "oken file does": Problem(
@@ -28,20 +28,20 @@ _IN_POD: Final = {
     "oken file": Problem(f"the token {_ACCOUNT}/token is empty", "delete this pod, so that it gets a new one"),
     "ert": Problem(
         f"the certificate of the cluster's authority ({_ACCOUNT}/ca.crt) is missing or empty",
-        "look at the ConfigMap kube-root-ca.crt in the namespace of this pod",
+        "check the ConfigMap kube-root-ca.crt in the namespace of this pod",
     ),
 }
 _PREFIX: Final = re.compile(r"^Invalid kube-config( file)?\. *")
 
 UNUSABLE_PROXY: Final = Problem(
     "there is no way to the API server: the proxy that is to be used (HTTPS_PROXY, or `proxy-url` in the kubeconfig) "
-    "is no URL like http://HOST:PORT",
+    "is not a URL like http://HOST:PORT",
     "correct it, or name the API server's address in NO_PROXY",
 )
 
 
 def no_way(error: BaseException, kubeconfig: Path | None) -> Problem:
-    """Why the configuration of a way to the API can't be used."""
+    """Why the API can't be used with this configuration."""
     problem = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
     return problem.of("there is no way to the API server")
 
@@ -56,7 +56,7 @@ def _in_pod(error: BaseException) -> Problem:
     for part, problem in _IN_POD.items():
         if part in text:
             return problem
-    return Problem(f"the service account of this pod can't be used: {text}", f"look at what is mounted in {_ACCOUNT}")
+    return Problem(f"the service account of this pod can't be used: {text}", f"check what is mounted in {_ACCOUNT}")
 
 
 def _by_file(error: BaseException, path: Path) -> Problem:
@@ -74,9 +74,9 @@ def _by_file(error: BaseException, path: Path) -> Problem:
 def _fault(error: BaseException) -> str:
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"no YAML in line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+        return f"invalid YAML in line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     if isinstance(error, YAMLError):
-        return "it is no YAML"
+        return "it is not YAML"
     if isinstance(error, KeyError | TypeError | AttributeError):
         return "it does not have the form of a kubeconfig"
     return _PREFIX.sub("", " ".join(str(error).split()))
@@ -86,64 +86,62 @@ Chain = Sequence[BaseException]
 
 _ERRNOS: Final = {
     errno.ECONNREFUSED: Problem(
-        "{said}: nothing listens there", "see that the API server is up, and that its address is right"
+        "{said}: nothing listens there", "check that the API server is up, and that its address is right"
     ),
-    errno.ENETUNREACH: Problem(
-        "{said}", "look at the network of this node, which has no route there, and at the address"
-    ),
-    errno.EHOSTUNREACH: Problem("{said}", "look at the network of this node, at its firewall, and at the address"),
+    errno.ENETUNREACH: Problem("{said}", "check the network of this node, which has no route there, and the address"),
+    errno.EHOSTUNREACH: Problem("{said}", "check the network of this node, its firewall, and the address"),
     errno.EPERM: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
     errno.EACCES: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
     errno.EMFILE: Problem("{said} here", "raise the limit (LimitNOFILE)"),
 }
 _NO_ANSWER: Final = Problem(
     "it can't be connected to: no answer",
-    "look at what lies in between (a firewall, a NetworkPolicy, routes), and whether the address is right",
+    "check what is in between (a firewall, a NetworkPolicy, routes), and whether the address is right",
 )
 _SILENT: Final = Problem(
-    "it takes the connection and stays silent",
-    "see whether the API server hangs or is overloaded, or something in between swallows packets (firewall, MTU)",
+    "it accepts the connection and stays silent",
+    "check whether the API server hangs or is overloaded, or something in between drops packets (firewall, MTU)",
 )
 _BROKE: Final = Problem(
     "the connection broke",
-    "the API server may be restarting: if it stays so, look at its log, and at what stands in front of it",
+    "the API server may be restarting: if it stays so, check its log, and any proxy in front of it",
 )
 _REFUSED: Final = "its certificate is not accepted: {said}"
 # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH in openssl/x509_vfy.h.
 _CERTIFICATES: Final = {
     9: Problem(
         _REFUSED,
-        "set this node's clock right if it is behind, otherwise make the certificate anew: the clock by which "
-        "it was made was ahead",
+        "correct this node's clock if it is behind, otherwise reissue the certificate: the clock by which it was "
+        "made was ahead",
     ),
-    10: Problem(_REFUSED, "renew the API server's certificate, or set this node's clock right if it is ahead"),
+    10: Problem(_REFUSED, "renew the API server's certificate, or correct this node's clock if it is ahead"),
     **dict.fromkeys(
         (62, 64),
         Problem(
             _REFUSED,
-            "take a name or address that is in the certificate as `server` of the kubeconfig, or have a "
-            "certificate made for this one",
+            "use a name or address that is in the certificate as `server` of the kubeconfig, or have a certificate "
+            "issued for this one",
         ),
     ),
 }
 _UNKNOWN_AUTHORITY: Final = Problem(
     _REFUSED,
-    "see that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that "
-    "signed it, and that nothing in between, like a proxy, answers in the API server's place",
+    "check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed "
+    "it, and that nothing in between, like a proxy, answers in the API server's place",
 )
-# Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are what the server said of us.
+# Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are what the server said about us.
 _TLS: Final = {
     "ALERT_CERTIFICATE_EXPIRED": Problem("it says that this account's client certificate has expired", "renew it"),
     "CERTIFICATE_REQUIRED": Problem(
         "it wants a client certificate, and this account has none", "give one in the kubeconfig"
     ),
     "_ALERT_": Problem(
-        "it refuses this account's client certificate or this version of TLS ({said})",
-        "see that the certificate is of the authority for clients of this cluster",
+        "it rejects this account's client certificate or this version of TLS ({said})",
+        "check that the certificate is signed by the authority for clients of this cluster",
     ),
-    "WRONG_VERSION_NUMBER": Problem("it does not speak TLS", "look at the port, and at what listens there"),
+    "WRONG_VERSION_NUMBER": Problem("it does not speak TLS", "check the port, and what listens there"),
     "NO_CERTIFICATE_OR_CRL_FOUND": Problem(
-        "the file of the cluster's authority holds no certificate",
+        "the file of the cluster's authority contains no certificate",
         "correct certificate-authority in the kubeconfig (in a pod: the ConfigMap kube-root-ca.crt)",
     ),
     "KEY_VALUES_MISMATCH": Problem(
@@ -153,18 +151,18 @@ _TLS: Final = {
 
 
 def explain(error: BaseException, place: str) -> Problem:
-    """Why no answer came from a place."""
+    """Why no response came from a place."""
     chain = list(_chain(error))
     for judge in _JUDGES:
         problem = judge(chain)
         if problem is not None:
             return Problem(f"{place}: {' '.join(problem.cause.split())}", problem.remedy)
     last = chain[-1]
-    return Problem(f"{place}: {type(last).__name__}: {last}", "`gpu-watchdog doctor` on this node looks further")
+    return Problem(f"{place}: {type(last).__name__}: {last}", "run `gpu-watchdog doctor` on this node")
 
 
 def is_certificate(error: BaseException) -> bool:
-    """Whether it is the server's certificate that was not accepted."""
+    """Whether the server's certificate was not accepted."""
     return any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
 
 
@@ -202,9 +200,9 @@ def _name(chain: Chain) -> Problem | None:
             said = f"its name can't be resolved: {each.strerror}"
             if each.errno == socket.EAI_AGAIN:
                 return Problem(
-                    said, "no name server answers: look at this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
+                    said, "no name server answers: check this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
                 )
-            return Problem(said, "look at `server` in the kubeconfig, and at this node's DNS")
+            return Problem(said, "check `server` in the kubeconfig, and this node's DNS")
     return None
 
 
@@ -212,7 +210,8 @@ def _file(chain: Chain) -> Problem | None:
     for each in chain:
         if isinstance(each, OSError) and each.filename:
             return Problem(
-                f"{each.filename} can't be read: {each.strerror}", "see that it is there, and that this account may"
+                f"{each.filename} can't be read: {each.strerror}",
+                "check that it exists, and that this account may read it",
             )
     return None
 
@@ -241,10 +240,10 @@ def _protocol(chain: Chain) -> Problem | None:
         return _BROKE
     for each in chain:
         if isinstance(each, http.client.BadStatusLine):
-            return Problem("what answers there does not speak HTTP", "look at the address and the port")
+            return Problem("what answers there does not speak HTTP", "check the address and the port")
         if isinstance(each, urllib3.exceptions.LocationValueError):
             return Problem(
-                f"that is no address: {each}", "correct `server` in the kubeconfig, like https://10.0.0.1:6443"
+                f"that is not an address: {each}", "correct `server` in the kubeconfig, like https://10.0.0.1:6443"
             )
     return None
 
@@ -255,7 +254,7 @@ _JUDGES: Final[tuple[Callable[[Chain], Problem | None], ...]] = (
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it stands for, to the innermost; bounded, since a chain can be made a ring."""
+    """The error and its causes, down to the innermost; bounded, since a chain can be circular."""
     seen: list[BaseException] = []
     pending: list[BaseException] = [error]
     while pending and len(seen) < 20:

@@ -1,35 +1,35 @@
-"""Pods, the node object and namespaces from files that hold what `kubectl get -o json` prints."""
+"""Pods, the node object and namespaces from files with the output of `kubectl get -o json`."""
 
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Node, Now, PodList
+from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.objects import decode_node, parse_pods
 from watchdog.kube.wire import DECODE_ERRORS, NAMESPACE_DECODER, name_object, split_items
 
-# A file changed this recently may change again without its times showing it (they move in steps of a clock tick).
+# A file changed this recently may change again without its times showing it (they have the resolution of a clock tick).
 _SETTLED_AFTER_S: Final = 2.0
 _LARGEST: Final = 256 * 2**20
 
 Signature = tuple[int, int, int, int, int]
+Value = TypeVar("Value")
 
 
-class FollowedFile:
-    """A regular file, followed by path through symlink swaps as ConfigMaps make them."""
+class WatchedFile:
+    """A regular file, found by its path through symlink swaps as ConfigMaps make them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: Signature | None = None
+        self._settled: Signature | None = None
         self._noticed: Signature | None = None
 
     def has_changed(self) -> bool:
-        """Whether it is another version than the last one that was read or told of here; False where it is missing."""
+        """Whether this is another version than the last one read or reported here; False if the file is missing."""
         try:
             found = _sign(self.path.stat())
         except OSError:
@@ -38,16 +38,16 @@ class FollowedFile:
         return found != before
 
     def read_if_changed(self, wall_s: float) -> bytes | None:
-        """Its bytes if they may be others than at the last call, else None; OSError or ValueError if unreadable.
+        """Its content if that may differ from the last call's, else None; OSError or ValueError if unreadable.
 
         `wall_s` is the present Unix time.
         """
         status = self.path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         if status.st_size > _LARGEST:
             raise ValueError(f"it is larger than {_LARGEST // 2**20} MiB")
-        if _sign(status) == self._seen:
+        if _sign(status) == self._settled:
             return None
         with self.path.open("rb") as file:
             before = os.fstat(file.fileno())
@@ -56,7 +56,7 @@ class FollowedFile:
         self._noticed = _sign(after)
         age_s = wall_s - max(after.st_mtime, after.st_ctime)
         if _sign(before) == _sign(after) and not 0 <= age_s < _SETTLED_AFTER_S:
-            self._seen = _sign(after)
+            self._settled = _sign(after)
         return text
 
 
@@ -64,54 +64,15 @@ def _sign(status: os.stat_result) -> Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-_LOOK: Final = "see what writes the file"
-_WRITE_NAMESPACES: Final = "write `kubectl get namespaces -o json` to it, to another name first and then renamed"
+class _ParsedFile(Generic[Value]):
+    """A file that is parsed again when it changes; `_value` is its last content that could be parsed."""
 
-
-def parse_namespaces(text: bytes) -> tuple[Namespaces, tuple[Gap, ...]]:
-    """Read the labels of each namespace of a list, or of one alone. ValueError where it is no list of namespaces.
-
-    One that can't be read, or stands there twice, is a gap, and its labels are not known; the others count.
-    """
-    found: dict[str, Mapping[str, str]] = {}
-    twice: set[str] = set()
-    gaps = []
-    for item in split_items(text, "Namespace"):
-        try:
-            metadata = NAMESPACE_DECODER.decode(item).metadata
-        except DECODE_ERRORS as error:
-            why = Problem(f"it can't be read, so its labels are not known: {error}", _LOOK)
-            gaps.append(_gap(f"namespace {name_object(item)}", why))
-            continue
-        if metadata.name in found:
-            twice.add(metadata.name)
-        found[metadata.name] = metadata.labels or {}
-    why = Problem("it stands there twice, so its labels are not known", _LOOK)
-    gaps += [_gap(f"namespace {name}", why) for name in sorted(twice)]
-    return {name: labels for name, labels in found.items() if name not in twice}, tuple(gaps)
-
-
-class NamespaceFile:
-    """A file of namespaces, read again when it changes."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = FollowedFile(path)
-        self._last: Namespaces = {}
-        self._gaps: tuple[Gap, ...] = ()
+    def __init__(self, path: Path, parse: Callable[[bytes], Value], value: Value) -> None:
+        """`parse` raises ValueError; `value` is used until the file has been parsed."""
+        self._file = WatchedFile(path)
+        self._parse = parse
+        self._value = value
         self._problem: str | None = None
-
-    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
-        """The labels by namespace as the file has them now; while it can't be read, the last good ones and a gap."""
-        try:
-            text = self._file.read_if_changed(now.wall_s)
-            if text is not None:
-                self._problem = None
-                self._last, self._gaps = parse_namespaces(text)
-        except OSError as error:
-            return self._last, (*self._gaps, self._unread(error.strerror or str(error)))
-        except ValueError as error:
-            self._problem = str(error)
-        return self._last, self._gaps if self._problem is None else (*self._gaps, self._unread(self._problem))
 
     def has_changed(self) -> bool:
         """Whether `read` may find something new."""
@@ -121,20 +82,76 @@ class NamespaceFile:
         """Never: what was read last holds until the file is rewritten."""
         return False
 
-    def _unread(self, problem: str) -> Gap:
-        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NAMESPACES)
-        return _gap(f"namespaces file {self._file.path}", kept)
+    def _update(self, now: Now) -> str | None:
+        """Read the file if it has changed; return why it can't be read or parsed now, None if it can."""
+        try:
+            text = self._file.read_if_changed(now.wall_s)
+            if text is not None:
+                self._problem = None
+                self._value = self._parse(text)
+        except OSError as error:
+            return error.strerror or str(error)
+        except ValueError as error:
+            self._problem = str(error)
+        return self._problem
+
+    @property
+    def _path(self) -> Path:
+        return self._file.path
 
 
-def _gap(what: str, problem: Problem) -> Gap:
+_CHECK_WRITER: Final = "check what writes the file"
+_WRITE_NAMESPACES: Final = "write `kubectl get namespaces -o json` to it, under another name first and then renamed"
+
+
+def parse_namespaces(text: bytes) -> tuple[Namespaces, tuple[Gap, ...]]:
+    """The labels of each namespace of a list, or of a single one. ValueError if it is neither.
+
+    For a namespace that can't be read or occurs twice there is a gap, and its labels are not known; the others count.
+    """
+    found: dict[str, Mapping[str, str]] = {}
+    twice: set[str] = set()
+    gaps = []
+    for item in split_items(text, "Namespace"):
+        try:
+            metadata = NAMESPACE_DECODER.decode(item).metadata
+        except DECODE_ERRORS as error:
+            why = Problem(f"it can't be read, so its labels are not known: {error}", _CHECK_WRITER)
+            gaps.append(_namespace_gap(f"namespace {name_object(item)}", why))
+            continue
+        if metadata.name in found:
+            twice.add(metadata.name)
+        found[metadata.name] = metadata.labels or {}
+    why = Problem("it occurs twice, so its labels are not known", _CHECK_WRITER)
+    gaps += [_namespace_gap(f"namespace {name}", why) for name in sorted(twice)]
+    return {name: labels for name, labels in found.items() if name not in twice}, tuple(gaps)
+
+
+def _namespace_gap(what: str, problem: Problem) -> Gap:
     return Gap(reason=GapReason.NAMESPACES, what=what, problem=problem)
 
 
-_WRITE_NODE: Final = "write `kubectl get node NAME -o json` to it, to another name first and then renamed"
+class NamespaceFile(_ParsedFile[tuple[Namespaces, tuple[Gap, ...]]]):
+    """A file of namespaces, read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_namespaces, ({}, ()))
+
+    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
+        """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
+        problem = self._update(now)
+        namespaces, gaps = self._value
+        if problem is None:
+            return namespaces, gaps
+        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NAMESPACES)
+        return namespaces, (*gaps, _namespace_gap(f"namespaces file {self._path}", kept))
+
+
+_WRITE_NODE: Final = "write `kubectl get node NAME -o json` to it, under another name first and then renamed"
 
 
 def parse_node(text: bytes, name: str) -> Node:
-    """Read a node, or the one of this name in a list; with no name it must be a single one. ValueError otherwise."""
+    """The node of this name in a list, or a single node; without a name there must be exactly one. ValueError."""
     nodes = []
     for item in split_items(text, "Node"):
         try:
@@ -145,99 +162,62 @@ def parse_node(text: bytes, name: str) -> Node:
     if len(matching) != 1:
         names = ", ".join(node.name for node in nodes[:5]) or "none"
         wanted = f"the node {name!r}" if name else "one node"
-        raise ValueError(f"it must hold {wanted}, and holds: {names}")
+        raise ValueError(f"it must contain {wanted}, and contains: {names}")
     return matching[0]
 
 
-class NodeFile:
+class NodeFile(_ParsedFile[Node]):
     """A file of the node's object, read again when it changes."""
 
     def __init__(self, path: Path, name: str = "") -> None:
-        self._file = FollowedFile(path)
-        self._name = name
-        self._last = Node(name=name, known=False, awaited=True)
-        self._problem: str | None = None
+        super().__init__(path, lambda text: parse_node(text, name), Node(name=name, known=False, awaited=True))
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node as the file has it now; while it can't be read, the last good one and a gap (at first not known)."""
-        try:
-            text = self._file.read_if_changed(now.wall_s)
-            if text is not None:
-                self._problem = None
-                self._last = parse_node(text, self._name)
-        except OSError as error:
-            return self._last, (self._gap(error.strerror or str(error)),)
-        except ValueError as error:
-            self._problem = str(error)
-        return self._last, () if self._problem is None else (self._gap(self._problem),)
-
-    def has_changed(self) -> bool:
-        """Whether `read` may find something new."""
-        return self._file.has_changed()
-
-    def is_old(self, now: Now, limit_s: float) -> bool:
-        """Never: what was read last holds until the file is rewritten."""
-        return False
-
-    def _gap(self, problem: str) -> Gap:
-        what = f"node file {self._file.path}"
+        """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
+        problem = self._update(now)
+        if problem is None:
+            return self._value, ()
         kept = Problem(f"{problem}; what was read before is kept", _WRITE_NODE)
-        return Gap(reason=GapReason.NODE, what=what, problem=kept)
+        return self._value, (Gap(reason=GapReason.NODE, what=f"node file {self._path}", problem=kept),)
 
 
-_WRITE_PODS: Final = "write `kubectl get pods -A -o json` to it, to another name first and then renamed"
+_WRITE_PODS: Final = "write `kubectl get pods -A -o json` to it, under another name first and then renamed"
 
 
-class PodFile:
+class PodFile(_ParsedFile[tuple[tuple[Pod, ...], tuple[Gap, ...]]]):
     """A file of pods, read again when it changes."""
 
     def __init__(self, path: Path, node: str | None = None) -> None:
-        self._file = FollowedFile(path)
+        super().__init__(path, self._parse_pods, ((), ()))
         self._node = node
-        self._last = PodList(by_file=True)
-        self._problem: str | None = None
+        self._synced: Now | None = None
 
     def read(self, now: Now) -> PodList:
-        """The pods as the file has them now; with a node's name, without those that are bound to another node.
+        """The pods as in the file now; with a node's name, without those bound to another node.
 
-        While it is missing, half-written or otherwise unreadable, the last good list stays, its `synced` stands
-        still and a gap says why. `synced` is None as long as there has been no good one.
+        While it is missing, half-written or otherwise unreadable, the last good list stays, its `synced` does not
+        advance, and a gap says why. `synced` is None until there has been a good one.
         """
-        try:
-            text = self._file.read_if_changed(now.wall_s)
-            if text is not None:
-                self._problem = None
-                self._read(text)
-        except OSError as error:
-            return self._stale(error.strerror or str(error))
-        except ValueError as error:
-            self._problem = str(error)
-        if self._problem is not None:
-            return self._stale(self._problem)
-        self._last = replace(self._last, synced=now)
-        return self._last
+        problem = self._update(now)
+        if problem is None:
+            self._synced = now
+        pods, gaps = self._value
+        if problem is not None:
+            kept = "no pods are known" if self._synced is None else "the pods read before are kept, and age"
+            gaps = (*gaps, self._gap(Problem(f"{problem}; {kept}", _WRITE_PODS)))
+        return PodList(pods=pods, synced=self._synced, gaps=gaps, by_file=True)
 
-    def has_changed(self) -> bool:
-        """Whether `read` may find something new."""
-        return self._file.has_changed()
-
-    def _read(self, text: bytes) -> None:
+    def _parse_pods(self, text: bytes) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
         pods, gaps = parse_pods(text, self._node)
-        if not pods and self._node is not None:
-            # No pod at all is on a node of this name, not even the watchdog's own: more likely the name is wrong.
-            # A pod of another node has no process here, so keeping them all wrongs nobody.
-            pods, gaps = parse_pods(text, None)
-            gaps = (*gaps, *([self._stranger(len(pods))] if pods else []))
-        self._last = replace(self._last, pods=pods, gaps=gaps)
+        if pods or self._node is None:
+            return pods, gaps
+        # No pod at all is on a node of this name, not even the watchdog's own: more likely the name is wrong.
+        # A pod of another node has no process here, so keeping them all affects no pod.
+        pods, gaps = parse_pods(text, None)
+        if not pods:
+            return pods, gaps
+        cause = f"none of its {len(pods)} pods is on a node named {self._node}, so all of them are kept"
+        return pods, (*gaps, self._gap(Problem(cause, "give --node NAME")))
 
-    def _stranger(self, count: int) -> Gap:
-        why = Problem(
-            f"none of its {count} pods is on a node named {self._node}, so all of them are kept", "give --node NAME"
-        )
-        return Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", problem=why)
-
-    def _stale(self, problem: str) -> PodList:
-        kept = "no pods are known" if self._last.synced is None else "the pods read before are kept, and age"
-        stale = Problem(f"{problem}; {kept}", _WRITE_PODS)
-        gap = Gap(reason=GapReason.PODS, what=f"pod file {self._file.path}", problem=stale)
-        return replace(self._last, gaps=(*self._last.gaps, gap))
+    def _gap(self, problem: Problem) -> Gap:
+        return Gap(reason=GapReason.PODS, what=f"pod file {self._path}", problem=problem)

@@ -1,4 +1,4 @@
-"""Pods and nodes as the API writes them -> the pods and the node that the core knows, each decoded on its own."""
+"""Pods and nodes as the API writes them -> `Pod` and `Node` of the core, each decoded separately."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -24,7 +24,7 @@ from watchdog.kube.wire import (
 
 
 def decode_node(item: bytes | msgspec.Raw) -> Node:
-    """Read one node; an error of DECODE_ERRORS where it can't be read."""
+    """Decode one node; an error of DECODE_ERRORS where it can't be read."""
     raw = NODE_DECODER.decode(item)
     capacity = (raw.status or RawNodeStatus()).capacity or {}
     return Node(
@@ -37,16 +37,16 @@ def decode_node(item: bytes | msgspec.Raw) -> Node:
 
 
 _CONFIG: Final = "kubernetes.io/config."
-_LOOK: Final = "see what writes the list"
+_CHECK_WRITER: Final = "check what writes the list"
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
 
 
 def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
-    """Read a list of pods, or one; a pod that can't be read is a gap and the others count. ValueError as `split_items`.
+    """Decode a list of pods, or one; an unreadable pod becomes a gap, the others count. ValueError as `split_items`.
 
-    With `node`, pods bound to another node are left out. The phase is not looked at: processes can outlive it,
-    and a pod that is kept here explains them.
+    With `node`, pods bound to another node are left out. The phase does not matter: processes can outlive it, and a pod
+    that is kept here explains them.
     """
     pods: dict[str, Pod] = {}
     gaps = []
@@ -54,7 +54,7 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
         try:
             raw = POD_DECODER.decode(item)
         except DECODE_ERRORS as error:
-            why = Problem(f"it can't be read: {error}", _LOOK)
+            why = Problem(f"it can't be read: {error}", _CHECK_WRITER)
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", problem=why))
             continue
         if node and raw.spec.node_name and raw.spec.node_name != node:
@@ -63,14 +63,14 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
         first = pods.setdefault(pod.uid, pod)
         if first is not pod:
             why = Problem(
-                f"it has the UID {pod.uid} of {first.title}, which stands before it, so it is left out", _LOOK
+                f"it has the UID {pod.uid} of {first.title}, which comes before it, so it is left out", _CHECK_WRITER
             )
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=why))
     return tuple(pods.values()), tuple(gaps)
 
 
 def pod_of(raw: RawPod) -> Pod:
-    """The pod that one decoded object says."""
+    """The `Pod` of a decoded object."""
     metadata, spec, status = raw.metadata, raw.spec, raw.status or RawStatus()
     annotations = metadata.annotations or {}
     deadline = metadata.deletion_timestamp
@@ -89,21 +89,21 @@ def pod_of(raw: RawPod) -> Pod:
         owner=_owner(metadata),
         priority=spec.priority,
         static=_is_static(annotations),
-        # The API server has added the grace already (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
+        # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
     )
 
 
 def _owner(metadata: RawMetadata) -> Owner | None:
-    """The pod's controller, followed from a ReplicaSet to its Deployment where the pod's own object tells it.
+    """The pod's controller, followed from a ReplicaSet to its Deployment where the pod's own object shows it.
 
     A Deployment names its ReplicaSets after itself and a hash, which its pods carry as a label (getNewReplicaSet in
-    k8s.io/kubernetes/pkg/controller/deployment/sync). No other kind is followed: the name of a CronJob, say, is only
-    likely from that of its Job.
+    k8s.io/kubernetes/pkg/controller/deployment/sync). No other kind is followed: the name of a CronJob, for example,
+    can only be guessed from that of its Job.
 
-    Owner references and labels are the tenant's to write. With them a pod can come under another rule, pass for a
-    DaemonSet's where that spares an eviction, and share or escape the brakes of an owner, in its own namespace. Nothing
-    else rests on them: the brakes of the namespace and the node hold all the same.
+    The tenant can write owner references and labels. With them a pod can come under another rule, pass as a DaemonSet's
+    where that spares an eviction, and share or escape the brakes of an owner, in its own namespace. Nothing else
+    depends on them: the brakes of the namespace and the node apply regardless.
     """
     owner = next((reference for reference in metadata.owner_references or () if reference.controller), None)
     if owner is None:
@@ -111,24 +111,24 @@ def _owner(metadata: RawMetadata) -> Owner | None:
     template = (metadata.labels or {}).get(_TEMPLATE_HASH)
     deployment = owner.name.removesuffix(f"-{template}")
     if owner.kind == "ReplicaSet" and template and deployment not in ("", owner.name):
-        return Owner(kind="Deployment", name=_tame(deployment))
-    return Owner(kind=_tame(owner.kind), name=_tame(owner.name))
+        return Owner(kind="Deployment", name=_sanitized(deployment))
+    return Owner(kind=_sanitized(owner.kind), name=_sanitized(owner.name))
 
 
-def _tame(name: str) -> str:
-    """A name as all others of Kubernetes are: printable ASCII of bearable length.
+def _sanitized(name: str) -> str:
+    """A name like all others of Kubernetes: printable ASCII of limited length.
 
-    The API server takes any text here (ValidateOwnerReferences in k8s.io/apimachinery), and brakes remember it.
+    The API server accepts any text here (ValidateOwnerReferences in k8s.io/apimachinery), and brakes remember it.
     """
     plain = name if name.isascii() and name.isprintable() else name.encode("unicode_escape", "replace").decode("ascii")
     return plain[:_LONGEST_NAME]
 
 
 def _is_static(annotations: Mapping[str, str]) -> bool:
-    """Whether it is the mirror of a pod that the kubelet runs from a source of its own.
+    """Whether it is the mirror of a pod that the kubelet runs from its own source.
 
-    Only this annotation counts: nobody can add it later (ValidatePodUpdate in k8s.io/kubernetes), and the kubelet does
-    not run a pod of the API that has it. `config.source` and owner references are the tenant's to write.
+    Only this annotation counts: it can't be added later (ValidatePodUpdate in k8s.io/kubernetes), and the kubelet does
+    not run a pod of the API that has it. A tenant can write `config.source` and owner references.
     """
     return f"{_CONFIG}mirror" in annotations
 
@@ -155,7 +155,7 @@ def _containers(
 
 
 def _ids(status: RawContainerStatus | None) -> frozenset[str]:
-    """Container IDs without `containerd://`: the present one and the last one, whose processes may linger."""
+    """Container IDs without `containerd://`: the current one and the last one, whose processes may still exist."""
     if status is None:
         return frozenset()
     ended = [state.terminated for state in (status.state, status.last_state) if state and state.terminated]
@@ -164,7 +164,7 @@ def _ids(status: RawContainerStatus | None) -> frozenset[str]:
 
 
 def _resources(resources: RawResources | None) -> dict[str, str]:
-    """Quantities as written, limits over requests: the API server makes them equal for extended resources."""
+    """Quantities as written, limits before requests: the API server makes them equal for extended resources."""
     if resources is None:
         return {}
     merged = {**(resources.requests or {}), **(resources.limits or {})}

@@ -1,4 +1,4 @@
-"""The rules of LIST and WATCH without a connection: what to request next, what a response means, what to report."""
+"""The rules of LIST and WATCH, without a connection: what to request next, and what a response or its end means."""
 
 import math
 import random
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from watchdog.core.errors import Problem
-from watchdog.kube.responses import ApiResponse
+from watchdog.kube.client import ApiResponse
 
-# A watch that is cut is resumed within a second or two. What has not come back by then is worth telling.
+# A watch that is cut is resumed within a second or two. An outage that lasts longer than this is worth reporting.
 PATIENCE_S: Final = 5.0
 
 
 class Outage:
-    """The failures of one feed. Times are CLOCK_BOOTTIME seconds."""
+    """The current failures of one reflector. Times are CLOCK_BOOTTIME seconds."""
 
     def __init__(self) -> None:
         self._since_s = math.inf
@@ -22,58 +22,58 @@ class Outage:
         self.problem = Problem("")
 
     def failed(self, at_s: float, problem: Problem, *, was_accepted: bool) -> None:
-        """A request failed that was begun, or a watch that had been accepted ended, at `at_s`."""
+        """A request begun at `at_s` failed, or an accepted watch ended then."""
         self._since_s = min(self._since_s, at_s)
         self._cut_short += was_accepted
         self.problem = problem
 
     def accepted(self) -> None:
-        """A watch has begun. That is the end of it, unless watches are accepted and cut short again and again."""
+        """A watch has begun. That ends the outage, unless watches are repeatedly accepted and cut short."""
         if self._cut_short < 2:
             self._since_s = math.inf
 
-    def proven(self) -> None:
-        """A watch has lived: what fails after it is another matter."""
+    def stable(self) -> None:
+        """A watch has lasted long enough: what fails after it is a new outage."""
         self._since_s = math.inf
         self._cut_short = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing fails."""
+        """Whether nothing is failing."""
         return self._since_s == math.inf
 
     def due_in_s(self, now_s: float) -> float:
-        """Seconds until it is worth a word; 0 when it is, infinity while nothing fails."""
+        """Seconds until the outage is reported; 0 if it is due, infinity while nothing fails."""
         return max(0.0, self._since_s + PATIENCE_S - now_s)
 
 
-# What a server may be late with the end of a watch, or early by its own rounding.
+# How late a server may be in ending a watch, and how early by rounding.
 _LATE_S: Final = 15.0
 _EARLY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPace:
-    """The times by which a watch is judged, in seconds; pairs are drawn from, so that many daemons do not move as one.
+    """The times of requests and watches, in seconds; pairs are ranges, so that many daemons do not act in step.
 
-    `length_s`: after so long the server ends a watch. `silence_s`: it sends a bookmark a minute
-    (defaultBookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher), and two of them missing, on a watch that had
-    some, is a connection that nothing comes through any more.
+    `length_s`: the server ends a watch after this time. `silence_s`: the server sends a bookmark every minute
+    (defaultBookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher); when two are missing on a watch that had some,
+    nothing gets through the connection any more.
 
-    `first_word_s`: by then the first bookmark is there, unless nothing of the kind has changed in the whole cluster
-    since the watch began and etcd does not report its progress (cacheWatcher.process in the same package). Then it is
-    watches of `short_length_s` that tell, by their ends, that the server is there and has nothing to say.
+    `first_bookmark_s`: the first bookmark comes within this time, unless nothing of the kind has changed in the whole
+    cluster since the watch began and etcd does not report its progress (cacheWatcher.process in the same package). Then
+    watches of `short_length_s` show, by their ends, that the server is there and has no news.
 
-    `lived_s`: a watch that ends sooner has not served, and the pauses go on growing: with the longest pause of 30 s,
-    this is a request every 15 s in the mean of whatever it is that breaks watches. `answer_s`: by then an answer has
-    begun; a list is worked out before, and a request may wait its turn for 15 s (priority and fairness).
+    `stable_after_s`: after a watch that ends sooner, the pauses keep growing: with the longest pause of 30 s, whatever
+    breaks watches causes a request every 15 s on average. `answer_s`: a response begins within this time; a list is
+    computed before that, and a request may be queued for 15 s (priority and fairness).
     """
 
     length_s: tuple[float, float] = (240.0, 300.0)
     silence_s: float = 130.0
-    first_word_s: tuple[float, float] = (70.0, 80.0)
+    first_bookmark_s: tuple[float, float] = (70.0, 80.0)
     short_length_s: tuple[float, float] = (60.0, 75.0)
-    lived_s: float = 30.0
+    stable_after_s: float = 30.0
     answer_s: float = 30.0
 
 
@@ -81,8 +81,8 @@ USUAL: Final = RequestPace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A request. A watch ends after `length_s` by the server's doing, and is silent for `silence_s` at most."""
+class NextRequest:
+    """A LIST, or a WATCH that the server ends after `length_s` and that is silent for at most `silence_s`."""
 
     watch: bool
     query: Mapping[str, str]
@@ -91,10 +91,10 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a watch ended: after how long, whether a bookmark came on it, and why (None: the server ended it)."""
+class WatchEnd:
+    """How a watch ended: after how long, whether it brought a bookmark, and why (None: the server ended it)."""
 
-    lived_s: float
+    lasted_s: float
     bookmarked: bool
     why: Problem | None = None
     silent: bool = False
@@ -102,28 +102,28 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
-    """What came of a request. `problem` says why it failed, and the next one waits; without one it follows at once.
+    """The outcome of a request. With a `problem` it failed and the next one waits; otherwise the next follows at once.
 
-    `accepted`: the server had begun to answer as it should. `lived`: it has done so for a while, and what fails from
-    now on has nothing to do with earlier failures. `in_time`: the watch ended as was asked for.
+    `accepted`: the server had begun to respond as it should. `is_stable`: it has done so for a while, and later
+    failures are unrelated to earlier ones. `in_time`: the watch ended when it was meant to.
     """
 
     problem: Problem | None = None
     accepted: bool = False
-    lived: bool = False
+    is_stable: bool = False
     in_time: bool = False
     retry_after_s: float | None = None
 
 
 class Reflector:
-    """Where a feed stands between its requests."""
+    """The state of one list and watch between its requests."""
 
     def __init__(
         self, selector: Mapping[str, str], *, heartbeat: bool, version: str = "", pace: RequestPace = USUAL
     ) -> None:
         """`selector` goes with every request; with `heartbeat`, a silent watch is renewed after a minute or so.
 
-        `version` is what an earlier course had come to.
+        `version` is the newest resourceVersion that an earlier reflector had seen.
         """
         self._selector = selector
         self._heartbeat = heartbeat
@@ -131,27 +131,27 @@ class Reflector:
         self._version = version
         self._list_from: str | None = version or "0"
         self._quiet = False
-        self._spent: set[int] = set()
+        self._forgiven: set[int] = set()
 
     @property
     def version(self) -> str:
         """The newest resourceVersion that was seen; empty before the first list."""
         return self._version
 
-    def ask(self) -> Ask:
+    def next_request(self) -> NextRequest:
         """The next request."""
         if self._list_from is not None:
             since = {"resourceVersion": self._list_from} if self._list_from else {}
-            return Ask(watch=False, query={**self._selector, **since})
+            return NextRequest(watch=False, query={**self._selector, **since})
         short = self._heartbeat and self._quiet
         end_s = round(random.uniform(*(self._pace.short_length_s if short else self._pace.length_s)))
         watch = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(end_s)}
-        asks_for_word = self._heartbeat and not short
-        return Ask(
+        awaits_bookmark = self._heartbeat and not short
+        return NextRequest(
             watch=True,
             query={**self._selector, **watch, "resourceVersion": self._version},
             length_s=end_s,
-            silence_s=random.uniform(*self._pace.first_word_s) if asks_for_word else end_s + _LATE_S,
+            silence_s=random.uniform(*self._pace.first_bookmark_s) if awaits_bookmark else end_s + _LATE_S,
         )
 
     def listed(self, version: str) -> RequestOutcome:
@@ -159,62 +159,62 @@ class Reflector:
         self._version, self._list_from = version, None
         return RequestOutcome()
 
-    def moved(self, version: str) -> None:
-        """Something was said on the watch; an empty version is one that could not be read."""
+    def advance(self, version: str) -> None:
+        """An event came on the watch; an empty version is one that could not be read."""
         self._version = version or self._version
 
-    def refused(self, answer: ApiResponse, what: str, lived_s: float | None = None) -> RequestOutcome:
-        """The server answered, but not with what was asked for; or it ended a watch that had lived with an error."""
+    def refused(self, response: ApiResponse, what: str, lasted_s: float | None = None) -> RequestOutcome:
+        """The server responded with an error, or ended a watch with one after `lasted_s`."""
         failed = RequestOutcome(
-            problem=answer.problem(what),
-            accepted=lived_s is not None,
-            lived=self._has_lived(lived_s or 0.0),
-            retry_after_s=answer.retry_after_s,
+            problem=response.problem(what),
+            accepted=lasted_s is not None,
+            is_stable=self._confirm_stable(lasted_s or 0.0),
+            retry_after_s=response.retry_after_s,
         )
-        if _is_expired(answer) and self._list_from is None:
+        if _is_expired(response) and self._list_from is None:
             self._list_from = self._version
             return self._once(410, failed)
-        if (_is_expired(answer) or _is_too_new(answer)) and self._list_from not in (None, "", "0"):
+        if (_is_expired(response) or _is_too_new(response)) and self._list_from not in (None, "", "0"):
             self._list_from = ""
             return self._once(504, failed)
-        # The credentials are read again with the next request: a token that was rotated is no failure.
-        return self._once(401, failed) if answer.status == 401 else failed
+        # The credentials are read again with the next request: a rotated token is not a failure.
+        return self._once(401, failed) if response.status == 401 else failed
 
-    def ended(self, ask: Ask, how: Ended) -> RequestOutcome:
+    def ended(self, request: NextRequest, how: WatchEnd) -> RequestOutcome:
         """The watch came to an end."""
-        if how.why is None and how.lived_s >= ask.length_s - _EARLY_S:
+        if how.why is None and how.lasted_s >= request.length_s - _EARLY_S:
             self._quiet = not how.bookmarked
-            self._spent.clear()
-            return RequestOutcome(accepted=True, lived=True, in_time=True)
-        if how.silent and not how.bookmarked and ask.silence_s < ask.length_s:
+            self._forgiven.clear()
+            return RequestOutcome(accepted=True, is_stable=True, in_time=True)
+        if how.silent and not how.bookmarked and request.silence_s < request.length_s:
             self._quiet = True
-            return RequestOutcome(accepted=True, lived=self._has_lived(how.lived_s))
+            return RequestOutcome(accepted=True, is_stable=self._confirm_stable(how.lasted_s))
         problem = how.why or (
             Problem(
-                f"the watch was ended after {how.lived_s:.0f} s, before its time",
-                "the API server may be restarting: if it stays so, look at what stands in front of it",
+                f"the watch was ended early, after {how.lasted_s:.0f} s",
+                "the API server may be restarting: if it stays so, check any proxy in front of it",
             )
         )
-        return RequestOutcome(problem=problem, accepted=True, lived=self._has_lived(how.lived_s))
+        return RequestOutcome(problem=problem, accepted=True, is_stable=self._confirm_stable(how.lasted_s))
 
-    def _has_lived(self, lived_s: float) -> bool:
-        if lived_s < self._pace.lived_s:
+    def _confirm_stable(self, lasted_s: float) -> bool:
+        if lasted_s < self._pace.stable_after_s:
             return False
-        self._spent.clear()
+        self._forgiven.clear()
         return True
 
     def _once(self, code: int, failed: RequestOutcome) -> RequestOutcome:
-        """No failure the first time, so that it costs no pause; when it comes again before a watch has lived, one."""
-        if code in self._spent:
+        """Not a failure the first time, so that it costs no pause; a failure if repeated before a watch was stable."""
+        if code in self._forgiven:
             return failed
-        self._spent.add(code)
+        self._forgiven.add(code)
         return replace(failed, problem=None)
 
 
-def _is_expired(answer: ApiResponse) -> bool:
-    return answer.status == 410 or answer.reason in ("Expired", "Gone")
+def _is_expired(response: ApiResponse) -> bool:
+    return response.status == 410 or response.reason in ("Expired", "Gone")
 
 
-def _is_too_new(answer: ApiResponse) -> bool:
-    """Whether this server has not come to the version yet that another one gave (isTooLargeResourceVersionError)."""
-    return any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes)
+def _is_too_new(response: ApiResponse) -> bool:
+    """Whether this server has not reached the version that another one returned (isTooLargeResourceVersionError)."""
+    return any(cause.reason == "ResourceVersionTooLarge" for cause in response.causes)

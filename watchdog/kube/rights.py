@@ -1,4 +1,4 @@
-"""The rights that a policy needs of the API and nothing more, as values and as manifests."""
+"""The rights that a policy needs in the API, as values and as manifests."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ EVENTS_GROUP: Final = "events.k8s.io"
 
 
 class Piece(StrEnum):
-    """The pieces that rights come in: each is one role, and is there only if the policy needs it."""
+    """A group of rights: each is one role, which exists only if the policy needs it."""
 
     OBSERVE = "observe"
     NODE = "node"
@@ -25,9 +25,9 @@ class Piece(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Verbs on one kind of object, of all namespaces and names: `group` is empty for the core API.
+    """Verbs on one kind of object, in all namespaces and of all names; `group` is empty for the core API.
 
-    RBAC could name objects, but not "those of my node": a DaemonSet has one role for all nodes.
+    RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
     """
 
     piece: Piece
@@ -47,14 +47,14 @@ _PODS: Final = Right(
     piece=Piece.OBSERVE,
     resource="pods",
     verbs=("list", "watch"),
-    why="the pods of the node: whose processes are whose, and what each pod declares",
+    why="the pods of the node: which process belongs to which pod, and what each pod declares",
 )
 _EVENTS: Final = Right(
     piece=Piece.OBSERVE,
     group=EVENTS_GROUP,
     resource="events",
     verbs=("create", "patch"),
-    why="Events on the pods that are warned or hit; patch counts one that goes on",
+    why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
 )
 _NODE: Final = Right(
     piece=Piece.NODE,
@@ -80,7 +80,7 @@ _EVICT: Final = (
         resource="pods",
         subresource="eviction",
         verbs=("create",),
-        why="the eviction itself, with the UID of the pod that was meant",
+        why="the eviction itself, with the UID of the intended pod",
     ),
 )
 _CAPACITY: Final = Right(
@@ -93,7 +93,7 @@ _CAPACITY: Final = Right(
 
 
 def rights_of(policy: Policy) -> tuple[Right, ...]:
-    """The rights that a policy needs in the mode that it is in, piece by piece."""
+    """The rights that a policy needs in its mode, in the order of `Piece`."""
     need = needs(policy)
     return (
         _PODS,
@@ -135,13 +135,13 @@ spec:
   policyName: $name
   validationActions: [Deny]
 """
-# NodeNameKey in k8s.io/apiserver/pkg/authentication/serviceaccount: the node of the pod that a token is bound to. The
-# tokens that the kubelet puts into pods are.
+# NodeNameKey in k8s.io/apiserver/pkg/authentication/serviceaccount: the node of the pod that a token is bound to, as
+# the tokens that the kubelet mounts into pods are.
 #
-# Both objects are compared both ways, field by field: what is in neither of them can't have been changed. A spec can't
-# be changed by way of the status, labels and annotations can (nodeStatusStrategy in
+# Both objects are compared in both directions, field by field: what is in neither can't have been changed. The status
+# subresource can't change a spec, but labels and annotations (nodeStatusStrategy in
 # k8s.io/kubernetes/pkg/registry/core/node). The API server itself copies the capacity of a node without allocatable
-# (SetDefaults_NodeStatus in k8s.io/kubernetes/pkg/apis/core/v1): one that no kubelet has written to yet.
+# (SetDefaults_NodeStatus in k8s.io/kubernetes/pkg/apis/core/v1), that is one that no kubelet has written to yet.
 _BOTH: Final = """\
     - name: both
       expression: "[dyn(object), dyn(oldObject)]"
@@ -164,7 +164,7 @@ _ONE_ENTRY: Final = """\
       reason: Forbidden
 """
 _CAPACITY_POLICY: Final = Template(
-    "# The watchdog changes nothing of nodes but one entry of the capacity of the node that its pod is on.\n"
+    "# The watchdog may change only one entry of the capacity of the node that its pod is on.\n"
     + _HEAD
     + """\
   matchConstraints:
@@ -190,9 +190,9 @@ _CAPACITY_POLICY: Final = Template(
     + _ONE_ENTRY
     + _BINDING
 )
-# Of any node, but only to take the one entry away: for whoever cleans up after the daemons (deploy/chart).
+# Of any node, but only to remove the one entry: for the account that cleans up after the daemons (deploy/chart).
 _WITHDRAW: Final = Template(
-    "# Whoever withdraws changes nothing of nodes but that one entry of their capacity goes.\n"
+    "# The account that withdraws may only remove that one entry of a node's capacity.\n"
     + _HEAD
     + """\
   matchConstraints:
@@ -214,9 +214,9 @@ _WITHDRAW: Final = Template(
     + _ONE_ENTRY
     + _BINDING
 )
-# Which node the pod of an eviction is on, is not in the request.
+# The request for an eviction does not show which node the pod is on.
 _EVICT_POLICY: Final = Template(
-    "# The watchdog evicts only the very pod that it looked at, and none of the system.\n"
+    "# The watchdog may evict only the pod that it has examined, and none of the system's.\n"
     + _HEAD
     + """\
   matchConstraints:
@@ -241,17 +241,17 @@ _EVICT_POLICY: Final = Template(
 
 
 def capacity_admission(name: str, user: str, resource: str) -> str:
-    """Tie the right to change the status of nodes to one resource of the own node; YAML documents."""
+    """Limit the right to change the status of nodes to one resource of the account's own node; YAML documents."""
     return _CAPACITY_POLICY.substitute(name=name, user=user, resource=resource)
 
 
 def withdrawal_admission(name: str, user: str, resource: str) -> str:
-    """Tie the right to change the status of nodes to taking one resource away; YAML documents."""
+    """Limit the right to change the status of nodes to removing one resource; YAML documents."""
     return _WITHDRAW.substitute(name=name, user=user, resource=resource)
 
 
 def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
-    """Demand a UID of evictions, and keep namespaces out of them; YAML documents."""
+    """Require a UID in evictions, and exclude namespaces from them; YAML documents."""
     namespaces = ", ".join(f"'{namespace}'" for namespace in spared)
     return _EVICT_POLICY.substitute(name=name, user=user, namespaces=namespaces)
 
@@ -260,9 +260,9 @@ NAMESPACE: Final = "gpu-memory-watchdog"
 SERVICE_ACCOUNT: Final = "gpu-watchdog"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _SYSTEM: Final = "kube-system"
-_PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, and no pattern of them
+_PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
 _SAID: Final = {
-    Piece.OBSERVE: "The pods, and the Events that tell their owners.",
+    Piece.OBSERVE: "The pods, and Events for their owners.",
     Piece.NODE: "The node's own object.",
     Piece.NAMESPACES: "The labels of namespaces.",
     Piece.EVICT: "Evictions. RBAC can't say which; the admission policy of the same name does.",
@@ -272,7 +272,7 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccount:
-    """The account that the daemon runs as; the objects that are made for it are named after it."""
+    """The account that the daemon runs as; the objects created for it are named after it."""
 
     namespace: str = NAMESPACE
     name: str = SERVICE_ACCOUNT
@@ -288,7 +288,7 @@ class ServiceAccount:
 
 
 def render(policy: Policy, account: ServiceAccount) -> str:
-    """All that an account needs for a policy and may not do beyond it, as YAML that `kubectl apply -f` takes."""
+    """Everything that an account needs for a policy and nothing more, as YAML for `kubectl apply -f`."""
     rights = rights_of(policy)
     pieces = list(dict.fromkeys(right.piece for right in rights))
     roles = (render_role(piece, rights, account) for piece in pieces)
@@ -323,7 +323,7 @@ subjects:
 
 
 def render_admission(policy: Policy, account: ServiceAccount) -> tuple[str, ...]:
-    """What ties down the rights that change something, as YAML documents; nothing where a policy needs none of them."""
+    """The admission policies that limit the rights to change something, as YAML documents; none if not needed."""
     pieces = {right.piece for right in rights_of(policy)}
     texts = []
     if Piece.CAPACITY in pieces and policy.capacity is not None:

@@ -1,4 +1,4 @@
-"""The objects of one kind as a LIST and then a WATCH bring them: each decoded on its own, unchanged ones kept."""
+"""The store of one kind of objects, filled by a LIST and updated by a WATCH; each object is decoded separately."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,15 +7,15 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from watchdog.kube.responses import ApiResponse
+from watchdog.kube.client import ApiResponse
 from watchdog.kube.wire import DECODE_ERRORS
 
-# etcd takes 1.5 MiB an object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
+# etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
 LONGEST_LINE: Final = 16 * 2**20
 
 
 class BrokenStreamError(ValueError):
-    """What came is no event of which anything can be said, so nothing after it can be relied on."""
+    """A watch event that can't be interpreted, so nothing after it can be relied on."""
 
 
 class EventKind(StrEnum):
@@ -30,7 +30,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """How an object names itself; each part is empty where it has none, or none that is legible."""
+    """An object's identity by its own metadata; each part is empty where missing or unreadable."""
 
     namespace: str = ""
     name: str = ""
@@ -39,28 +39,28 @@ class Identity:
 
     @property
     def title(self) -> str:
-        """For people: `namespace/name`, as far as it is legible."""
+        """`namespace/name`, as far as readable."""
         return "/".join(filter(None, (self.namespace, self.name))) or "without a name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent:
-    """One line of a watch; `item` is its object as it was written."""
+    """One line of a watch; `item` is its raw object."""
 
     kind: EventKind
     item: bytes | msgspec.Raw
     identity: Identity = Identity()
 
 
-class Lines:
-    """Cuts a stream into lines, keeping no more of it than the longest line that is allowed."""
+class LineSplitter:
+    """Splits a stream into lines, buffering no more than the longest line allowed."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Each line that this chunk ends; BrokenStreamError where one is too long. A last one without an end waits."""
+        """Each line that this chunk completes; BrokenStreamError if one is too long. An incomplete last line waits."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._take(chunk[start:end])
@@ -82,7 +82,7 @@ class _RawEvent(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-# Of any type: an object that can't be decoded shall still tell what it can of its name.
+# Of any type: even of an object that can't be decoded, the name should be read if possible.
 class _RawIdentity(msgspec.Struct, rename="camel", gc=False):
     name: object = None
     namespace: object = None
@@ -90,7 +90,7 @@ class _RawIdentity(msgspec.Struct, rename="camel", gc=False):
     resource_version: object = None
 
 
-class _RawObject(msgspec.Struct, gc=False):
+class _RawWithIdentity(msgspec.Struct, gc=False):
     metadata: _RawIdentity
 
 
@@ -110,17 +110,17 @@ class _RawCode(msgspec.Struct, gc=False):
 
 _CODE: Final = msgspec.json.Decoder(_RawCode)
 _EVENT: Final = msgspec.json.Decoder(_RawEvent)
-_OBJECT: Final = msgspec.json.Decoder(_RawObject)
+_OBJECT: Final = msgspec.json.Decoder(_RawWithIdentity)
 _LIST: Final = msgspec.json.Decoder(_RawList)
 
 
 def read_event(line: bytes) -> WatchEvent:
-    """Read one line; BrokenStreamError where it is no event of a type that is known."""
+    """Parse one line; BrokenStreamError where it is not an event of a known type."""
     try:
         raw = _EVENT.decode(line)
         kind = EventKind(raw.type)
     except (*DECODE_ERRORS, ValueError) as error:
-        raise BrokenStreamError(f"a line is no event of a watch: {error}") from error
+        raise BrokenStreamError(f"a line is not a watch event: {error}") from error
     if kind is EventKind.ERROR:
         return WatchEvent(kind=kind, item=raw.object)
     identity = read_identity(raw.object)
@@ -130,7 +130,7 @@ def read_event(line: bytes) -> WatchEvent:
 
 
 def read_identity(item: bytes | msgspec.Raw) -> Identity:
-    """How an object names itself, as far as it can be read."""
+    """The identity of an object, as far as it can be read."""
     try:
         metadata = _OBJECT.decode(item).metadata
     except DECODE_ERRORS:
@@ -144,7 +144,7 @@ def read_identity(item: bytes | msgspec.Raw) -> Identity:
 
 
 def read_status(item: bytes | msgspec.Raw) -> ApiResponse:
-    """The Status that an ERROR event brings, as the answer that it would have been."""
+    """The Status of an ERROR event, as the response that it would have been."""
     try:
         code = _CODE.decode(item).code
     except DECODE_ERRORS:
@@ -153,21 +153,21 @@ def read_status(item: bytes | msgspec.Raw) -> ApiResponse:
 
 
 def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
-    """The items of a list of this kind, and its resourceVersion, from which a watch goes on. ValueError otherwise."""
+    """The items of a list of this kind, and its resourceVersion, to watch from. ValueError if it is no such list."""
     try:
         found = _LIST.decode(body)
     except DECODE_ERRORS as error:
-        raise ValueError(f"the answer is no list: {error}") from error
+        raise ValueError(f"the response is not a list: {error}") from error
     if found.kind != kind:
-        raise ValueError(f"the answer is no {kind}, but {found.kind or 'nameless'!r}")
+        raise ValueError(f"the response is not a {kind}, but {found.kind or 'nameless'!r}")
     version = _version(found.metadata.resource_version)
     if not version:
-        raise ValueError(f"the {kind} has no resourceVersion to go on from")
+        raise ValueError(f"the {kind} has no resourceVersion to watch from")
     return found.items or (), version
 
 
 def _version(text: str) -> str:
-    # A watch from "0" would begin anywhere, and pass over what has been deleted meanwhile.
+    # A watch from "0" may start at any version, and miss objects that were deleted meanwhile.
     return "" if text == "0" else text
 
 
@@ -190,46 +190,46 @@ class Decoded(Generic[Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object that could not be read: what it said before does not hold any more, what it says now is not known."""
+    """An object that could not be read: its previous content no longer holds, its current content is not known."""
 
     title: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry(Generic[Value]):
+class _StoredObject(Generic[Value]):
     uid: str
     content: Value | Unread
 
 
 class Store(Generic[Value]):
-    """The objects by namespace and name, in the order in which they came; for one thread.
+    """The objects by namespace and name, in the order of arrival; for one thread.
 
-    A name stands for one object at a time, whatever its UID: one that is created again takes the former one's place,
-    and the deletion of the former one, should it come late, takes nothing away.
+    A name stands for one object at a time, whatever its UID: a recreated object replaces the former one, and a late
+    deletion of the former one removes nothing.
     """
 
     def __init__(self, decode: Callable[[Item], Decoded[Value] | None], *, namespaced: bool) -> None:
-        """`decode` gives None for an object that is none of ours, and one of DECODE_ERRORS where it can't be read."""
+        """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read."""
         self._decode: Final = decode
         self._namespaced: Final = namespaced
-        self._entries: dict[_Key, _Entry[Value]] = {}
+        self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
 
     def fill(self, items: Sequence[Item]) -> bool:
-        """Take these and nothing else; whether anything has changed. What is equal stays the very same object."""
+        """Replace all objects with these; return whether anything has changed. Equal objects stay identical."""
         before, nameless_before = self._entries, self._nameless
         self._entries, nameless = {}, []
         for key, entry in filter(None, map(self._read, items)):
             if key is not None:
-                self._entries[key] = _kept(before.get(key), entry)
+                self._entries[key] = _unchanged_or_new(before.get(key), entry)
             elif isinstance(entry.content, Unread):
                 nameless.append(entry.content)
         self._nameless = tuple(nameless)
         return (self._entries, self._nameless) != (before, nameless_before)
 
     def take(self, event: WatchEvent) -> bool:
-        """Take a change; whether anything has changed. BrokenStreamError where it does not say of what."""
+        """Apply an event; return whether anything has changed. BrokenStreamError if it does not name its object."""
         if event.kind is EventKind.DELETED:
             return self._drop(event.identity)
         found = self._read(event.item, event.identity)
@@ -239,40 +239,40 @@ class Store(Generic[Value]):
         if key is None:
             key = self._key_of(event.identity)
             if key is None:
-                raise BrokenStreamError("an event can't be read, and does not say which object it is about")
+                raise BrokenStreamError("an event can't be read, and does not name its object")
         before = self._entries.get(key)
-        self._entries[key] = _kept(before, entry)
+        self._entries[key] = _unchanged_or_new(before, entry)
         return self._entries[key] is not before
 
     @property
     def values(self) -> Iterator[Value]:
-        """What could be read."""
+        """The objects that could be read."""
         return (entry.content for entry in self._entries.values() if not isinstance(entry.content, Unread))
 
     @property
     def unread(self) -> Iterator[Unread]:
-        """What could not be read."""
+        """The objects that could not be read."""
         for (namespace, name), entry in self._entries.items():
             if isinstance(entry.content, Unread):
-                # It may have been found by its UID, and not say its name any more.
+                # It may have been found by its UID, without a readable name.
                 yield replace(entry.content, title=Identity(namespace=namespace, name=name).title)
         yield from self._nameless
 
-    def _read(self, item: Item, identity: Identity | None = None) -> tuple[_Key | None, _Entry[Value]] | None:
+    def _read(self, item: Item, identity: Identity | None = None) -> tuple[_Key | None, _StoredObject[Value]] | None:
         try:
             decoded = self._decode(item)
         except DECODE_ERRORS as error:
             identity = identity or read_identity(item)
             unread = Unread(title=identity.title, why=str(error))
-            return self._name(identity), _Entry(identity.uid, unread)
+            return self._name(identity), _StoredObject(identity.uid, unread)
         if decoded is None:
             return None
-        return self._name(decoded.identity), _Entry(decoded.identity.uid, decoded.value)
+        return self._name(decoded.identity), _StoredObject(decoded.identity.uid, decoded.value)
 
     def _drop(self, identity: Identity) -> bool:
         key = self._key_of(identity)
         if key is None:
-            raise BrokenStreamError("a deletion does not say which object it is about")
+            raise BrokenStreamError("a deletion does not name its object")
         found = self._entries.get(key)
         if found is None or (found.uid and identity.uid and found.uid != identity.uid):
             return False
@@ -280,7 +280,7 @@ class Store(Generic[Value]):
         return True
 
     def _key_of(self, identity: Identity) -> _Key | None:
-        """Where the object stands: by its name, or, where that is not legible, by its UID."""
+        """The key of the object: by its name or, if that is unreadable, by its UID."""
         key = self._name(identity)
         if key is not None or not identity.uid:
             return key
@@ -292,6 +292,6 @@ class Store(Generic[Value]):
         return identity.namespace, identity.name
 
 
-def _kept(before: _Entry[Value] | None, now: _Entry[Value]) -> _Entry[Value]:
-    """The former one where they are equal: whoever compares by identity has nothing to do again."""
+def _unchanged_or_new(before: _StoredObject[Value] | None, now: _StoredObject[Value]) -> _StoredObject[Value]:
+    """The previous entry if they are equal, so that comparisons by identity see no change."""
     return before if before is not None and before == now else now

@@ -1,4 +1,4 @@
-"""One thread for each kind of object: its requests, the pauses between them, and what is known at any time."""
+"""One thread per kind of object: its requests, the pauses between them, and what is known at any time."""
 
 import contextlib
 import threading
@@ -11,13 +11,20 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
-from watchdog.kube.client import Api, ResponseStream
-from watchdog.kube.reflector import USUAL, Ask, Ended, Outage, Reflector, RequestOutcome, RequestPace
-from watchdog.kube.responses import ApiError, ApiResponse, ApiSilentError, ApiUnreachableError, RequestBackoff
+from watchdog.kube.client import (
+    Api,
+    ApiError,
+    ApiResponse,
+    ApiSilentError,
+    ApiUnreachableError,
+    RequestBackoff,
+    ResponseStream,
+)
+from watchdog.kube.reflector import USUAL, NextRequest, Outage, Reflector, RequestOutcome, RequestPace, WatchEnd
 from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
-    Lines,
+    LineSplitter,
     Store,
     WatchEvent,
     read_event,
@@ -29,33 +36,33 @@ Value = TypeVar("Value")
 
 
 class EndedByServerError(Exception):
-    """The server ended the watch with an error; `answer` is what it said."""
+    """The server ended the watch with an error; `response` is that error."""
 
-    def __init__(self, answer: ApiResponse) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
+    def __init__(self, response: ApiResponse) -> None:
+        super().__init__(response.message)
+        self.response = response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """What has come since it was last asked: whether the server said anything, and whether any object has changed."""
+class StreamChanges:
+    """What has come since the last call: whether the server sent anything, and whether any object has changed."""
 
     heard: bool
     changed: bool
 
 
 class StreamReader(Generic[Value]):
-    """Takes one watch in, as it comes; `bookmarked` is whether a bookmark was on it."""
+    """Reads one watch as it comes; `bookmarked`: it has brought a bookmark."""
 
     def __init__(self, store: Store[Value], reflector: Reflector) -> None:
         self._store = store
         self._reflector = reflector
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._heard = self._changed = False
         self.bookmarked = False
 
     def take(self, chunk: bytes) -> None:
-        """Take what came. EndedByServerError or BrokenStreamError where it can't go on; what stands before counts."""
+        """Read a chunk. EndedByServerError or BrokenStreamError where it can't continue; what came before counts."""
         for line in self._lines.feed(chunk):
             event = read_event(line)
             if event.kind is EventKind.ERROR:
@@ -63,28 +70,28 @@ class StreamReader(Generic[Value]):
             self._take(event)
             self._heard = True
 
-    def news(self) -> Changed:
-        """What has come since the last time."""
-        news = Changed(heard=self._heard, changed=self._changed)
+    def changes(self) -> StreamChanges:
+        """What has come since the last call."""
+        changes = StreamChanges(heard=self._heard, changed=self._changed)
         self._heard = self._changed = False
-        return news
+        return changes
 
     def _take(self, event: WatchEvent) -> None:
         if event.kind is EventKind.BOOKMARK:
             self.bookmarked = True
         else:
             self._changed |= self._store.take(event)
-        self._reflector.moved(event.identity.version)
+        self._reflector.advance(event.identity.version)
 
 
-# So much longer than was asked for a watch may take to end.
+# How much longer than requested a watch may last.
 _LATE_S: Final = 30.0
-_REMEDY: Final = "see that nothing between this node and the API server changes what it says"
+_REMEDY: Final = "check that nothing between this node and the API server alters its responses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource(Generic[Value]):
-    """What is listed and watched; `noun` names it to people. `accept` is for a list, and for a watch."""
+    """What is listed and watched; `noun` is its name in messages. `accept` is for a list, and for a watch."""
 
     noun: str
     path: str
@@ -98,17 +105,17 @@ class Resource(Generic[Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener(Generic[Value]):
-    """Who is told: of what is known (None: as before) and when it was true; of a problem (None: it is over)."""
+    """Callbacks: the objects known (None: unchanged) and when that was true; a problem (None: it is over)."""
 
-    on_news: Callable[[Store[Value] | None, Now], None]
+    on_update: Callable[[Store[Value] | None, Now], None]
     on_problem: Callable[[Problem | None], None]
 
 
 class Watcher(Generic[Value]):
-    """Lists and watches one resource in the thread that calls it; `end` is for others."""
+    """Lists and watches one resource in the thread that calls `run`; `stop` is for other threads."""
 
     def __init__(self, api: Api, resource: Resource[Value], listener: Listener[Value], version: str = "") -> None:
-        """`version` is what an earlier life had come to."""
+        """`version` is the newest resourceVersion that an earlier watcher had seen."""
         self._api = api
         self._resource = resource
         self._listener = listener
@@ -116,9 +123,9 @@ class Watcher(Generic[Value]):
             resource.selector, heartbeat=resource.heartbeat, version=version, pace=resource.pace
         )
         self._store = resource.make_store()
-        self._trouble = Outage()
-        self._ended = threading.Event()
-        self._backoff = RequestBackoff(self._ended)
+        self._outage = Outage()
+        self._stopped = threading.Event()
+        self._backoff = RequestBackoff(self._stopped)
         self._stream: ResponseStream | None = None
         self.requests: Counter[str] = Counter(list=0, watch=0)  # no new key while another thread reads it
 
@@ -127,119 +134,119 @@ class Watcher(Generic[Value]):
         """The newest resourceVersion that was seen."""
         return self._reflector.version
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Make no further request, and cut the one in progress. Returns at once; from any thread."""
-        self._ended.set()
+        self._stopped.set()
         stream = self._stream
         if stream is not None:
             stream.cut()
 
     def run(self) -> None:
-        """Follow until the end."""
-        while not self._ended.is_set():
+        """List and watch until `stop`."""
+        while not self._stopped.is_set():
             began_s = clock.now().boottime_s
-            outcome = self.turn()
-            if outcome.lived:
-                self._has_lived()
+            outcome = self.run_once()
+            if outcome.is_stable:
+                self._end_outage()
             if outcome.problem is not None:
                 now_s = clock.now().boottime_s
-                at_s = now_s if outcome.lived else began_s
-                self._trouble.failed(at_s, outcome.problem, was_accepted=outcome.accepted)
-                self._pause(self._backoff.next_s(outcome.retry_after_s), self._trouble.due_in_s(now_s))
+                at_s = now_s if outcome.is_stable else began_s
+                self._outage.failed(at_s, outcome.problem, was_accepted=outcome.accepted)
+                self._pause(self._backoff.next_s(outcome.retry_after_s), self._outage.due_in_s(now_s))
 
-    def turn(self) -> RequestOutcome:
-        """Make one request and see it through to its end."""
-        ask, asked = self._reflector.ask(), clock.now()
-        self.requests["watch" if ask.watch else "list"] += 1
+    def run_once(self) -> RequestOutcome:
+        """Make one request and process its response to the end."""
+        request, requested = self._reflector.next_request(), clock.now()
+        self.requests["watch" if request.watch else "list"] += 1
         try:
-            with contextlib.closing(self._open(ask)) as stream:
-                return self._watch(stream, ask) if ask.watch else self._list(stream, asked)
+            with contextlib.closing(self._open(request)) as stream:
+                return self._watch(stream, request) if request.watch else self._list(stream, requested)
         except ApiError as error:
             return RequestOutcome(problem=error.problem)
         finally:
             self._stream = None
 
-    def _open(self, ask: Ask) -> ResponseStream:
-        accept = self._resource.accept[1 if ask.watch else 0]
+    def _open(self, request: NextRequest) -> ResponseStream:
+        accept = self._resource.accept[1 if request.watch else 0]
         stream = self._api.open(
-            self._resource.path, ask.query, read_timeout_s=self._resource.pace.answer_s, accept=accept
+            self._resource.path, request.query, read_timeout_s=self._resource.pace.answer_s, accept=accept
         )
         self._stream = stream
-        if self._ended.is_set():  # else `end` has seen the stream
+        if self._stopped.is_set():  # otherwise `stop` has seen the stream
             stream.cut()
         return stream
 
-    def _list(self, stream: ResponseStream, asked: Now) -> RequestOutcome:
+    def _list(self, stream: ResponseStream, requested: Now) -> RequestOutcome:
         what = f"listing the {self._resource.noun}"
-        answer = stream.read()
-        if not answer.is_good:
-            return self._reflector.refused(answer, what)
+        response = stream.read()
+        if not response.is_good:
+            return self._reflector.refused(response, what)
         try:
-            items, version = read_list(answer.body, self._resource.list_kind)
+            items, version = read_list(response.body, self._resource.list_kind)
         except ValueError as error:
             return RequestOutcome(problem=Problem(f"{what}: {error}", _REMEDY))
         changed = self._store.fill(items)
-        self._listener.on_news(self._store if changed else None, asked)
+        self._listener.on_update(self._store if changed else None, requested)
         return self._reflector.listed(version)
 
-    def _watch(self, stream: ResponseStream, ask: Ask) -> RequestOutcome:
+    def _watch(self, stream: ResponseStream, request: NextRequest) -> RequestOutcome:
         what = f"watching the {self._resource.noun}"
         if stream.status != 200:
             return self._reflector.refused(stream.read(), what)
-        self._trouble.accepted()
-        if self._trouble.is_over:
+        self._outage.accepted()
+        if self._outage.is_over:
             self._listener.on_problem(None)
         reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
         why: Problem | None = None
         silent = False
         try:
-            self._take_all(stream, ask, reader)
+            self._take_all(stream, request, reader)
         except EndedByServerError as error:
-            return self._reflector.refused(error.answer, what, clock.now().boottime_s - opened_s)
+            return self._reflector.refused(error.response, what, clock.now().boottime_s - opened_s)
         except BrokenStreamError as error:
             why = Problem(f"{what}: {error}", _REMEDY)
         except ApiUnreachableError as error:
             why, silent = error.problem, isinstance(error, ApiSilentError)
         now = clock.now()
-        how = Ended(lived_s=now.boottime_s - opened_s, bookmarked=reader.bookmarked, why=why, silent=silent)
-        outcome = self._reflector.ended(ask, how)
+        how = WatchEnd(lasted_s=now.boottime_s - opened_s, bookmarked=reader.bookmarked, why=why, silent=silent)
+        outcome = self._reflector.ended(request, how)
         if outcome.in_time:
-            self._listener.on_news(None, now)
+            self._listener.on_update(None, now)
         return outcome
 
-    def _take_all(self, stream: ResponseStream, ask: Ask, reader: StreamReader[Value]) -> None:
+    def _take_all(self, stream: ResponseStream, request: NextRequest, reader: StreamReader[Value]) -> None:
         opened_s = clock.now().boottime_s
-        stream.be_patient(ask.silence_s)
+        stream.set_read_timeout(request.silence_s)
         for chunk in stream.chunks():
             now = clock.now()
             expected = reader.bookmarked
             try:
                 reader.take(chunk)
             finally:  # what came before a broken line counts
-                news = reader.news()
-                if news.heard:
-                    self._listener.on_news(self._store if news.changed else None, now)
-            lived_s = now.boottime_s - opened_s
-            if news.heard and lived_s >= self._resource.pace.lived_s:
-                self._has_lived()
+                changes = reader.changes()
+                if changes.heard:
+                    self._listener.on_update(self._store if changes.changed else None, now)
+            lasted_s = now.boottime_s - opened_s
+            if changes.heard and lasted_s >= self._resource.pace.stable_after_s:
+                self._end_outage()
             if reader.bookmarked and not expected:
-                stream.be_patient(self._resource.pace.silence_s)
-            if lived_s > ask.length_s + _LATE_S:
-                raise ApiUnreachableError(Problem(f"{self._api.host}: the watch does not end in its time", _REMEDY))
+                stream.set_read_timeout(self._resource.pace.silence_s)
+            if lasted_s > request.length_s + _LATE_S:
+                raise ApiUnreachableError(Problem(f"{self._api.host}: the watch does not end on time", _REMEDY))
 
-    def _has_lived(self) -> None:
+    def _end_outage(self) -> None:
         self._backoff.reset()
-        self._trouble.proven()
+        self._outage.stable()
         self._listener.on_problem(None)
 
     def _pause(self, seconds: float, due_s: float) -> None:
         if due_s < seconds:
-            if self._ended.wait(due_s):
+            if self._stopped.wait(due_s):
                 return
-            self._listener.on_problem(self._trouble.problem)
+            self._listener.on_problem(self._outage.problem)
             seconds -= due_s
-        self._ended.wait(seconds)
+        self._stopped.wait(seconds)
 
 
 Objects = TypeVar("Objects")
@@ -248,7 +255,7 @@ _DEAD: Final = "its thread has ended, which is a defect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformerKind(Generic[Value, Objects]):
-    """What a feed follows; `gather` makes of it what the daemon reads, and names what could not be read."""
+    """What an informer watches; `gather` turns the store into what is read, with gaps for unreadable objects."""
 
     resource: Resource[Value]
     thread: str
@@ -258,7 +265,7 @@ class InformerKind(Generic[Value, Objects]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObjects(Generic[Objects]):
-    """What a feed knows at one moment. `synced` is None, and the objects are empty, until a list has come."""
+    """What an informer knows at one moment. Until a list has come, `synced` is None and there are no objects."""
 
     objects: Objects
     gaps: tuple[Gap, ...] = ()
@@ -267,17 +274,17 @@ class KnownObjects(Generic[Objects]):
 
 
 class Informer(Generic[Value, Objects]):
-    """Follows one kind. Reading it costs nothing and waits for nothing.
+    """Lists and watches one kind on its own thread. Reading it costs nothing and waits for nothing.
 
-    `synced` moves when the server says something: a list (to the moment before it was asked for), an event, a bookmark,
-    and a watch that it ends in its time. A watch brings the changes in their order, so by each of these all that came
-    before has come, too. That it accepts a watch says nothing of that kind: what happened meanwhile is still to come,
-    and something in between can accept for a server that is away.
+    `synced` advances when the server sends something: a list (to the moment before it was requested), an event, a
+    bookmark, or the end of a watch on time. A watch brings changes in order, so each of these shows that everything
+    before it has come too. That a watch was accepted shows nothing: what happened meanwhile is still to come, and
+    something in between can accept it for a server that is away.
 
-    No more is claimed than that this API server has told all that it knows. One that lags behind etcd tells old news
-    for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
-    events queue up on it makes them late, until the server ends the watch of who falls behind. What was listed from its
-    memory (resourceVersion 0) counts all the same: a pod that it does not know yet is unknown here and left alone, a
+    This only claims that this API server has sent all that it knows. A server that lags behind etcd sends old news for
+    as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that events
+    queue up makes them late, until the server ends the watch of a client that falls behind. What was listed from the
+    server's cache (resourceVersion 0) counts as well: a pod that it does not know yet is unknown here and left alone, a
     UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
     """
 
@@ -289,49 +296,49 @@ class Informer(Generic[Value, Objects]):
         self._watcher: Watcher[Value] | None = None
         self._thread: threading.Thread | None = None
         self._version = ""
-        self._view = self._nothing()
-        self._seen = self._view
+        self._view = self._empty_view()
+        self._taken = self._view
         self._requests: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Begin to follow; what was known from an earlier time counts no more."""
+        """Begin to watch; what was known before no longer counts."""
         watcher = self._begin()
         thread = threading.Thread(target=watcher.run, name=self._kind.thread, daemon=True)
         thread.start()
         self._thread = thread
 
     def stop(self) -> None:
-        """Stop following, at once: a stream is cut, and what still comes is not taken."""
+        """Stop at once: a stream is cut, and what still comes is ignored."""
         with self._lock:
             watcher, self._watcher = self._watcher, None
         if watcher is not None:
-            watcher.end()
+            watcher.stop()
             self._version = watcher.version
             self._requests += watcher.requests
 
     def forget(self) -> None:
-        """Know nothing any more: what is not followed would be taken for true for ever."""
+        """Stop and forget all objects: what is no longer watched must not count as true forever."""
         self.stop()
-        self._view = self._nothing()
+        self._view = self._empty_view()
 
     @property
     def is_following(self) -> bool:
-        """Whether it was started, and not stopped since."""
+        """Whether it has been started, and not stopped since."""
         return self._watcher is not None
 
     def fetch(self) -> None:
-        """List once, in this thread; where that fails, `problem` says why."""
+        """List once, in this thread; if that fails, `problem` says why."""
         watcher = self._begin()
         problem = None
         while problem is None and self._view.synced is None:  # a second time with credentials that were read again
-            problem = watcher.turn().problem
+            problem = watcher.run_once().problem
         if problem is not None:
-            self._note(watcher, problem)
+            self._set_problem(watcher, problem)
         self.stop()
 
     @property
     def problem(self) -> Problem | None:
-        """What keeps the feed from following, in a sentence with its remedy; None while all is well."""
+        """Why objects can't be listed or watched; None while all is well."""
         return self.view.problem
 
     @property
@@ -349,30 +356,30 @@ class Informer(Generic[Value, Objects]):
 
     @property
     def has_died(self) -> bool:
-        """Whether its thread has ended although nobody stopped it: nothing new comes any more."""
+        """Whether its thread has ended without being stopped, so that nothing new comes any more."""
         thread = self._thread
         return self._watcher is not None and thread is not None and not thread.is_alive()
 
     def is_old(self, now: Now, limit_s: float) -> bool:
-        """Whether something keeps it from learning more, and what it knows was last known to be true longer ago.
+        """Whether there is a problem, and what is known was last known to be true longer ago than this.
 
-        Not by the age alone: what hardly ever changes may rest for minutes on a watch that is sound.
+        Age alone does not count: what hardly ever changes may not be mentioned for minutes on a working watch.
         """
         view = self.view
         synced = view.synced
         return view.problem is not None and synced is not None and now.boottime_s - synced.boottime_s > limit_s
 
     def has_changed(self) -> bool:
-        """Whether `look` would give something else than at the last time, but for `synced`."""
-        return _differs(self.view, self._seen)
+        """Whether `take_view` would return something else than last time, apart from `synced`."""
+        return _differs(self.view, self._taken)
 
-    def look(self) -> KnownObjects[Objects]:
-        """What is known now, which counts as seen."""
-        self._seen = self.view
-        return self._seen
+    def take_view(self) -> KnownObjects[Objects]:
+        """What is known now; it no longer counts as changed."""
+        self._taken = self.view
+        return self._taken
 
     def gaps_of(self, view: KnownObjects[Objects]) -> tuple[Gap, ...]:
-        """The gaps of a view, with its problem as one of them."""
+        """The gaps of a view, including its problem."""
         if view.problem is None:
             return view.gaps
         kept = "nothing is known" if view.synced is None else "what is known is kept, and ages"
@@ -382,25 +389,25 @@ class Informer(Generic[Value, Objects]):
     def _begin(self) -> Watcher[Value]:
         self.stop()
         listener: Listener[Value] = Listener(
-            on_news=lambda store, at: self._take(watcher, store, at),
-            on_problem=lambda problem: self._note(watcher, problem),
+            on_update=lambda store, at: self._update(watcher, store, at),
+            on_problem=lambda problem: self._set_problem(watcher, problem),
         )
         watcher = Watcher(self._api, self._kind.resource, listener, self._version)
         with self._lock:
-            self._watcher, self._thread, self._view = watcher, None, self._nothing()
+            self._watcher, self._thread, self._view = watcher, None, self._empty_view()
         return watcher
 
-    def _nothing(self) -> KnownObjects[Objects]:
+    def _empty_view(self) -> KnownObjects[Objects]:
         return KnownObjects(objects=self._kind.gather(self._kind.resource.make_store())[0])
 
-    def _take(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
+    def _update(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
         if store is None:
             self._change(watcher, lambda view: replace(view, synced=at))
             return
         objects, gaps = self._kind.gather(store)
         self._change(watcher, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
 
-    def _note(self, watcher: Watcher[Value], problem: Problem | None) -> None:
+    def _set_problem(self, watcher: Watcher[Value], problem: Problem | None) -> None:
         self._change(watcher, lambda view: replace(view, problem=problem))
 
     def _change(
@@ -408,7 +415,7 @@ class Informer(Generic[Value, Objects]):
     ) -> None:
         with self._lock:
             if self._watcher is not watcher:
-                return  # it has been stopped, and another one may be at work
+                return  # it has been stopped, and another one may be running
             before = self._view
             self._view = change(before)
             if _differs(before, self._view):
@@ -416,7 +423,7 @@ class Informer(Generic[Value, Objects]):
 
 
 def _differs(one: KnownObjects[Objects], other: KnownObjects[Objects]) -> bool:
-    """Whether there is something new in it; that it is known to be true still, and how a problem is put, is not."""
+    """Whether two views differ; neither `synced` nor the wording of a problem counts."""
     return (
         one.objects is not other.objects
         or one.gaps != other.gaps

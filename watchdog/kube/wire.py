@@ -1,4 +1,4 @@
-"""The shapes of the API's JSON, as far as they are read; unknown fields are passed over, known ones must fit."""
+"""The types of the API's JSON, with only the fields that are read; unknown fields are ignored, known ones must fit."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ import msgspec
 
 
 class RawResources(msgspec.Struct, gc=False):
-    """`resources` of a container; quantities are texts, and numbers where something else than the API wrote them."""
+    """`resources` of a container; quantities are strings, or numbers where something other than the API wrote them."""
 
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
@@ -39,7 +39,7 @@ class RawTerminated(msgspec.Struct, gc=False):
 
 
 class RawRunning(msgspec.Struct, gc=False):
-    """Its presence says it all."""
+    """`running` of a container's state; only its presence matters."""
 
 
 class RawState(msgspec.Struct, gc=False):
@@ -145,14 +145,14 @@ _DOCUMENT: Final = msgspec.json.Decoder(RawDocument)
 POD_DECODER: Final = msgspec.json.Decoder(RawPod)
 NODE_DECODER: Final = msgspec.json.Decoder(RawNode)
 NAMESPACE_DECODER: Final = msgspec.json.Decoder(RawNamespace)
-# RecursionError: JSON that is nested a thousand deep.
+# RecursionError: JSON nested a thousand levels deep.
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
-    """Split what `kubectl get -o json` prints into its objects: a list of them, or one of this kind alone.
+    """Split the output of `kubectl get -o json` into its objects: a list of them, or a single one of this kind.
 
-    ValueError, in a sentence, where it is neither: half-written, no JSON, another kind.
+    ValueError with a sentence if it is neither: half-written, not JSON, another kind.
     """
     try:
         document = _DOCUMENT.decode(text)
@@ -161,17 +161,17 @@ def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
     if document.kind == kind:
         return (text,)
     if document.kind not in ("List", f"{kind}List") or document.items is None:
-        raise ValueError(f"it is no list of kind {kind}List: its kind is {document.kind or 'missing'!r}")
+        raise ValueError(f"it is not a list of kind {kind}List: its kind is {document.kind or 'missing'!r}")
     return document.items
 
 
 def continue_token(text: bytes) -> str:
-    """What a list gives to ask for the rest of it; empty where it is whole. An error of DECODE_ERRORS."""
+    """The token to request the rest of a list; empty if it is complete. An error of DECODE_ERRORS."""
     return _DOCUMENT.decode(text).metadata.more
 
 
 def name_object(item: bytes | msgspec.Raw) -> str:
-    """Name an object that can't be decoded, as far as it tells its name."""
+    """The name of an object that can't be decoded, as far as it is readable."""
     try:
         metadata = msgspec.json.decode(item)["metadata"]
         return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "without a name"

@@ -1,1 +1,1 @@
-"""What the node itself tells: NVML, /proc, cgroups, pidfds. Vendor and kernel shapes end here."""
+"""The node itself: NVML, /proc, cgroups, pidfds. Vendor and kernel types stop here."""

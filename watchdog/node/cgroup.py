@@ -14,18 +14,18 @@ _QOS: Final = r"(?:-(?:burstable|besteffort))?"
 _LINE: Final = re.compile(r"[0-9]+:[^:]*:(/.*)", re.DOTALL)
 _POD: Final = re.compile(rf"pod({_UID})")
 _POD_SLICE: Final = re.compile(rf"(?:.+-)?kubepods{_QOS}-pod({_UID})\.slice(?::[^:]*:(.*))?", re.DOTALL)
-# A step on the way from the kubelet's root to a pod, and anything that looks like one but leads to no pod we can read.
+# A segment on the path from the kubelet's root to a pod, and anything that looks like one but leads to no readable pod.
 _ROOT: Final = re.compile(rf"kubepods|(?:.+-)?kubepods{_QOS}\.slice", re.DOTALL)
 _ROOT_OR_POD: Final = re.compile(rf"kubepods|(?:.+-)?kubepods{_QOS}(?:-pod.*)?\.slice(?::.*)?", re.DOTALL)
 _CONTAINER: Final = re.compile(r"(?:([a-z][a-z0-9._-]*)-)?([0-9a-f]{64})(?:\.scope)?")
-# systemd hands this subtree to a login user, who may name what is below it as he likes.
+# systemd delegates this subtree to a login user, who may use any name below it.
 _USER: Final = re.compile(r"user@[0-9]+\.service")
 _CONMON: Final = "crio-conmon"
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one line claims; `helper` is the runtime's own monitor of a container, which is no workload."""
+    """What one line claims; `helper`: it is the runtime's own monitor of a container, not a workload."""
 
     pod: str | None = None
     container: str | None = None
@@ -33,13 +33,13 @@ class _Claim:
 
 
 def parse_cgroup(text: str | bytes) -> Place:
-    """Read the text of `/proc/PID/cgroup`, of v1, hybrid and v2 hosts, as a claim about pod and container.
+    """Parse `/proc/PID/cgroup`, of v1, hybrid and v2 hosts, as a claim about pod and container. Never raises.
 
-    Every line counts, since controllers can sit at `/`. In a line the outermost pod and the first container below it
-    count: what stands further below was made inside the container and may carry any name. POD: some line names a
-    pod, or the container beside the reader's own. HOST: no line does, or it is the monitor `crio-conmon`.
-    CONTRADICTORY: lines name different pods or containers. UNREADABLE: the text is empty, or a line is not of the
-    kernel's form; bytes that are no UTF-8 inside a path are names like others. Never raises.
+    Every line counts, since controllers can sit at `/`. In a line, the outermost pod and the first container below it
+    count: anything further below was created inside the container and may have any name. POD: some line names a pod, or
+    the container beside the reader's own. HOST: no line does, or it is the monitor `crio-conmon`. CONTRADICTORY: lines
+    name different pods or containers. UNREADABLE: the text is empty, or a line is not in the kernel's format; bytes in
+    a path that are not UTF-8 are ordinary names.
     """
     lines = (text.decode("latin-1") if isinstance(text, bytes) else text).split("\n")
     paths = set()
@@ -79,7 +79,7 @@ def _read_path(path: str) -> _Claim | None:
 
 
 def _read_relative(segments: list[str]) -> _Claim | None:
-    """Read a path seen from a private cgroup namespace, `..` taken off: it can begin anywhere on the way to a pod."""
+    """Read a path seen from a private cgroup namespace, `..` removed: it can begin anywhere above or in a pod."""
     if not segments:
         return None
     if beside := _CONTAINER.fullmatch(segments[0]):
@@ -95,7 +95,7 @@ def _read_relative(segments: list[str]) -> _Claim | None:
 
 
 def _read_absolute(segments: list[str]) -> _Claim | None:
-    """Read a path from the cgroup root: the first segment of the kubelet's decides, whatever stands above it."""
+    """Read a path from the cgroup root: the kubelet's first segment decides, whatever is above it."""
     for index, segment in enumerate(segments):
         if "kubepods" in segment and _ROOT_OR_POD.fullmatch(segment):
             return _read_pod(segments[index:])
@@ -105,14 +105,14 @@ def _read_absolute(segments: list[str]) -> _Claim | None:
 
 
 def _read_pod(segments: list[str]) -> _Claim | None:
-    """Read segments that must lead straight to a pod: kubepods, quality of service, pod, container."""
+    """Read segments that must lead directly to a pod: kubepods, quality of service, pod, container."""
     for index, segment in enumerate(segments):
         if segment in ("burstable", "besteffort") or _ROOT.fullmatch(segment):
             continue
         if match := _POD.fullmatch(segment):
             return _claim(match[1], _first_container(segments[index + 1 :]))
         if match := _POD_SLICE.fullmatch(segment):
-            # runc without SystemdCgroup takes "slice:runtime:ID" for one name.
+            # runc without SystemdCgroup uses "slice:runtime:ID" as one name.
             below = segments[index + 1 :] if match[2] is None else [match[2], *segments[index + 1 :]]
             return _claim(match[1], _first_container(below))
         return None

@@ -1,33 +1,128 @@
-"""Which device files of NVIDIA's driver this very process has open: any holds up a reset, and another driver."""
+"""What this process can see of NVIDIA's driver: device files, the library, and whether it is the Windows driver."""
 
-from contextlib import suppress
+import contextlib
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Where the driver's root is another one, as with the GPU Operator's driver container, it is a folder further down.
+import pynvml
+
+from watchdog.node.nvml_calls import NvmlCallError, ask, entry_bytes
+
+# Under another driver root, as with the GPU Operator's driver container, it is further down the path.
 _DEVICE: Final = "/dev/nvidia"
 
 
 def open_devices(proc: Path = Path("/proc/self")) -> tuple[str, ...]:
-    """Paths of device files that are open or mapped, each once; OSError where that can't be seen.
+    """Paths of NVIDIA's device files that this process has open or mapped; OSError if that can't be read.
 
-    A mapping keeps its file open after the descriptor has been closed (mmap(2)).
+    Any of them blocks a reset of the GPU and the replacement of the driver. A mapping keeps its file open after the
+    descriptor has been closed (mmap(2)).
     """
-    return tuple(dict.fromkeys((*descriptors(proc).values(), *_mapped(proc))))
+    return tuple(dict.fromkeys((*descriptors(proc).values(), *_mapped_devices(proc))))
 
 
 def descriptors(proc: Path = Path("/proc/self")) -> dict[int, str]:
-    """The descriptors of this process that are device files of the driver, with their paths; OSError."""
+    """The open descriptors for NVIDIA's device files, with their paths; OSError if that can't be read."""
     found: dict[int, str] = {}
     for entry in (proc / "fd").iterdir():
-        with suppress(FileNotFoundError):  # it has been closed meanwhile, like the one that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, like the one that lists the folder
             path = str(entry.readlink())
             if _DEVICE in path:
                 found[int(entry.name)] = path
     return found
 
 
-def _mapped(proc: Path) -> list[str]:
+def _mapped_devices(proc: Path) -> list[str]:
     lines = (proc / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
     paths = (line.split(maxsplit=5)[-1] for line in lines if _DEVICE in line)
     return [path for path in paths if _DEVICE in path]
+
+
+def windows_sign(root: Path = Path("/")) -> str:
+    """The evidence that the driver is the Windows driver, as on WSL; empty if it is not.
+
+    NVML then has no per-process memory (`nvmlProcessInfo_t`: the Windows kernel manages the memory), and NVIDIA does
+    not promise that it lists every process. The kernel's release names Microsoft; a rebuilt kernel may not, but it has
+    the device of Windows' paravirtualised GPUs.
+    """
+    with contextlib.suppress(OSError):
+        release = (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8", errors="replace").strip()
+        if "microsoft" in release.lower():
+            return f"the kernel is {release}"
+    return "there is a /dev/dxg" if (root / "dev/dxg").exists() else ""
+
+
+def has_capability_devices(root: Path = Path("/")) -> bool:
+    """Whether any MIG capability device exists; opening one of them permits access to all instances.
+
+    They are `/dev/nvidia-caps/nvidia-capN` (MIG User Guide, "Device Nodes and Capabilities"), and a container has only
+    those that its runtime adds.
+    """
+    return any((root / "dev/nvidia-caps").glob("nvidia-cap*"))
+
+
+SONAME: Final = "libnvidia-ml.so.1"
+# Where the GPU Operator's driver container, GKE, WSL and distributions put it; the loader does not search all of them.
+_FOLDERS: Final = (
+    "run/nvidia/driver/usr/lib/*-linux-gnu",
+    "run/nvidia/driver/usr/lib64",
+    "usr/local/nvidia/lib64",
+    "home/kubernetes/bin/nvidia/lib64",
+    "usr/lib/wsl/lib",
+    "usr/lib/*-linux-gnu",
+    "usr/lib64",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """The NVML library that was loaded from `path`, or why none was.
+
+    Without a path, `problem` is the loader's message and `elsewhere` lists folders that contain the library
+    nevertheless. `failure` is why the driver behind it does not answer. `version` is NVML's version, `entry` the size
+    of an entry of its process lists in bytes; both None if unknown.
+    """
+
+    path: str | None = None
+    problem: str = ""
+    elsewhere: tuple[str, ...] = ()
+    failure: NvmlCallError | None = None
+    version: str | None = None
+    entry: int | None = None
+
+
+def inspect_library(root: Path = Path("/")) -> Library:
+    """Load it as pynvml does and open a session, which stays open. Call it on the driver's thread: it can hang."""
+    try:
+        ctypes.CDLL(SONAME)
+    except OSError as error:
+        return Library(problem=str(error), elsewhere=tuple(find_library(root)))
+    path = _mapped_library() or SONAME
+    try:
+        ask(pynvml.nvmlInit)
+        version = ask(pynvml.nvmlSystemGetNVMLVersion)
+    except NvmlCallError as error:
+        return Library(path=path, failure=error)
+    return Library(path=path, version=version, entry=entry_bytes())
+
+
+def find_library(root: Path = Path("/")) -> Iterable[str]:
+    """The usual folders that contain the library, whether or not the loader searches them."""
+    for pattern in _FOLDERS:
+        for folder in sorted(root.glob(pattern)):
+            with contextlib.suppress(PermissionError):
+                if (folder / SONAME).exists():
+                    yield str(folder)
+
+
+def _mapped_library() -> str | None:
+    """The file behind the loaded library, as the kernel has it mapped: its name usually contains its version."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    paths = (line.split(maxsplit=5)[-1] for line in lines)
+    return next((path for path in paths if path.startswith("/") and "libnvidia-ml.so" in path), None)

@@ -1,4 +1,4 @@
-"""What a GPU driver is asked for, and what it gives: the place where NVML and the simulated node meet the scan."""
+"""The protocol of a GPU driver, implemented by NVML and the simulated node, and the readings it returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,16 +10,16 @@ from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReading:
-    """What the driver gave, before /proc has been looked at.
+    """What the driver returned, before /proc has been read.
 
     `gpus` are the schedulable devices, `parents` the cards in MIG mode. `uses` has one entry per process and GPU: its
-    bytes, or None where the driver does not say. A process known from an earlier reading of a GPU that cannot be
-    listed now stands there with None; whether it still lives is for the caller to find out. `blind` means that the
-    driver did not answer at all. `unseen` are GPUs whose processes are not known now, were never known, and
-    which are not lost, so that whatever runs there is unknown: UUIDs of `gpus`, of a card in MIG mode whose instances
-    cannot be seen either, or "GPU at index 2" for one that gives no UUID. `missing` are devices that the driver counts
-    and that could not be read since the start, so that their size is not known. `listed_s` is, by GPU, the boot time
-    right before its processes were asked for; where it is missing, that was no sooner than the reading as a whole.
+    bytes, or None if the driver does not report them. A process known from an earlier reading of a GPU that cannot be
+    listed now is kept with None; the caller finds out whether it still lives. `blind` means that the driver did not
+    answer at all. `unseen` are GPUs whose processes are not known now and never were, and that are not lost, so that
+    anything may run there: UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2"
+    for one without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so
+    that their size is not known. `listed_s` is, by GPU, the boot time right before its processes were requested; a GPU
+    without one was listed no earlier than the reading as a whole was requested.
     """
 
     driver: str | None
@@ -33,13 +33,13 @@ class DriverReading:
     listed_s: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
-def let_go(why: str, last: DriverReading | None = None) -> DriverReading:
-    """Stand in for a reading while the driver is let go for maintenance: what the last one saw, without any number.
+def released_reading(why: str, last: DriverReading | None = None) -> DriverReading:
+    """The reading while the driver is released for maintenance: the last one without any number.
 
-    Not even the sizes are kept: an instance of MIG may be gone by now.
+    Sizes are dropped too: a MIG instance may be gone by now.
     """
-    cause = f"{why}: its GPUs are under maintenance, and NVML is let go"
-    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem(cause, "it is opened again when that is over"))
+    cause = f"{why}: its GPUs are under maintenance, and NVML is released"
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem(cause, "it is reopened after the maintenance"))
     if last is None:
         return DriverReading(driver=None, gaps=(gap,), blind=True)
     gpus = (replace(gpu, up=False, listed=False, total=None, used=None, reserved=None) for gpu in last.gpus)
@@ -56,7 +56,7 @@ def let_go(why: str, last: DriverReading | None = None) -> DriverReading:
 
 
 class Driver(Protocol):
-    """Something that reads the GPUs of a node. It never raises: what it cannot learn becomes a gap."""
+    """Reads the GPUs of a node. It never raises: what it cannot learn becomes a gap."""
 
     @property
     def needs_new_process(self) -> str | None:
@@ -64,9 +64,9 @@ class Driver(Protocol):
         ...
 
     def read(self, only: frozenset[str] | None = None) -> DriverReading:
-        """Read every GPU, or the rows with these UUIDs alone (the last look): nothing cached."""
+        """Read every GPU, or only the rows with these UUIDs (the check right before an action); nothing is cached."""
         ...
 
     def close(self) -> None:
-        """Let the driver go; nothing stays open."""
+        """Release the driver; nothing stays open."""
         ...

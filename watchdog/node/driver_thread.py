@@ -1,4 +1,4 @@
-"""The driver's own thread, because a call into it can hang forever."""
+"""The driver's own thread, since a driver call can hang forever."""
 
 import os
 import queue
@@ -11,26 +11,26 @@ from enum import Enum, auto
 from watchdog.node.driver import Driver, DriverReading
 
 
-class _Order(Enum):
-    """What the thread is to do besides reading."""
+class _Request(Enum):
+    """The requests besides a reading."""
 
-    LET_GO = auto()
+    RELEASE = auto()
 
 
 class DriverBusyError(RuntimeError):
-    """A reading was asked for while another one is in progress."""
+    """A request was made while another one is in progress, or after `close`."""
 
 
 class DriverThread:
     """Owns a driver and reads it on a daemon thread, one reading at a time.
 
-    The loop waits for `fileno()` with a time-out; what hangs in the driver hangs here alone.
+    The loop waits for `fileno()` with a timeout; a call that hangs in the driver blocks only this thread.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._lock = threading.Lock()
-        self._requests: queue.SimpleQueue[frozenset[str] | _Order | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[frozenset[str] | _Request | None] = queue.SimpleQueue()
         self._reading: DriverReading | None = None
         self._busy_since: float | None = None
         self._closing = False
@@ -40,51 +40,51 @@ class DriverThread:
 
     @property
     def busy(self) -> bool:
-        """Whether a reading is in progress, or the driver is being let go."""
+        """Whether a reading is in progress, or the driver is being released."""
         return self._busy_since is not None
 
     @property
     def busy_since(self) -> float | None:
-        """When what is in progress was asked for, in seconds of time.monotonic(); None if nothing is."""
+        """When the request in progress was made, in seconds of time.monotonic(); None if there is none."""
         return self._busy_since
 
     def request(self, only: frozenset[str] | None = None) -> None:
-        """Ask for a reading; DriverBusyError while one is in progress, or after `close`.
+        """Request a reading; DriverBusyError while one is in progress, or after `close`.
 
-        A reading that nobody has taken is dropped.
+        A reading that has not been taken is dropped.
         """
-        self._give(only)
+        self._submit(only)
 
-    def let_go(self) -> None:
-        """Have the driver let go; a later reading opens it again. DriverBusyError as with `request`.
+    def release(self) -> None:
+        """Release the driver; a later reading reopens it. DriverBusyError as with `request`.
 
-        It is done once the thread is not `busy` any more, and the descriptor is readable then.
+        It is done once the thread is no longer `busy`; the descriptor is readable then.
         """
-        self._give(_Order.LET_GO)
+        self._submit(_Request.RELEASE)
 
-    def _give(self, order: frozenset[str] | _Order | None) -> None:
+    def _submit(self, request: frozenset[str] | _Request | None) -> None:
         with self._lock:
             if self._closing:
                 raise DriverBusyError("the driver is being closed")
             if self._busy_since is not None:
-                raise DriverBusyError(f"a reading is under way since {time.monotonic() - self._busy_since:.1f} s")
+                raise DriverBusyError(f"a reading has been in progress for {time.monotonic() - self._busy_since:.1f} s")
             self._drop()
             self._busy_since = time.monotonic()
-        self._requests.put(order)
+        self._requests.put(request)
 
     def fileno(self) -> int:
-        """The file descriptor that becomes readable when a reading is there to be taken, or the driver was let go."""
+        """The file descriptor that becomes readable when a reading can be taken or the driver has been released."""
         return self._event
 
     def take(self) -> DriverReading | None:
-        """Take the reading that is there, or None."""
+        """Take the finished reading; None if there is none."""
         with self._lock:
             return self._drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Have the driver closed once the call in progress has ended, and wait for that so long; whether it came to it.
+        """Close the driver once the call in progress has ended; False if that takes longer than `timeout_s`.
 
-        The driver is closed on its own thread, so never during a call. A thread that stays stuck ends with the process.
+        The driver is closed on its own thread, so never during a call. A stuck thread ends with the process.
         """
         with self._lock:
             first = not self._closing
@@ -111,14 +111,14 @@ class DriverThread:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            order = self._requests.get()
+            request = self._requests.get()
             if self._closing:
                 break
             reading = None
-            if isinstance(order, _Order):
+            if isinstance(request, _Request):
                 self._driver.close()
             else:
-                reading = self._driver.read(order)
+                reading = self._driver.read(request)
             with self._lock:
                 self._reading = reading
                 self._busy_since = None

@@ -8,27 +8,26 @@ import pynvml
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MigParent
+from watchdog.node.devices import windows_sign
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask, windows_sign
+from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask
 from watchdog.node.nvml_cards import Layout, NvmlCard, enumerate_cards
 from watchdog.node.nvml_read import CardReader, CardReading, carried_uses, gpu_of
 
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10
 _REOPEN_EVERY: Final = 5
-_NO_SUCH_GPU: Final = Problem(
-    "the driver has no such GPU now", "unless it was taken out, look for Xid in the kernel log"
-)
+_NO_SUCH_GPU: Final = Problem("the driver has no such GPU now", "unless it was removed, look for Xid in the kernel log")
 _COUNT: Final = "GPU count"
-_RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that none outlives its cause for long
+_RETRY_S: Final = 2.0  # an enumeration with gaps is repeated sooner, so that no gap outlives its cause for long
 
 
 class NvmlDriver:
-    """Reads the GPUs of this node. For use by one thread: a call of NVML can hang for ever.
+    """Reads the GPUs of this node. For use by one thread: an NVML call can hang forever.
 
-    Devices are enumerated again each `layout_every_s` seconds, and at once after a new error or when processes are
-    listed in a MIG instance that is not known. In between a reading calls NVML only for each card's process lists and
-    each row's memory.
+    Devices are enumerated again every `layout_every_s` seconds, and at once after a new error or when processes are
+    listed in an unknown MIG instance. In between, a reading calls NVML only for each card's process lists and each
+    row's memory.
     """
 
     def __init__(
@@ -48,26 +47,26 @@ class NvmlDriver:
         self._gaps: tuple[Gap, ...] = ()
         self._has_answered = False
         self._failed = 0  # readings in a row
-        self._refused = 0  # those of them since the driver was last not loaded at all: then it may well come back
+        self._refused = 0  # of those, readings since the driver was last not loaded, after which it may come back
         self._mismatched = 0
 
     @property
     def needs_new_process(self) -> str | None:
-        """Why only a new process can talk to the driver again, or None.
+        """Why only a new process can use the driver again, or None.
 
-        nvmlShutdown leaves the library mapped, so one that does not match the driver stays so; and devices that were
-        taken out of a running container do not come back to it.
+        nvmlShutdown leaves the library mapped, so a library that does not match the driver stays loaded; and devices
+        removed from a running container do not return to it.
         """
         if self._mismatched >= _MISMATCHES:
             return "the driver has another version than the NVML library that this process has loaded"
         if self._has_answered and self._refused >= _FAILURES:
             return (
-                f"NVML answered before and failed {self._refused} times in a row: its devices may have been taken away"
+                f"NVML answered before and has failed {self._refused} times in a row: its devices may have been removed"
             )
         return None
 
     def read(self, only: frozenset[str] | None = None) -> DriverReading:
-        """Read all rows, or those with the UUIDs in `only` from their lists and counters alone; never raises."""
+        """Read all rows, or only the lists and counters of those with the UUIDs in `only`; never raises."""
         try:
             reader = self._open()
             if only is None or not self._layout.cards:
@@ -85,10 +84,7 @@ class NvmlDriver:
         return self._assemble(readings, only)
 
     def close(self) -> None:
-        """End the NVML session, which holds up GPU resets and MIG changes while it is open.
-
-        A later reading opens a new one.
-        """
+        """End the NVML session, which blocks GPU resets and MIG changes; a later reading opens a new one."""
         if self._reader is None:
             return
         self._reader = None
@@ -159,7 +155,7 @@ class NvmlDriver:
 
     @property
     def _missing(self) -> frozenset[str]:
-        """What the last count has and no row stands for; a count that could not be had may have had more."""
+        """The devices in the last count without a row; "GPU count" if the count itself failed and may have had more."""
         uncounted = frozenset(gap.what for gap in self._gaps if gap.what == _COUNT)
         return self._layout.missing | uncounted
 
@@ -170,9 +166,9 @@ class NvmlDriver:
         )
 
     def _blind(self, error: NvmlCallError, only: frozenset[str] | None, gaps: tuple[Gap, ...]) -> DriverReading:
-        """NVML as a whole does not answer: what was known stays known, with no number.
+        """The reading when NVML as a whole does not answer: what was known stays known, without any number.
 
-        The next reading begins a new session where that can help; opening one each second would be a load of its own.
+        The next reading opens a new session where that can help; opening one every second would be a load of its own.
         """
         self._failed += 1
         self._refused = self._refused + 1 if error.code != pynvml.NVML_ERROR_DRIVER_NOT_LOADED else 0

@@ -1,14 +1,9 @@
-"""Single calls of NVML: process lists, error codes translated once, the library, and the platform below it.
-
-An error names its call and has a text with the remedy.
-"""
+"""Single NVML calls: process lists, and error codes translated once into a problem with its remedy."""
 
 import contextlib
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import pynvml
@@ -19,7 +14,7 @@ T = TypeVar("T")
 
 LOST: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 ABSENT: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND})
-# These say that NVML as a whole does not answer, not that one GPU fails.
+# These mean that NVML as a whole does not answer, not that one GPU fails.
 WHOLE: Final = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
@@ -30,38 +25,41 @@ WHOLE: Final = frozenset(
 )
 LACKING: Final = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
 
-_NOT_LISTED: Final = "the driver does not list it any more; unless it was taken out, look for Xid in the kernel log"
+_NOT_LISTED: Final = "the driver no longer lists it; unless it was removed, look for Xid in the kernel log"
 REMEDIES: Final[dict[int, str]] = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: (
-        "this device does not tell that; on WSL and in some vGPU guests it never will: run on Linux itself, or give "
+        "this device does not report it; on WSL and in some vGPU guests it never will: run on Linux itself, or give "
         "the virtual machine a whole GPU (passthrough)"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
         "for a GPU in MIG mode run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN; "
-        "otherwise look at the access to /dev/nvidia*"
+        "otherwise check the access to /dev/nvidia*"
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the NVIDIA kernel module on the host (nvidia-smi must work there)",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "install the NVIDIA driver, run the container with the NVIDIA runtime (NVIDIA_VISIBLE_DEVICES=all, "
         "NVIDIA_DRIVER_CAPABILITIES=utility), or add the folder of libnvidia-ml.so.1 to LD_LIBRARY_PATH"
     ),
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the driver is too old for it: update to driver 450 or newer",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the driver is too old: update to driver 450 or newer",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "the driver was exchanged under the library: start the watchdog anew, or reboot if nvidia-smi fails too"
+        "the driver was replaced under the loaded library: restart the watchdog, or reboot if nvidia-smi fails too"
     ),
     pynvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus: look for Xid 79 in the kernel log, drain and reboot the node",
     pynvml.NVML_ERROR_RESET_REQUIRED: "drain the node, then nvidia-smi --gpu-reset or a reboot",
     pynvml.NVML_ERROR_UNKNOWN: (
-        "look for NVRM in the kernel log; in a container whose devices were taken away (systemctl daemon-reload), "
-        "create the pod anew"
+        "look for NVRM in the kernel log; in a container that has lost its devices (systemctl daemon-reload), recreate "
+        "the pod"
     ),
     pynvml.NVML_ERROR_GPU_NOT_FOUND: _NOT_LISTED,
     pynvml.NVML_ERROR_NOT_FOUND: _NOT_LISTED,
 }
 
 
+RETRIED: Final = "it is retried every cycle"
+
+
 class NvmlCallError(Exception):
-    """A call of NVML that failed: `call` is the C function, `code` its return code (None: the answer made no sense)."""
+    """An NVML call that failed: `call` is the C function, `code` its return code (None: the answer made no sense)."""
 
     def __init__(self, call: str, code: int | None, text: str = "") -> None:
         super().__init__(call, code, text)
@@ -71,18 +69,18 @@ class NvmlCallError(Exception):
 
     @property
     def problem(self) -> Problem:
-        """What failed, in NVML's own words, and the remedy where one is known."""
+        """The failed call with NVML's message, and the remedy."""
         said = self.text or f"{pynvml.NVMLError(self.code)} (code {self.code})"
-        return Problem(f"{self.call}: {said}", REMEDIES.get(self.code or 0, "it is tried again with every pass"))
+        return Problem(f"{self.call}: {said}", REMEDIES.get(self.code or 0, RETRIED))
 
     def __str__(self) -> str:
         return str(self.problem)
 
 
 def ask(function: Callable[..., T], *args: object) -> T:
-    """Call a wrapper of pynvml; every way in which it can fail is raised as an NvmlCallError.
+    """Call a pynvml wrapper; every failure is raised as an NvmlCallError.
 
-    `NVMLLibraryMismatchError` is no NVMLError, and text that is not UTF-8 comes as a UnicodeDecodeError.
+    `NVMLLibraryMismatchError` is not an NVMLError, and text that is not UTF-8 raises a UnicodeDecodeError.
     """
     name = getattr(function, "__name__", "NVML")
     try:
@@ -96,10 +94,10 @@ def ask(function: Callable[..., T], *args: object) -> T:
 
 
 def ask_handle(function: Callable[..., T], *args: object) -> T:
-    """Call a wrapper that gives a device handle: a null one, which has crashed other tools, is an error."""
+    """Call a pynvml wrapper that returns a device handle; a null handle, which has crashed other tools, is an error."""
     handle = ask(function, *args)
     if not handle:
-        raise NvmlCallError(function.__name__, None, "NVML gave a null handle")
+        raise NvmlCallError(function.__name__, None, "NVML returned a null handle")
     return handle
 
 
@@ -113,47 +111,24 @@ def has_function(name: str) -> bool:
 
 
 def function_pointer(*names: str) -> tuple[str, Callable[..., int]] | None:
-    """Give the first of these C functions that the loaded library has, with its name; None if it has none of them."""
+    """The first of these C functions that the loaded library has, with its name; None if it has none of them."""
     for name in names:
         if has_function(name):
             return name, pynvml._nvmlGetFunctionPointer(name)
     return None
 
 
-def windows_sign(root: Path = Path("/")) -> str:
-    """By what it can be told that the driver is that of Windows, as on WSL; empty where it is not.
-
-    There NVML has no amounts of single processes (`nvmlProcessInfo_t`: the kernel of Windows manages the memory), and
-    NVIDIA does not say that it lists every process. The kernel's release names Microsoft; one that somebody has built
-    again does not, but has the device of Windows' paravirtualised GPUs.
-    """
-    with contextlib.suppress(OSError):
-        release = (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8", errors="replace").strip()
-        if "microsoft" in release.lower():
-            return f"the kernel is {release}"
-    return "there is a /dev/dxg" if (root / "dev/dxg").exists() else ""
-
-
-def has_capability_devices(root: Path = Path("/")) -> bool:
-    """Whether any device of MIG's capabilities is there: the right to see all instances is that to open one of them.
-
-    They are `/dev/nvidia-caps/nvidia-capN` (MIG User Guide, "Device Nodes and Capabilities"), and a container has those
-    alone that its runtime puts there.
-    """
-    return any((root / "dev/nvidia-caps").glob("nvidia-cap*"))
-
-
 def is_vgpu(handle: object) -> bool:
-    """Whether a card is a vGPU in a virtual machine, as far as the driver says; a whole one passed through is not."""
+    """Whether a card is a vGPU in a virtual machine, by what the driver says; a GPU passed through whole is not."""
     try:
         mode = ask(pynvml.nvmlDeviceGetVirtualizationMode, handle)
     except NvmlCallError:
-        return False  # what follows from it is a better word for what is missing, and no amount
+        return False  # it only improves the explanation of what is missing, and changes no amount
     return bool(mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
 
 
 def find_vgpus() -> tuple[str, ...]:
-    """The UUIDs of the vGPUs of this machine. In a session that is open, and on the driver's thread: it can hang."""
+    """The UUIDs of this machine's vGPUs. Needs an open session; call it on the driver's thread: it can hang."""
     found = []
     with contextlib.suppress(NvmlCallError):
         for index in range(ask(pynvml.nvmlDeviceGetCount)):
@@ -166,7 +141,7 @@ def find_vgpus() -> tuple[str, ...]:
 
 Kind = Literal["Compute", "Graphics", "MPSCompute"]
 KINDS: Final[tuple[Kind, ...]] = ("Compute", "Graphics", "MPSCompute")
-Entry = tuple[int, int, int, int]  # PID, used bytes, GPU instance, compute instance
+ListEntry = tuple[int, int, int, int]  # PID, used bytes, GPU instance, compute instance
 Merged = Mapping[tuple[int, int, int], int | None]  # PID, GPU instance, compute instance -> used bytes
 MPS: Final[Kind] = "MPSCompute"
 NOT_AVAILABLE: Final = 2**64 - 1
@@ -184,8 +159,8 @@ class ProcessLists:
     """The process lists of one NVML session, read into one buffer that grows.
 
     pynvml's own wrapper asks for the size, then for the list: two calls of some 4.5 ms under the driver's global lock
-    (MangoHud #2104), and a size query that answers SUCCESS reads as "no processes". Here one call does, with room to
-    spare; a list that has outgrown it is asked for again, a bounded number of times.
+    (MangoHud #2104), and a size query that answers SUCCESS reads as "no processes". Here one call is enough, with room
+    to spare; a list that has outgrown the buffer is requested again, a bounded number of times.
     """
 
     def __init__(self) -> None:
@@ -201,7 +176,7 @@ class ProcessLists:
     def read(self, handle: object, kind: Kind) -> bytes:
         """List the processes of a device, as the driver wrote them; equal bytes mean equal lists.
 
-        Raises NvmlCallError, also where the driver or the device has no such list.
+        NvmlCallError, also where the driver or the device has no such list.
         """
         found = self._functions[kind]
         if found is None:
@@ -217,8 +192,8 @@ class ProcessLists:
             self._allocate(min(2 * max(self._count.value, self._capacity), _MAX_CAPACITY))
         raise NvmlCallError(name, code)
 
-    def parse(self, raw: bytes) -> list[Entry]:
-        """Read the entries of a list that this session gave."""
+    def parse(self, raw: bytes) -> list[ListEntry]:
+        """Parse the entries of a list read in this session."""
         return list(self._entry.iter_unpack(raw))
 
     def _written(self, name: str, count: int) -> bytes:
@@ -229,20 +204,21 @@ class ProcessLists:
         return ctypes.string_at(self._buffer, count * self._entry.size)
 
     def _allocate(self, capacity: int) -> None:
-        """Make room for `capacity` entries, of the larger layout: a misjudged driver must not write beyond it."""
+        """Make room for `capacity` entries of the larger layout: a misjudged driver must not write beyond it."""
         self._capacity = capacity
         self._buffer = ctypes.create_string_buffer(capacity * _ENTRY_32.size)
 
 
 def entry_bytes() -> int:
-    """How many bytes an entry of a process list has with the library that is loaded."""
+    """The size of an entry of a process list with the loaded library, in bytes."""
     return _entry_layout().size
 
 
 def _entry_layout() -> struct.Struct:
-    """Tell how entries lie in memory: drivers of about 535.43 to 535.86 alone have 32 bytes in their `_v3` lists.
+    """The layout of entries: only drivers of about 535.43 to 535.86 have 32 bytes in their `_v3` lists.
 
-    They are known by what they have and lack (nvitop#75): read with 24 bytes, their PIDs come out shifted.
+    They are recognised by the functions they have and lack (nvitop#75): read with 24 bytes, their PIDs come out
+    shifted.
     """
     has_v3 = has_function("nvmlDeviceGetComputeRunningProcesses_v3")
     has_conf_compute = has_function("nvmlDeviceGetConfComputeMemSizeInfo")
@@ -251,86 +227,22 @@ def _entry_layout() -> struct.Struct:
 
 
 class ContradictionError(Exception):
-    """A listing that cannot be true, and of which nothing may be used."""
+    """A process list that is impossible, so that nothing in it may be used."""
 
 
-def merge(entries: Iterable[Entry]) -> Merged:
-    """Unite lists: per (PID, GPU instance, compute instance) the largest amount, None only if unknown in all.
+def merge(entries: Iterable[ListEntry]) -> Merged:
+    """Merge lists: per (PID, GPU instance, compute instance) the largest amount, None only if unknown in all.
 
-    The same process can stand in several lists, each time with its total; adding them up would count it double. Raises
-    ContradictionError on a PID of 0 or above 2^22, the mark of entries that were read with the wrong layout.
+    The same process can be in several lists, each time with its total; adding them up would count it twice.
+    ContradictionError on a PID of 0 or above 2^22, the sign of entries that were read with the wrong layout.
     """
     merged: dict[tuple[int, int, int], int | None] = {}
     for pid, used, gi, ci in entries:
         if not 0 < pid <= MAX_PID:
-            raise ContradictionError(f"it has the PID {pid}, which cannot be")
+            raise ContradictionError(f"it has the PID {pid}, which is impossible")
         key = (pid, gi, ci)
         if used == NOT_AVAILABLE:
             merged.setdefault(key, None)
         elif (before := merged.get(key)) is None or before < used:
             merged[key] = used
     return merged
-
-
-SONAME: Final = "libnvidia-ml.so.1"
-# Where the GPU Operator's driver container, GKE, WSL and distributions put it; the loader does not look in all of them.
-_FOLDERS: Final = (
-    "run/nvidia/driver/usr/lib/*-linux-gnu",
-    "run/nvidia/driver/usr/lib64",
-    "usr/local/nvidia/lib64",
-    "home/kubernetes/bin/nvidia/lib64",
-    "usr/lib/wsl/lib",
-    "usr/lib/*-linux-gnu",
-    "usr/lib64",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
-    """The library that was loaded from `path`, or why none was.
-
-    Without a path `problem` has the loader's own words, and `elsewhere` the folders that hold one all the same.
-    `failure` is why the driver behind it does not answer. `version` is NVML's own, `entry` the bytes of an entry of its
-    process lists; both None where that is not known.
-    """
-
-    path: str | None = None
-    problem: str = ""
-    elsewhere: tuple[str, ...] = ()
-    failure: NvmlCallError | None = None
-    version: str | None = None
-    entry: int | None = None
-
-
-def look_at_library(root: Path = Path("/")) -> Library:
-    """Load it as pynvml does and open a session, which stays open. To be called on the driver's thread: it can hang."""
-    try:
-        ctypes.CDLL(SONAME)
-    except OSError as error:
-        return Library(problem=str(error), elsewhere=tuple(find_library(root)))
-    path = _mapped() or SONAME
-    try:
-        ask(pynvml.nvmlInit)
-        version = ask(pynvml.nvmlSystemGetNVMLVersion)
-    except NvmlCallError as error:
-        return Library(path=path, failure=error)
-    return Library(path=path, version=version, entry=entry_bytes())
-
-
-def find_library(root: Path = Path("/")) -> Iterable[str]:
-    """The usual folders that hold the library, whether the loader looks there or not."""
-    for pattern in _FOLDERS:
-        for folder in sorted(root.glob(pattern)):
-            with contextlib.suppress(PermissionError):
-                if (folder / SONAME).exists():
-                    yield str(folder)
-
-
-def _mapped() -> str | None:
-    """The file behind the loaded library, as the kernel has it mapped: its name mostly tells its version."""
-    try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    paths = (line.split(maxsplit=5)[-1] for line in lines)
-    return next((path for path in paths if path.startswith("/") and "libnvidia-ml.so" in path), None)

@@ -27,7 +27,7 @@ from watchdog.node.nvml_calls import (
 _PROFILE: Final = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 
 _TWICE: Final = Problem(
-    "NVML gives more than one GPU this UUID, so what is used on which of them can't be told and counts as unknown",
+    "NVML reports this UUID for more than one GPU, so what is used on which of them is unknown",
     "report it with the driver's version",
 )
 _INSTANCES: Final = "MIG instances"
@@ -36,10 +36,10 @@ _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOU
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DeviceRow:
-    """A schedulable device: a card without MIG, or a MIG instance of one (`slot` is its MIG index).
+    """A schedulable device: a card without MIG, or a MIG instance (`slot` is its MIG index).
 
-    `total` and `reserved` are the last ones that NVML gave. `known` are the PIDs of the last good listing, each with
-    whether it was listed as an MPS client; None if there has been none since the start.
+    `total` and `reserved` are the last that NVML reported, in bytes. `known` are the PIDs of the last good listing,
+    each with whether it was listed as an MPS client; None if there has been none since the start.
     """
 
     uuid: str
@@ -59,10 +59,10 @@ class DeviceRow:
 class NvmlCard:
     """A physical GPU and its rows.
 
-    `answered` are the process lists that have, `lacking` those that it does not have. `strangers` are instances that
-    processes are listed in and the last look at the layout did not know. `failing` says that the last reading of it
-    had an error, `doubled` that another card has the same UUID. `vgpu` says whether it is a virtual GPU of this machine
-    (None: not asked yet), `told` that the driver has told what some process uses on it.
+    `answered` are the process lists that have been read, `lacking` those that it does not have. `unlisted` are
+    instances in which processes are listed and which the last enumeration did not find. `failing`: its last reading had
+    an error. `doubled`: another card has the same UUID. `vgpu`: whether it is a virtual GPU of this machine (None: not
+    queried yet). `reports_use`: the driver has reported the memory of some process on it.
     """
 
     uuid: str
@@ -73,26 +73,26 @@ class NvmlCard:
     rows: list[DeviceRow] = field(default_factory=list)
     answered: set[Kind] = field(default_factory=set)
     lacking: set[Kind] = field(default_factory=set)
-    strangers: frozenset[tuple[int, int]] = frozenset()
+    unlisted: frozenset[tuple[int, int]] = frozenset()
     failing: bool = False
     doubled: bool = False
     vgpu: bool | None = None
-    told: bool = False
+    reports_use: bool = False
 
     def row_of(self, gi: int, ci: int) -> DeviceRow | None:
-        """The row of a process with these instance ids; one without a compute instance needs a single candidate."""
+        """The row of a process with these instance IDs; without a compute instance only a single candidate counts."""
         if not self.mig:
             return self.rows[0] if gi == ci == NO_INSTANCE else None
         found = [row for row in self.rows if row.gi == gi and (ci in (row.ci, NO_INSTANCE))]
         return found[0] if len(found) == 1 else None
 
-    def strangers_in(self, merged: Merged) -> frozenset[tuple[int, int]]:
-        """The instances in which processes are listed and which are no row of this card."""
+    def unlisted_in(self, merged: Merged) -> frozenset[tuple[int, int]]:
+        """The instances in which processes are listed and that have no row of this card."""
         instances = {(gi, ci) for _, gi, ci in merged}
         return frozenset(instance for instance in instances if self.row_of(*instance) is None)
 
     def drop_handles(self) -> None:
-        """Forget the handles, so that the next use of the card gets new ones: after an error they may be void."""
+        """Forget the handles, so that the next use of the card gets new ones: after an error they may be invalid."""
         self.handle = None
         for row in self.rows:
             row.handle = None
@@ -100,9 +100,10 @@ class NvmlCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What an enumeration found. `unidentified` are devices that are there and could not even be named.
+    """The devices found by an enumeration. `unidentified` exist, but not even their UUIDs could be read.
 
-    `missing` are all that NVML counts and that are no row: the unidentified, the lost, and those it names twice.
+    `missing` are all that NVML counts and that have no row: the unidentified, the lost, and those with a UUID that
+    occurs twice.
     """
 
     cards: tuple[NvmlCard, ...] = ()
@@ -112,7 +113,7 @@ class Layout:
 
 
 def handle_of(device: NvmlCard | DeviceRow) -> object:
-    """Give the handle of a device, a new one by its UUID if need be; NvmlCallError."""
+    """The handle of a device, a new one by its UUID if necessary; NvmlCallError."""
     if device.handle is None:
         device.handle = ask_handle(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
     return device.handle
@@ -121,8 +122,8 @@ def handle_of(device: NvmlCard | DeviceRow) -> object:
 def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
     """Enumerate all devices again, keeping what is remembered of those `before`.
 
-    Raises NvmlCallError if not even their number is known, or NVML as a whole does not answer. A card that was there
-    before and is not found stays, without a handle: reading it tells what is wrong with it.
+    NvmlCallError if not even their number is known, or NVML as a whole does not answer. A card that was there before
+    and is not found is kept without a handle: reading it shows what is wrong with it.
     """
     old = {card.uuid: card for card in before}
     found: dict[str, NvmlCard] = {}
@@ -143,7 +144,7 @@ def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
             continue
         card = found[named] = old.get(named) or NvmlCard(uuid=named, index=index)
         card.index, card.handle, card.doubled = index, handle, False
-        hidden = look_into(card)
+        hidden = refresh_rows(card)
         gaps.extend(hidden)
         missing_rows |= {gap.what for gap in hidden if gap.what == f"{card.uuid} {_INSTANCES}"}
     if failed and not found and all(error.code in WHOLE for error in failed.values()):
@@ -171,22 +172,22 @@ def _at(index: int) -> str:
     return f"GPU at index {index}"
 
 
-def look_into(card: NvmlCard) -> list[Gap]:
-    """Look again whether a card is in MIG mode and which instances it has, and set its rows; what fails is a gap."""
+def refresh_rows(card: NvmlCard) -> list[Gap]:
+    """Read again whether a card is in MIG mode and which instances it has, and set its rows; failures become gaps."""
     gaps: list[Gap] = []
     try:
         mig = _is_mig(card)
     except NvmlCallError as error:
         gaps.append(_mig_gap(card, "MIG mode", error))
         mig = card.mig
-    if mig != card.mig:  # another kind of device: what it said of its lists no longer holds
+    if mig != card.mig:  # in the other mode, what is known of its lists no longer applies
         card.answered.clear()
         card.lacking.clear()
     card.mig = mig
     if card.vgpu is None and card.handle is not None:
         card.vgpu = is_vgpu(card.handle)
-    card.strangers = frozenset()
-    _learn_name(card, card, gaps)
+    card.unlisted = frozenset()
+    _set_name(card, card, gaps)
     card.rows = list(_instances(card, gaps).values()) if mig else [_whole_card(card)]
     return gaps
 
@@ -195,7 +196,7 @@ def _identify(index: int) -> tuple[Any, str]:
     handle = ask_handle(pynvml.nvmlDeviceGetHandleByIndex, index)
     uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
     if not uuid:
-        raise NvmlCallError("nvmlDeviceGetUUID", None, "NVML gave an empty UUID")
+        raise NvmlCallError("nvmlDeviceGetUUID", None, "NVML returned an empty UUID")
     return handle, uuid
 
 
@@ -209,7 +210,7 @@ def _is_mig(card: NvmlCard) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _learn_name(card: NvmlCard, device: NvmlCard | DeviceRow, gaps: list[Gap]) -> None:
+def _set_name(card: NvmlCard, device: NvmlCard | DeviceRow, gaps: list[Gap]) -> None:
     if device.name or device.handle is None:
         return
     try:
@@ -225,7 +226,7 @@ def _whole_card(card: NvmlCard) -> DeviceRow:
 
 
 def _instances(card: NvmlCard, gaps: list[Gap]) -> dict[str, DeviceRow]:
-    """Walk the MIG indices: NOT_FOUND is a hole, not the end. An index that fails otherwise keeps the row it had."""
+    """Walk the MIG indices: NOT_FOUND is a hole, not the end. An index that fails otherwise keeps its previous row."""
     before = {row.uuid: row for row in card.rows if row.slot is not None}
     try:
         slots = range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card.handle))
@@ -254,14 +255,14 @@ def _instance(card: NvmlCard, slot: int, before: dict[str, DeviceRow], gaps: lis
     row.gi = ask(pynvml.nvmlDeviceGetGpuInstanceId, handle)
     row.ci = ask(pynvml.nvmlDeviceGetComputeInstanceId, handle)
     row.index, row.slot, row.handle = card.index, slot, handle
-    _learn_name(card, row, gaps)
+    _set_name(card, row, gaps)
     if row.profile is None:
         row.profile = _profile(card, row, gaps)
     return row
 
 
 def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
-    """Take the profile from the device's name, which is what the driver itself calls it, else from its attributes."""
+    """The MIG profile: from the device's name, where the driver itself writes it, or else from its attributes."""
     if match := _PROFILE.search(row.name):
         return match[1]
     try:

@@ -1,4 +1,4 @@
-"""A card's process lists and memory as the calls gave them: merged, or rejected with a gap where they conflict."""
+"""A card's process lists and memory, merged, or rejected with a gap where they conflict."""
 
 import ctypes
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,23 +17,24 @@ from watchdog.node.nvml_calls import (
     LACKING,
     LOST,
     MPS,
+    RETRIED,
     WHOLE,
     ContradictionError,
-    Entry,
     Kind,
+    ListEntry,
     Merged,
     NvmlCallError,
     ProcessLists,
     function_pointer,
     merge,
 )
-from watchdog.node.nvml_cards import DeviceRow, NvmlCard, handle_of, look_into
+from watchdog.node.nvml_cards import DeviceRow, NvmlCard, handle_of, refresh_rows
 
 _NO_SECOND_VERSION: Final = LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
 
 
 class Memory(NamedTuple):
-    """Bytes of a device. `used` includes `reserved`, which is None where the driver does not tell it apart."""
+    """Bytes of a device. `used` includes `reserved`, which is None if the driver does not report it separately."""
 
     total: int
     used: int
@@ -52,9 +53,9 @@ class MemoryCounter:
         self._pointer_v2: Any = ctypes.byref(self._info_v2)
 
     def read(self, handle: object) -> Memory | None:
-        """Read the counter; None where the device has none (GB10 and other chips that share the host's memory).
+        """Read the counter; None where the device has none (GB10 and others that share the host's memory).
 
-        Raises NvmlCallError.
+        NvmlCallError where it fails otherwise.
         """
         if self._second is not None:
             name, function = self._second
@@ -88,50 +89,50 @@ _REASONS: Final = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sample:
-    """Memory by row (None: it has no counter) and the raw process lists that the card has (None: one was unreadable).
+    """Memory by row (None: it has no counter) and the raw process lists of the card (None: one was unreadable).
 
-    `lost` says that the card is gone, so that nothing runs on it, `hidden` that processes may be on it which the driver
-    does not list. Each error has its gap.
+    `lost`: the card is gone, so nothing runs on it. `hidden`: it may have processes that the driver does not list. Each
+    error has its gap.
     """
 
     memories: dict[str, Memory | None] = field(default_factory=dict)
     lists: dict[Kind, bytes] | None = None
-    listed_s: float = 0.0  # CLOCK_BOOTTIME right before the lists were asked for
+    listed_s: float = 0.0  # CLOCK_BOOTTIME right before the lists were requested
     errors: list[NvmlCallError] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     lost: bool = False
     hidden: bool = False
 
-    def fail(self, what: str, reason: GapReason, error: NvmlCallError) -> None:
-        """Note a failed call about `what`, which begins with a UUID; the error itself may say more than the place."""
+    def add_error(self, what: str, reason: GapReason, error: NvmlCallError) -> None:
+        """Record a failed call about `what`, which begins with a UUID; the error's own reason overrides `reason`."""
         self.errors.append(error)
         self.lost = self.lost or error.code in LOST
-        self.note(what, _REASONS.get(error.code or 0, reason), error.problem)
+        self.add_gap(what, _REASONS.get(error.code or 0, reason), error.problem)
 
-    def note(self, what: str, reason: GapReason, problem: Problem) -> None:
-        """Note a gap about `what`, which begins with a UUID."""
+    def add_gap(self, what: str, reason: GapReason, problem: Problem) -> None:
+        """Record a gap about `what`, which begins with a UUID."""
         self.gaps.append(Gap(reason=reason, what=what, problem=problem, gpu=what.partition(" ")[0]))
 
     def is_equal(self, other: "Sample") -> bool:
-        """Whether both gave the same memory and the same lists."""
+        """Whether both have the same memory and the same lists."""
         return self.lists == other.lists and self.memories == other.memories
 
 
 class CardSampler:
-    """Calls NVML about cards, in one session: in the steady state a counter a row and a list a kind, no more."""
+    """Calls NVML about cards, in one session: in the steady state only one counter per row and one list per kind."""
 
     def __init__(self) -> None:
         self._lists = ProcessLists()
         self._memory = MemoryCounter()
 
     def sample(self, card: NvmlCard, rows: Sequence[DeviceRow]) -> Sample:
-        """Ask for the memory of these rows of a card and for its process lists; what fails stands in the sample."""
+        """Read the memory of these rows of a card and its process lists; failures are recorded in the sample."""
         sample = Sample()
         try:
             handle_of(card)
         except NvmlCallError as error:
             absent = error.code in ABSENT
-            sample.fail(card.uuid, GapReason.GPU_LOST if absent else GapReason.GPU_ERROR, error)
+            sample.add_error(card.uuid, GapReason.GPU_LOST if absent else GapReason.GPU_ERROR, error)
             sample.lost = sample.lost or absent
         else:
             self.measure(rows, sample)
@@ -140,36 +141,36 @@ class CardSampler:
                 self._list_all(card, sample)
         return sample
 
-    def parse(self, lists: Iterable[bytes]) -> list[Entry]:
-        """Read the entries of the raw lists."""
+    def parse(self, lists: Iterable[bytes]) -> list[ListEntry]:
+        """Parse the entries of the raw lists."""
         return [entry for raw in lists for entry in self._lists.parse(raw)]
 
     def measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
-        """Ask for the memory of rows, into the sample; a row remembers its size."""
+        """Read the memory of rows into the sample; a row remembers its size."""
         for row in rows:
             try:
                 memory = self._memory.read(handle_of(row))
             except NvmlCallError as error:
-                sample.fail(f"{row.uuid} memory", GapReason.MEMORY, error)
+                sample.add_error(f"{row.uuid} memory", GapReason.MEMORY, error)
                 continue
             sample.memories[row.uuid] = memory
             if memory is not None:
                 row.total, row.reserved = memory.total, memory.reserved
             elif row.total is not None:
-                why = Problem("the driver told it before and does not now", "it is tried again with every pass")
-                sample.note(f"{row.uuid} memory", GapReason.MEMORY, why)
+                why = Problem("the driver reported it before and no longer does", RETRIED)
+                sample.add_gap(f"{row.uuid} memory", GapReason.MEMORY, why)
 
     def _list_all(self, card: NvmlCard, sample: Sample) -> None:
         try:
             sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
         except NvmlCallError as error:
             denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
-            sample.fail(f"{card.uuid} processes", GapReason.MIG if denied else GapReason.PROCESSES, error)
+            sample.add_error(f"{card.uuid} processes", GapReason.MIG if denied else GapReason.PROCESSES, error)
 
     def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
         """Read one list; None for one that the card does not have.
 
-        The compute list is never taken as absent: without it nothing is known. Nor is a list that has answered before.
+        Neither the compute list, without which nothing is known, nor a list that was read before ever counts as absent.
         """
         if kind in card.lacking:
             return None
@@ -184,29 +185,28 @@ class CardSampler:
         return raw
 
 
-class Listed(NamedTuple):
-    """What a listing says of a process: its bytes, and whether it is an MPS client (None: there is no such list)."""
+class ListedUse(NamedTuple):
+    """A process in a listing: its bytes, and whether it is an MPS client (None: there is no such list)."""
 
     used: int | None
     mps: bool | None
 
 
-UsedByRow = dict[str, dict[int, Listed]]
+UsedByRow = dict[str, dict[int, ListedUse]]
 Clients = AbstractSet[tuple[int, int, int]] | None  # as the keys of `Merged`
-_UNTOLD: Final = Problem(
-    "the driver lists processes and does not say how much memory they use, as it never does on WSL2 and in some vGPU "
-    "guests",
-    "what their pods use is unknown, and `gpu-watchdog doctor` says what helps",
+_NO_AMOUNTS: Final = Problem(
+    "the driver lists processes without their memory, as always on WSL2 and in some vGPU guests",
+    "the use of their pods is unknown; `gpu-watchdog doctor` suggests a fix",
 )
 _WINDOWS: Final = Problem(
-    "this is WSL ({sign}), where the driver need not list every process and does not say how much memory one uses",
-    "nobody is acted on: run on Linux itself to have numbers",
+    "this is WSL ({sign}), where the driver may omit processes and does not report their memory",
+    "no action is taken; run on Linux itself to get these amounts",
 )
 _EMPTY_VGPU: Final = Problem(
     "this is a vGPU with memory in use, and its driver lists no process",
-    "whose that is, is unknown: update the driver of this virtual machine, or give it a whole GPU (passthrough)",
+    "the owner of this memory is unknown: update this virtual machine's driver, or give it a whole GPU (passthrough)",
 )
-_NEVER_TOLD: Final = frozenset({GapReason.PROCESSES, GapReason.PROCESS_MEMORY})
+_LASTING: Final = frozenset({GapReason.PROCESSES, GapReason.PROCESS_MEMORY})
 _IDLE: Final = 512 * 2**20
 # After these the card as a whole counts as not answering.
 _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUND}
@@ -214,9 +214,9 @@ _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
-    """What one card gave.
+    """The reading of one card.
 
-    `silent` says that no call about it has succeeded; `broken` then is the first error, unless the card is lost.
+    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost.
     """
 
     gpus: tuple[Gpu, ...]
@@ -231,18 +231,18 @@ class CardReading:
 class CardReader:
     """Reads cards, in one NVML session.
 
-    What NVML says is compared, as it came, with what it said the last time: of a card on which nothing has changed the
-    last reading is given again, so that a steady pass costs the calls and little more.
+    NVML's raw answers are compared with the last ones: if nothing has changed on a card, its last reading is returned,
+    so a steady cycle costs the calls and little more.
     """
 
     def __init__(self, windows: str = "") -> None:
-        """`windows` says by what it can be told that the driver is that of Windows; empty: it is not."""
+        """`windows` is the evidence for the Windows driver, as from `windows_sign`; empty: there is none."""
         self._sampler = CardSampler()
         self._windows = windows
         self._steady: dict[str, tuple[Sequence[DeviceRow], Sample, CardReading]] = {}
 
     def read(self, card: NvmlCard, only: Collection[str] | None = None) -> CardReading:
-        """Read the rows of a card, or those of `only`; what fails is a gap.
+        """Read the rows of a card, or those of `only`; failures become gaps.
 
         A row that cannot be listed now keeps the processes of its last good listing, with unknown amounts.
         """
@@ -256,40 +256,38 @@ class CardReader:
         used = self._list(card, sample, only)
         card.failing = bool(sample.errors)
         if card.failing:
-            card.drop_handles()  # they may be void: the next sample gets new ones
+            card.drop_handles()  # they may be invalid: the next sample gets new ones
         reading = _conclude(card, _chosen(card, only), sample, used)
         self._steady.pop(card.uuid, None)
-        # What a driver never tells is missing in every reading, and is no reason to work it out again each time.
-        if not sample.errors and all(gap.reason in _NEVER_TOLD for gap in reading.gaps):
+        # What a driver never reports is missing in every reading, and no reason to compute the reading again.
+        if not sample.errors and all(gap.reason in _LASTING for gap in reading.gaps):
             self._steady[card.uuid] = card.rows, sample, reading
         return reading
 
     def _list(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
-        """Learn what each process uses on each row of the card; None if that is not known."""
+        """What each process uses on each row of the card; None if that is not known."""
         what = f"{card.uuid} processes"
         if sample.lists is None:
             return None
         try:
             merged = merge(self._sampler.parse(sample.lists.values()))
-            if card.strangers_in(merged) - card.strangers:  # the layout has changed since the last look: look again
-                sample.gaps += look_into(card)
-                card.strangers = card.strangers_in(merged)
+            if card.unlisted_in(merged) - card.unlisted:  # the layout has changed since the last enumeration
+                sample.gaps += refresh_rows(card)
+                card.unlisted = card.unlisted_in(merged)
                 self._sampler.measure(_chosen(card, only), sample)
             used = _place(card, merged, self._clients(sample.lists))
         except ContradictionError as error:
-            why = Problem(
-                f"the list contradicts itself and is rejected whole: {error}", "it is tried again with every pass"
-            )
-            sample.note(what, GapReason.CONTRADICTION, why)
+            why = Problem(f"the list contradicts itself and is rejected as a whole: {error}", RETRIED)
+            sample.add_gap(what, GapReason.CONTRADICTION, why)
             return None
-        card.strangers = card.strangers_in(merged)
-        for gi, ci in sorted(card.strangers):
+        card.unlisted = card.unlisted_in(merged)
+        for gi, ci in sorted(card.unlisted):
             cause = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
-            sample.note(what, GapReason.MIG, Problem(cause, "run with NVIDIA_MIG_MONITOR_DEVICES=all"))
+            sample.add_gap(what, GapReason.MIG, Problem(cause, "run with NVIDIA_MIG_MONITOR_DEVICES=all"))
         amounts = [listed.used for pids in used.values() for listed in pids.values()]
-        card.told = card.told or any(amount is not None for amount in amounts)
+        card.reports_use = card.reports_use or any(amount is not None for amount in amounts)
         if not self._is_hidden(card, sample, is_empty=not amounts) and None in amounts:
-            sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _UNTOLD)
+            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _NO_AMOUNTS)
         return used
 
     def _clients(self, lists: Mapping[Kind, bytes]) -> Clients:
@@ -298,18 +296,18 @@ class CardReader:
         return None if raw is None else merge(self._sampler.parse([raw])).keys()
 
     def _is_hidden(self, card: NvmlCard, sample: Sample, *, is_empty: bool) -> bool:
-        """Whether there may be processes on a card that the driver does not list; noted with the reason.
+        """Whether a card may have processes that the driver does not list; the gap has the reason.
 
-        An empty list would read as "nobody uses anything". A driver that has told what a process uses is believed.
+        An empty list would read as "no memory is used". A driver that has reported a process's memory is trusted.
         """
-        if card.told:
+        if card.reports_use:
             return False
         if self._windows:
             why = Problem(_WINDOWS.cause.format(sign=self._windows), _WINDOWS.remedy)
-            sample.note(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, why)
+            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, why)
             sample.hidden = True
         elif card.vgpu and is_empty and any(_is_in_use(memory) for memory in sample.memories.values()):
-            sample.note(f"{card.uuid} processes", GapReason.PROCESSES, _EMPTY_VGPU)
+            sample.add_gap(f"{card.uuid} processes", GapReason.PROCESSES, _EMPTY_VGPU)
             sample.hidden = True
         return sample.hidden
 
@@ -317,8 +315,8 @@ class CardReader:
 def _is_in_use(memory: Memory | None) -> bool:
     """Whether more of a vGPU is in use than a driver keeps for itself.
 
-    An idle one has tens of MiB in use beyond what is reserved (48 MiB of 8119 in NVIDIA/k8s-device-plugin#288). Where
-    the driver does not tell what is reserved, as before 510, that is in it too.
+    An idle vGPU has tens of MiB in use beyond what is reserved (48 MiB of 8119 in NVIDIA/k8s-device-plugin#288). Where
+    the driver does not report what is reserved, as before 510, that is included too.
     """
     if memory is None:
         return False
@@ -332,7 +330,7 @@ def _chosen(card: NvmlCard, only: Collection[str] | None) -> Sequence[DeviceRow]
 
 
 def _place(card: NvmlCard, merged: Merged, clients: Clients) -> UsedByRow:
-    """Put a listing onto the rows of a card, without what is in an instance that is no row; ContradictionError."""
+    """Assign a listing to the rows of a card, leaving out instances without a row; ContradictionError."""
     used: UsedByRow = {row.uuid: {} for row in card.rows}
     places = {instance: card.row_of(*instance) for instance in {(gi, ci) for _, gi, ci in merged}}
     if not card.mig and None in places.values():
@@ -344,9 +342,9 @@ def _place(card: NvmlCard, merged: Merged, clients: Clients) -> UsedByRow:
         if amount is not None and row.total is not None and amount > row.total:
             raise ContradictionError(f"it has {amount} bytes for PID {pid}, more than the {row.total} of {row.uuid}")
         pids = used[row.uuid]
-        before = pids.get(pid, Listed(None, mps=False))
+        before = pids.get(pid, ListedUse(None, mps=False))
         mps = before.mps or (None if clients is None else (pid, gi, ci) in clients)
-        pids[pid] = Listed(amount if before.used is None or (amount or 0) > before.used else before.used, mps)
+        pids[pid] = ListedUse(amount if before.used is None or (amount or 0) > before.used else before.used, mps)
     return used
 
 
@@ -377,18 +375,18 @@ def _gpu(card: NvmlCard, row: DeviceRow, sample: Sample, *, listed: bool) -> Gpu
     return gpu_of(card, row, up=up, listed=listed, used=None if memory is None else memory.used)
 
 
-def _uses(row: DeviceRow, used: dict[int, Listed]) -> list[Use]:
+def _uses(row: DeviceRow, used: dict[int, ListedUse]) -> list[Use]:
     return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used.items()]
 
 
 def carried_uses(row: DeviceRow) -> list[Use]:
-    """The processes of a row's last good listing, with unknown amounts; who was a client then counts as one still."""
+    """The processes of a row's last good listing, with unknown amounts; a client then still counts as a client."""
     known = row.known or {}
     return [Use(gpu=row.uuid, pid=pid, used=None, mps=known[pid] or None) for pid in sorted(known)]
 
 
 def gpu_of(card: NvmlCard, row: DeviceRow, *, up: bool, listed: bool, used: int | None) -> Gpu:
-    """Show a row as the core knows it; its size is the last one that NVML gave, which does not change."""
+    """A row as a `Gpu` of the core; its size is the last that NVML reported, which does not change."""
     return Gpu(
         uuid=row.uuid,
         index=row.index,

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes under /proc: reading apart from parsing, the root as an argument."""
+"""Processes under /proc: reading and parsing, with the root as an argument."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from typing import Final, TypeVar
 
 import psutil
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 _EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _BOUNDING: Final = re.compile(rb"^CapBnd:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _SYS_ADMIN: Final = 21  # include/uapi/linux/capability.h
-_ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the first user namespace: everybody onto themselves
+_ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the initial user namespace: every ID onto itself
 _HOST_PID_NAMESPACE: Final = 4026531836  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _NAMESPACE: Final = re.compile(r"pid:\[([0-9]{1,20})\]")
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
@@ -24,9 +24,9 @@ _MOST_SEARCHES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """What `/proc/PID/stat` says: start in clock ticks since boot, state letter, whether it is on its way out, name.
+    """Fields of `/proc/PID/stat`: start in clock ticks since boot, state letter, whether it is exiting, name.
 
-    `comm` is cut to 15 bytes by the kernel and set by the process itself: any bytes but NUL.
+    The process itself sets `comm`, to any bytes but NUL; the kernel cuts it to 15.
     """
 
     start_ticks: int
@@ -36,17 +36,18 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """A search for a thread that lives: at which thread ID it goes on, and how many threads are left to look at."""
+class ThreadSearch:
+    """A search for a living thread: the thread ID at which it goes on, and how many threads are left to check."""
 
     tid: int = 0
     left: int
 
 
 def parse_stat(raw: bytes) -> Stat:
-    """Read `/proc/PID/stat`; ValueError where it is not of the kernel's form.
+    """Parse `/proc/PID/stat`; ValueError where it is not in the kernel's format.
 
-    The name may hold spaces, parentheses and newlines, and what follows it holds none: the last parenthesis ends it.
+    The name may contain spaces, parentheses and newlines, and what follows it contains none: the last parenthesis ends
+    it.
     """
     start, end = raw.find(b"("), raw.rfind(b")")
     fields = raw[end + 1 :].split(maxsplit=20)
@@ -62,7 +63,7 @@ def parse_stat(raw: bytes) -> Stat:
 
 
 def printable(raw: bytes | str) -> str:
-    """Text for people from what a process wrote about itself: control characters and broken UTF-8 as escapes."""
+    """Printable text from what a process wrote about itself: control characters and broken UTF-8 as escapes."""
     text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
     if text.isprintable():
         return text
@@ -72,17 +73,17 @@ def printable(raw: bytes | str) -> str:
 class Procfs:
     """A proc file system. Every method on a PID raises ProcessLookupError where there is no such process to see.
 
-    What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path that is
-    longer than the kernel writes, EBADMSG for a content that is not the kernel's. A mount with `hidepid` shows
-    no process of others: only a pidfd or signal 0 tells such a one from a process that is gone.
+    What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path longer than
+    the kernel writes, EBADMSG for content not in the kernel's format. A mount with `hidepid` hides the processes of
+    other users: only a pidfd or signal 0 distinguishes a hidden process from one that is gone.
 
-    `searches` are those for a thread that lives, of processes whose leader has ended.
+    `searches` holds the searches for a living thread, of processes whose leader has ended.
     """
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = root
         self._root = str(root)
-        self.searches: dict[tuple[int, int], Search] = {}
+        self.searches: dict[tuple[int, int], ThreadSearch] = {}
 
     def stat(self, pid: int, tid: int | None = None) -> Stat:
         """Start time, state and name of a process or of one thread."""
@@ -93,11 +94,11 @@ class Procfs:
             raise OSError(errno.EBADMSG, str(error)) from error
 
     def cgroup_text(self, pid: int, tid: int | None = None) -> bytes:
-        """Where a process or thread stands in every cgroup hierarchy, as the kernel writes it."""
+        """The cgroups of a process or thread in every hierarchy, as the kernel writes them."""
         return self._read(f"{_folder(pid, tid)}/cgroup")
 
-    def note_search(self, pid: int, start_ticks: int, search: Search) -> None:
-        """Remember how far the search for a thread that lives has come; if there are too many, none is."""
+    def remember_search(self, pid: int, start_ticks: int, search: ThreadSearch) -> None:
+        """Remember how far a search for a living thread has come; too many searches are all forgotten."""
         if len(self.searches) >= _MOST_SEARCHES:
             self.searches.clear()
         self.searches[pid, start_ticks] = search
@@ -114,19 +115,19 @@ class Procfs:
         return self._numbers("")
 
     def name(self, pid: int) -> str:
-        """The process's name for people; the kernel cuts it to 15 bytes."""
+        """The process's name in printable form; the kernel cuts it to 15 bytes."""
         return printable(self.stat(pid).comm)
 
     def command_line(self, pid: int) -> tuple[str, ...]:
-        """Its arguments for people, empty for a zombie; a process can rewrite them."""
+        """Its arguments in printable form, empty for a zombie; a process can rewrite them."""
         try:
-            return tuple(printable(argument) for argument in self._ask(pid, psutil.Process.cmdline))
+            return tuple(printable(argument) for argument in self._from_psutil(pid, psutil.Process.cmdline))
         except psutil.ZombieProcess:
             return ()
 
     def user(self, pid: int) -> str:
-        """The name of its real user, or the number where this machine has no name for it."""
-        return printable(self._ask(pid, psutil.Process.username))
+        """The name of its real user, or the number if this machine has no name for it."""
+        return printable(self._from_psutil(pid, psutil.Process.username))
 
     def pid_namespace(self) -> int | None:
         """The inode of the daemon's own PID namespace; None where it can't be read."""
@@ -138,11 +139,11 @@ class Procfs:
         return int(match[1]) if match else None
 
     def in_host_pid_namespace(self) -> bool:
-        """Whether the PIDs that NVML speaks are the ones of this proc file system."""
+        """Whether this is the host's PID namespace, so that NVML's PIDs apply in it."""
         return self.pid_namespace() == _HOST_PID_NAMESPACE
 
     def own_pid(self) -> int | None:
-        """The PID that this proc file system has for the daemon itself; None where it has none."""
+        """The PID of the daemon itself in this proc file system; None where it has none."""
         try:
             link = os.readlink(f"{self._root}/self")  # noqa: PTH115 - a path object resolves nothing here
         except OSError:
@@ -150,7 +151,7 @@ class Procfs:
         return int(link) if link.isascii() and link.isdecimal() else None
 
     def has_capability(self, number: int) -> bool:
-        """Whether the daemon itself has a capability (capabilities(7)) in effect; False where that can't be read."""
+        """Whether the daemon itself has an effective capability (capabilities(7)); False where that can't be read."""
         try:
             match = _EFFECTIVE.search(self._read("self/status"))
         except OSError:
@@ -158,9 +159,9 @@ class Procfs:
         return match is not None and bool(int(match[1], 16) >> number & 1)
 
     def is_privileged(self, pid: int) -> bool:
-        """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container and whoever its user is.
+        """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container under any user.
 
-        What it can give itself in a user namespace of its own does not count. False where that can't be read.
+        Capabilities within a user namespace of its own do not count. False where that can't be read.
         """
         try:
             bounding = _BOUNDING.search(self._read(f"{pid}/status"))
@@ -174,7 +175,7 @@ class Procfs:
             return [int(entry.name) for entry in entries if entry.name.isascii() and entry.name.isdigit()]
 
     def _read(self, path: str) -> bytes:
-        """Read bytes: text mode would turn a carriage return, which a cgroup's name may hold, into a newline."""
+        """Read bytes: text mode would turn a carriage return, which a cgroup's name may contain, into a newline."""
         try:
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY)
         except FileNotFoundError as error:
@@ -187,10 +188,10 @@ class Procfs:
         finally:
             os.close(fd)
 
-    def _ask(self, pid: int, question: Callable[[psutil.Process], _Answer]) -> _Answer:
+    def _from_psutil(self, pid: int, read: Callable[[psutil.Process], _Result]) -> _Result:
         before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, self._root
         try:
-            return question(psutil.Process(pid))
+            return read(psutil.Process(pid))
         except psutil.ZombieProcess:
             raise
         except psutil.NoSuchProcess as error:

@@ -1,4 +1,4 @@
-"""The scan: what the driver lists, joined with what /proc says of these processes, as one Snapshot."""
+"""The scan: joins what the driver lists with what /proc shows of those processes into one Snapshot."""
 
 import os
 from collections.abc import Mapping
@@ -7,33 +7,33 @@ from dataclasses import replace
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.mps import may_serve_others
 from watchdog.node.driver import DriverReading
-from watchdog.node.pidfd import Handle
-from watchdog.node.processes import ProcessTable
+from watchdog.node.process import Handle
+from watchdog.node.process_table import ProcessTable
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Listings:
-    """Remembers, for each GPU and PID, the process that had the PID when the driver began to list it.
+    """Remembers, for each GPU and PID, the process that had the PID when the driver first listed it.
 
-    A driver can go on listing a PID after its process has ended. Whoever has that PID by then is not who was listed,
-    so it is not theirs until the driver has once not listed it.
+    A driver can keep listing a PID after its process has ended. A process that gets the PID later is not the one that
+    was listed, so the entry is not attributed to it until a listing without the PID.
     """
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, int], ProcessKey] = {}
-        self._seen: object = None
+        self._last: object = None
 
     def update(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> bool:
-        """Take in a reading that was asked for at a moment; GPUs that it could not list stay as they were.
+        """Record a reading that was requested at `asked`, and return whether it differs from the last.
 
-        Gives whether it is another one than the last.
+        GPUs that it could not list keep what was recorded before.
         """
         gpus, uses = reading.gpus, reading.uses
         listed = frozenset(gpu.uuid for gpu in gpus if gpu.listed)
-        if self._seen == (listed, uses, processes):
+        if self._last == (listed, uses, processes):
             return False
-        self._seen = (listed, uses, processes)
+        self._last = (listed, uses, processes)
         before = self._first
         self._first = {at: key for at, key in before.items() if at[0] not in listed}
         for use in uses:
@@ -44,12 +44,12 @@ class Listings:
         return True
 
     def is_same(self, use: Use, process: Process | None) -> bool:
-        """Whether the PID is still, as far as is known, the process that was first listed under it there."""
+        """Whether the PID still is, as far as known, the process that was first listed under it on this GPU."""
         first = self._first.get((use.gpu, use.pid))
         return process is None or process.key is None or first is None or first == process.key
 
     def is_known(self, use: Use, process: Process) -> bool:
-        """Whether this very process was listed there before."""
+        """Whether this same process was listed on this GPU before."""
         return process.key is not None and self._first.get((use.gpu, use.pid)) == process.key
 
     def may_hold(self, key: ProcessKey, gpus: frozenset[str]) -> bool:
@@ -58,10 +58,11 @@ class Listings:
 
 
 def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
-    """Who is listed under a PID from now on: its process; nobody that lives if that has ended or began too late.
+    """The process that a newly listed PID stands for, as long as it is listed.
 
-    That is for as long as the PID is listed. So what counts is when the list was made (or a moment before): a reading
-    can take seconds, and who begins while it is in progress may well be the one that is listed.
+    If the process has ended, or started after the list was made, it is a key that no living process has. What counts is
+    when the list itself was requested: a reading can take seconds, and a process that starts in the meantime may well
+    be the one that is listed.
     """
     key = process.key
     began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s
@@ -71,7 +72,7 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
 
 
 class Scanner:
-    """Makes snapshots of readings; what a driver lists under a PID that another process has got by now is unknown."""
+    """Turns readings into snapshots; use listed under a PID that now belongs to another process is unknown."""
 
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
@@ -81,8 +82,8 @@ class Scanner:
 
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
         """Join a reading of the whole node with /proc."""
-        processes, gaps = self._table.look({use.pid for use in reading.uses})
-        # What a search for a container's processes could not see stands in the next snapshot.
+        processes, gaps = self._table.update({use.pid for use in reading.uses})
+        # What a search for a container's processes could not read is reported in the next snapshot.
         searched, self._gaps = self._gaps, ()
         if self._listings.update(reading, processes, now):
             self._uses = self._own_uses(reading, processes)
@@ -92,12 +93,12 @@ class Scanner:
         """Whether the memory of a process may be on a GPU that can't be listed now."""
         return self._listings.may_hold(key, frozenset(gpu.uuid for gpu in snapshot.gpus if not gpu.listed))
 
-    def look_again(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
-        """Renew the part of a snapshot that lies on some GPUs, everything about its processes read again."""
-        processes, gaps = self._table.fresh({use.pid for use in reading.uses if use.gpu in only})
+    def rescan(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
+        """Renew the part of a snapshot that concerns the GPUs in `only`; its processes are read again."""
+        processes, gaps = self._table.reread({use.pid for use in reading.uses if use.gpu in only})
         fresh = {gpu.uuid: gpu for gpu in reading.gpus}
         gpus = tuple(fresh.get(gpu.uuid, gpu) if gpu.uuid in only else gpu for gpu in first.gpus)
-        # A GPU that was asked for and did not answer is as good as not listed.
+        # A GPU that was requested and did not answer counts as not listed.
         missing = only - fresh.keys()
         gpus = tuple(replace(gpu, listed=False) if gpu.uuid in missing else gpu for gpu in gpus)
         uses = tuple(use for use in first.uses if use.gpu not in only)
@@ -114,29 +115,29 @@ class Scanner:
         return _join(merged, self._own_uses(merged, every), every, (*reading.gaps, *gaps), now)
 
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
-        """Every living process of these containers (IDs) of a pod, each held; and whether these are all for sure."""
+        """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
         handles, gaps = self._table.container_members(containers, keys, spare_servers=may_serve_others(pod))
         self._gaps = tuple({*self._gaps, *gaps})
         return list(handles), not gaps
 
     def describe(self, pid: int) -> str:
-        """What a process is, for people: PID, name and user."""
+        """PID, name and user of a process, for logs."""
         return self._table.describe(pid)
 
     def close(self) -> None:
-        """Let go of every process."""
+        """Release every process."""
         self._table.close()
 
     def _own_uses(self, reading: DriverReading, processes: dict[int, Process]) -> tuple[Use, ...]:
-        """The uses of a reading that are those of the processes that have these PIDs now, the others unknown."""
+        """The uses of a reading, unknown where the PID no longer belongs to the process that was listed."""
         listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
         kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
         same = self._listings.is_same
         return tuple(use if same(use, processes.get(use.pid)) else replace(use, used=None, mps=None) for use in kept)
 
     def _still_there(self, use: Use, processes: dict[int, Process]) -> bool:
-        """Whether a process carried over from an earlier listing is still that very process."""
+        """Whether a process carried over from an earlier listing is still the same process."""
         process = processes.get(use.pid)
         if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
             return False

@@ -1,4 +1,4 @@
-"""The recording read back: the node as it was, moment by moment."""
+"""Reading the recording back: the state of the node, cycle by cycle."""
 
 import math
 import sqlite3
@@ -12,18 +12,18 @@ from watchdog.core.assessment import AttributedUse
 from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.journal.errors import JournalError, explain
 from watchdog.journal.read import reading
-from watchdog.past.recording import LIVE, NEVER, Dark, Frame, unpack
+from watchdog.past.recording import LIVE, NEVER, Frame, Hidden, unpack
 from watchdog.report.text import rfc3339
 
 Uses = tuple[AttributedUse, ...]
 
-# A process whose cgroup could not be read may be anybody's; which one it was has no part in any decision.
-_NOBODY = Process(pid=0, key=None, place=UNREADABLE)
+# A process whose cgroup could not be read may belong to any pod; its identity does not affect any decision.
+_UNREADABLE_PROCESS = Process(pid=0, key=None, place=UNREADABLE)
 
 
 @dataclass(slots=True)
 class _Known:
-    """The uses of one pod, by the numbers of their holders."""
+    """The uses of one pod, by the numbers of the recorded processes."""
 
     by_number: dict[int, AttributedUse]
     uses: Uses | None = None
@@ -31,10 +31,10 @@ class _Known:
 
 @dataclass(slots=True)
 class RecordedNode:
-    """A node that frames are applied to, one after the other. Nothing but `apply` changes it.
+    """A node as recorded; frames are applied to it one after another, and only `apply` changes it.
 
-    `interval_s` is how often the daemon listed the processes. What is used of each of `gpus` is right to 64Mi. `pods`
-    has those that the recorder keeps, by UID. `synced_ms` is the boot time at which the pod list was true.
+    `interval_s` is how often the daemon listed the processes. The use of each of `gpus` is accurate to 64Mi. `pods` has
+    the recorded pods by UID. `synced_ms` is the boot time at which the pod list was last known to be current.
     """
 
     interval_s: float = 1.0
@@ -42,13 +42,13 @@ class RecordedNode:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: tuple[Gpu, ...] = ()
     pods: dict[str, Pod] = field(default_factory=dict)
-    dark: Dark = field(default_factory=Dark)
+    hidden: Hidden = field(default_factory=Hidden)
     synced_ms: int = NEVER
     _known: dict[str, _Known] = field(default_factory=dict)
-    _whose: dict[int, str] = field(default_factory=dict)
+    _uid_by_number: dict[int, str] = field(default_factory=dict)
 
     def uses_of(self, uid: str) -> Uses:
-        """What the processes of a pod use, in the order in which attribution gives them."""
+        """The uses of a pod, in the same order as from attribution."""
         known = self._known.get(uid)
         if known is None:
             return ()
@@ -57,54 +57,54 @@ class RecordedNode:
         return known.uses
 
     def snapshot(self, at: Now) -> Snapshot:
-        """A snapshot for the assessment: the GPUs and what hides them. The uses stand in `uses_of`."""
-        hidden = self.dark.unreadable
+        """A snapshot for the assessment, with the GPUs and what is hidden of them; the uses are in `uses_of`."""
+        hidden = self.hidden.unreadable
         return Snapshot(
             at=at,
             driver=None,
             gpus=self.gpus,
-            uses=(Use(gpu="", pid=_NOBODY.pid, used=None),) if hidden else (),
-            processes={_NOBODY.pid: _NOBODY} if hidden else {},
-            blind=self.dark.blind,
-            unseen=frozenset(self.dark.unseen),
-            missing=frozenset(self.dark.missing),
+            uses=(Use(gpu="", pid=_UNREADABLE_PROCESS.pid, used=None),) if hidden else (),
+            processes={_UNREADABLE_PROCESS.pid: _UNREADABLE_PROCESS} if hidden else {},
+            blind=self.hidden.blind,
+            unseen=frozenset(self.hidden.unseen),
+            missing=frozenset(self.hidden.missing),
         )
 
     def stale_at_s(self, stale_after_s: float) -> float:
-        """The boot time after which the pod list is too old; infinity: as long as nothing changes it is not."""
+        """The boot time after which the pod list is too old; infinity if it was current in every cycle."""
         if self.synced_ms == NEVER:
             return -math.inf
         return math.inf if self.synced_ms == LIVE else self.synced_ms / 1000 + stale_after_s
 
     def apply(self, frame: Frame) -> frozenset[str]:
-        """Take in what one cycle changed; the UIDs of the pods that changed. ValueError if it does not fit."""
+        """Apply the changes of one cycle; returns the UIDs of the changed pods. ValueError if they do not fit."""
         self._apply_ground(frame)
         changed = {*frame.gone_pods, *(pod.uid for pod in frame.pods)}
         for uid in frame.gone_pods:
             self.pods.pop(uid, None)
         self.pods |= {pod.uid: pod for pod in frame.pods}
         for number in frame.gone:
-            changed.add(self._let_go(number))
-        for holder in frame.holders:
-            key = ProcessKey(pid=holder.pid, start_ticks=holder.start_ticks)
+            changed.add(self._remove(number))
+        for process in frame.processes:
+            key = ProcessKey(pid=process.pid, start_ticks=process.start_ticks)
             use = AttributedUse(
                 key=key,
-                uid=holder.uid,
-                container=holder.container,
-                gpu=holder.gpu,
+                uid=process.uid,
+                container=process.container,
+                gpu=process.gpu,
                 used=None,
-                name=holder.name,
-                mps=holder.mps,
-                mps_server=holder.mps_server,
-                serves_others=holder.serves_others,
+                name=process.name,
+                mps=process.mps,
+                mps_server=process.mps_server,
+                serves_others=process.serves_others,
             )
-            self._whose[holder.number] = holder.uid
-            self._put(holder.number, use)
+            self._uid_by_number[process.number] = process.uid
+            self._put(process.number, use)
         for number, used in pairs(frame.used):
-            if number not in self._whose:
+            if number not in self._uid_by_number:
                 raise ValueError(f"process {number} was never introduced")
-            changed.add(self._whose[number])
-            self._put(number, replace(self._known[self._whose[number]].by_number[number], used=used))
+            changed.add(self._uid_by_number[number])
+            self._put(number, replace(self._known[self._uid_by_number[number]].by_number[number], used=used))
         return frozenset(changed)
 
     def _apply_ground(self, frame: Frame) -> None:
@@ -112,7 +112,7 @@ class RecordedNode:
         self.node = frame.node or self.node
         self.namespaces = self.namespaces if frame.namespaces is None else frame.namespaces
         self.gpus = self.gpus if frame.gpus is None else frame.gpus
-        self.dark = self.dark if frame.dark is None else frame.dark
+        self.hidden = self.hidden if frame.hidden is None else frame.hidden
         self.synced_ms = self.synced_ms if frame.synced_ms is None else frame.synced_ms
         if frame.memory:
             amounts = dict(pairs(frame.memory))
@@ -125,8 +125,8 @@ class RecordedNode:
         known.by_number[number] = use
         known.uses = None
 
-    def _let_go(self, number: int) -> str:
-        uid = self._whose.pop(number, None)
+    def _remove(self, number: int) -> str:
+        uid = self._uid_by_number.pop(number, None)
         if uid is None:
             raise ValueError(f"process {number} was never introduced")
         known = self._known[uid]
@@ -136,7 +136,7 @@ class RecordedNode:
 
 
 def pairs(flat: tuple[int | None, ...]) -> Iterator[tuple[int, int | None]]:
-    """Numbers with their amounts, which stand in turn."""
+    """The pairs of number and amount in a flat tuple."""
     for number, amount in zip(flat[::2], flat[1::2], strict=True):
         if number is None:
             raise ValueError("an amount without a number")
@@ -144,40 +144,40 @@ def pairs(flat: tuple[int | None, ...]) -> Iterator[tuple[int, int | None]]:
 
 
 class RecordKind(Enum):
-    """How a look stands to the one before."""
+    """How a recorded cycle relates to the one before it."""
 
-    FIRST = auto()  # a daemon has begun, or its record has: nothing is known of the time before
-    SAME = auto()  # every cycle since the look before has read the same
-    NEXT = auto()  # the very next cycle, with something new in it
+    FIRST = auto()  # the daemon or its recording has started: nothing is known of the time before
+    SAME = auto()  # every cycle since the previous one read the same
+    NEXT = auto()  # the next cycle, with changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCycle:
-    """One cycle of the past. `scene` is the node at it, and changes with the next look.
+    """One recorded cycle. `node` is the state in this cycle; the same object changes with the next one.
 
-    `changed` are the UIDs of the pods that are not as they were; None: any may be another.
+    `changed` are the UIDs of the pods that have changed; None: any may have.
     """
 
     at: Now
     kind: RecordKind
-    scene: RecordedNode
+    node: RecordedNode
     changed: frozenset[str] | None = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A stored body: where it begins, and its frames."""
+    """A stored body: when it begins, and its frames."""
 
     since: Now
     frames: tuple[Frame, ...]
 
 
-def looks(bodies: Iterable[Body], until: Now) -> Iterator[RecordedCycle]:
-    """The looks of one span, which was recorded until a moment; ValueError where its bodies do not fit together.
+def cycles(bodies: Iterable[Body], until: Now) -> Iterator[RecordedCycle]:
+    """The cycles of one span, recorded until a moment; ValueError if its bodies do not fit together.
 
-    What stands before the first whole state cannot be understood, and is left out.
+    What precedes the first full frame can't be decoded, and is skipped.
     """
-    scene = RecordedNode()
+    node = RecordedNode()
     last: Now | None = None
     for body in bodies:
         for frame in body.frames:
@@ -187,15 +187,15 @@ def looks(bodies: Iterable[Body], until: Now) -> Iterator[RecordedCycle]:
             if last is not None:
                 held = _moment(body.since, frame, frame.at_ms - frame.held_ms)
                 if held.boottime_s > last.boottime_s:
-                    yield RecordedCycle(at=held, kind=RecordKind.SAME, scene=scene)
+                    yield RecordedCycle(at=held, kind=RecordKind.SAME, node=node)
             if frame.full:
-                scene = RecordedNode()
-            changed = scene.apply(frame)
+                node = RecordedNode()
+            changed = node.apply(frame)
             kind = RecordKind.FIRST if last is None else RecordKind.NEXT
-            yield RecordedCycle(at=at, kind=kind, scene=scene, changed=None if frame.full else changed)
+            yield RecordedCycle(at=at, kind=kind, node=node, changed=None if frame.full else changed)
             last = at
     if last is not None and until.boottime_s > last.boottime_s:
-        yield RecordedCycle(at=until, kind=RecordKind.SAME, scene=scene)
+        yield RecordedCycle(at=until, kind=RecordKind.SAME, node=node)
 
 
 def _moment(since: Now, frame: Frame, after_ms: int) -> Now:
@@ -215,46 +215,46 @@ _BODIES: Final = "SELECT id, boottime_s, wall_s, body FROM past WHERE span = :sp
 
 
 class NothingRecordedError(JournalError):
-    """The journal is sound, and no cycle of the time that is asked for stands in it."""
+    """The journal is valid, but has no recorded cycle in the requested time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of one daemon's life in which every cycle was recorded, until a moment."""
+    """A time in which one daemon recorded every cycle, up to a moment."""
 
     until: Now
-    looks: Iterator[RecordedCycle]
+    cycles: Iterator[RecordedCycle]
 
 
 def spans(path: Path, since_s: float) -> Iterator[Span]:
-    """The spans that reach beyond a Unix time, oldest first; the first may begin up to an hour before it.
+    """The spans that end after a Unix time, oldest first; the first may begin up to an hour before it.
 
-    Each is to be used up before the next is asked for. JournalError names the file and the remedy;
-    NothingRecordedError where nothing was recorded in that time.
+    Each must be consumed before the next is requested. JournalError names the file and the remedy;
+    NothingRecordedError if nothing was recorded in that time.
     """
     with reading(path) as connection:
         connection.execute("BEGIN")  # the daemon may write and delete meanwhile
         if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'past_span'").fetchone()[0]:
-            raise JournalError(f"journal {path} was written by an older gpu-watchdog, which recorded no past")
+            raise JournalError(f"journal {path} was written by an older gpu-watchdog, which did not record cycles")
         first = connection.execute(_FIRST, {"since": since_s}).fetchone()[0]
-        found = connection.execute(_SPANS, {"since": since_s, "first": first}).fetchall()  # none where there is none
+        found = connection.execute(_SPANS, {"since": since_s, "first": first}).fetchall()
         if not found:
             raise _nothing(connection, path, since_s)
         for number, boot_id, until_s, until_wall_s in found:
             until = Now(boottime_s=until_s, wall_s=until_wall_s, boot_id=boot_id)
             bodies = _bodies(connection, number, first, boot_id)
-            yield Span(until=until, looks=_sound(looks(bodies, until), path))
+            yield Span(until=until, cycles=_with_path_in_errors(cycles(bodies, until), path))
 
 
-def _sound(found: Iterator[RecordedCycle], path: Path) -> Iterator[RecordedCycle]:
-    """The looks, with the journal's name in whatever is wrong with them."""
+def _with_path_in_errors(found: Iterator[RecordedCycle], path: Path) -> Iterator[RecordedCycle]:
+    """The same cycles, with the journal's name added to each error."""
     try:
         yield from found
     except sqlite3.Error as error:
         raise explain(error, path) from error
     except (ValueError, TypeError, KeyError) as error:
-        why = f"the past in journal {path} can't be read ({error})"
-        raise JournalError(f"{why}: `--since` with a shorter time may leave that part out") from error
+        why = f"the recording in journal {path} can't be read ({error})"
+        raise JournalError(f"{why}: a shorter `--since` may skip that part") from error
 
 
 def _bodies(connection: sqlite3.Connection, span: int, first: int, boot_id: str) -> Iterator[Body]:
@@ -269,13 +269,13 @@ def _bodies(connection: sqlite3.Connection, span: int, first: int, boot_id: str)
 def _nothing(connection: sqlite3.Connection, path: Path, since_s: float) -> JournalError:
     last = connection.execute("SELECT max(until_wall_s) FROM past_span").fetchone()[0]
     if last is None:
-        return NothingRecordedError(f"journal {path} holds no past: the daemon has not recorded a pass in it yet")
+        return NothingRecordedError(f"journal {path} has no recording: the daemon has not recorded a cycle in it yet")
     if last >= since_s:
         return JournalError(
-            f"the past in journal {path} has no beginning, so it can't be understood: the daemon writes one within "
+            f"the recording in journal {path} has no full frame, so it can't be decoded: the daemon writes one within "
             "the hour"
         )
     return NothingRecordedError(
-        f"the daemon has recorded nothing in {path} since {rfc3339(since_s)}: its last pass there was at "
-        f"{rfc3339(last)}; `--since` takes a longer time"
+        f"the daemon has recorded nothing in {path} since {rfc3339(since_s)}: its last cycle there was at "
+        f"{rfc3339(last)}; use a longer `--since`"
     )

@@ -1,20 +1,24 @@
-"""What to declare, by what was used: percentiles and peaks, and the figure that is recommended."""
+"""Recommended declarations: how much each workload used for how long, and what it should declare."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from watchdog.core.assessment import Assessment, Verdict
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
+from watchdog.core.model import Now, Pod
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, Rule
 from watchdog.core.units import format_bytes, format_quantity
-from watchdog.report.advice import number_of, plain_number, round_up
+from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
+from watchdog.past.recorder import longest_step_s
+from watchdog.past.replay import Judge
+from watchdog.report.advice import declaration_of, needed, number_of, plain_number, round_up
 from watchdog.report.text import inert, span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Workload:
-    """Whose use it is: an owner and the name of a container; None: the pods declare as wholes."""
+    """A workload: an owner and one of its containers; `container` None: the pods declare as a whole."""
 
     namespace: str
     kind: str
@@ -24,12 +28,12 @@ class Workload:
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What one workload used. Times are seconds, amounts bytes.
+    """The use of one workload. Times are seconds, amounts bytes.
 
-    `held_s` has the time for which each amount was held by one pod, `unknown_s` the time in which an amount was not
-    known, `idle_s` the time without any GPU process, `over_s` the time above what is allowed. `needed` is the least
-    declaration that allows the most that was used, and some headroom: on the fullest GPU where `per_gpu`; `contexts`
-    and `allowance` are what counted at that moment. `last` is the latest assessment.
+    `held_s` is how long each amount was held by one pod, `unknown_s` how long an amount was unknown, `idle_s` the time
+    without any GPU process, `over_s` the time over the limit. `needed` is the smallest declaration that allows the peak
+    use plus some headroom, on the fullest GPU if `per_gpu`; `contexts` and `allowance` are those at that moment. `last`
+    is the latest assessment.
     """
 
     last: Assessment
@@ -48,16 +52,16 @@ class Usage:
 
     @property
     def seen_s(self) -> float:
-        """The time in which it held GPU memory, known how much or not."""
+        """The time in which it held GPU memory, whether the amount was known or not."""
         return self.known_s + self.unknown_s
 
     @property
     def known_s(self) -> float:
-        """The time in which amounts were held and known."""
+        """The time in which it held a known amount."""
         return sum(self.held_s.values())
 
     def percentile(self, percent: float) -> int | None:
-        """The least amount that was not exceeded for so many percent of the known time; None: nothing is known."""
+        """The smallest amount not exceeded for this percentage of the known time; None if nothing is known."""
         left_s = self.known_s * percent / 100
         for amount in sorted(self.held_s):
             left_s -= self.held_s[amount]
@@ -67,17 +71,17 @@ class Usage:
 
 
 def with_headroom(used: int, most: int | None) -> int:
-    """What was used and a tenth of it, but not beyond the most that its GPUs have (None: not known)."""
+    """The use plus a tenth, but no more than its GPUs have (`most`; None: unknown)."""
     wanted = -(-used * 11 // 10)
     return wanted if most is None else max(min(wanted, most), used)
 
 
-_GENEROUS = 2  # declares so many times what would do
-_LITTLE_S = 3600.0  # who was seen for less may not have done yet what it takes its memory for
+_GENEROUS = 2  # a declaration of this many times what is needed is too much
+_LITTLE_S = 3600.0  # a workload seen for less may not have reached its peak yet
 
 
-class Stand(StrEnum):
-    """How a declaration stands to what was used."""
+class Fit(StrEnum):
+    """How a declaration compares with what was used."""
 
     TOO_LITTLE = "too_little"
     TOO_MUCH = "too_much"
@@ -91,9 +95,9 @@ class Stand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to declare: the key, the value as it is written under it, what that comes to in bytes, and what it allows.
+    """What to declare: the key, its value as written, that amount in bytes, and the bytes that it allows.
 
-    In a unit that depends on the card both are what it comes to at least.
+    In a unit that depends on the card, both numbers of bytes are minimums.
     """
 
     key: str
@@ -106,26 +110,26 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """How a workload's declaration stands, in words, and what to declare instead; None: nothing else."""
+    """How a workload's declaration compares with its use, and what to declare instead (None: no change)."""
 
-    stand: Stand
+    fit: Fit
     reason: str
     suggestion: Suggestion | None = None
 
 
 def advise(usage: Usage) -> Advice:
-    """Hold what was used against what is declared.
+    """Compare the use of a workload with its declaration.
 
-    The suggestion allows the highest use that was seen and a tenth more: it is that less what the allowance gives,
-    rounded up to 16Mi, from 1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's
-    unit. To declare less is suggested only to who was seen for an hour at least.
+    The suggestion allows the peak use plus a tenth: it is that less what the allowance gives, rounded up to 16Mi, from
+    1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's unit. Declaring less is
+    suggested only to workloads seen for at least an hour.
     """
-    stand = _stand(usage)
-    suggestion = _suggestion(usage) if stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE, Stand.FITS) else None
-    declares_less = suggestion is not None and stand is not Stand.MISDECLARED and suggestion.amount < _declared(usage)
+    fit = _fit(usage)
+    suggestion = _suggestion(usage) if fit not in (Fit.UNUSED, Fit.UNKNOWN, Fit.WHOLE, Fit.FITS) else None
+    declares_less = suggestion is not None and fit is not Fit.MISDECLARED and suggestion.amount < _declared(usage)
     if usage.seen_s < _LITTLE_S and declares_less:
         suggestion = None
-    return Advice(stand=stand, reason=_reason(usage, stand), suggestion=suggestion)
+    return Advice(fit=fit, reason=_reason(usage, fit), suggestion=suggestion)
 
 
 def _declared(usage: Usage) -> int:
@@ -133,23 +137,23 @@ def _declared(usage: Usage) -> int:
 
 
 def _enough(usage: Usage) -> int:
-    """The amount that would do, as people write one."""
+    """The sufficient amount, rounded up as people write it."""
     return max(round_up(usage.needed), round_up(1))
 
 
-def _stand(usage: Usage) -> Stand:
+def _fit(usage: Usage) -> Fit:
     last, declared = usage.last, usage.last.declared
     if usage.seen_s <= 0:
-        return Stand.UNUSED
+        return Fit.UNUSED
     if usage.known_s <= 0 and not usage.over_s:
-        return Stand.UNKNOWN
+        return Fit.UNKNOWN
     if last.declared_by is None:
-        return Stand.MISDECLARED if last.verdict is Verdict.MISDECLARED else Stand.NOTHING
+        return Fit.MISDECLARED if last.verdict is Verdict.MISDECLARED else Fit.NOTHING
     if usage.over_s > 0:
-        return Stand.TOO_LITTLE
+        return Fit.TOO_LITTLE
     if usage.declaration is None or usage.declaration[0].unit == "mig" or declared is None:
-        return Stand.WHOLE
-    return Stand.TOO_MUCH if declared >= _GENEROUS * _enough(usage) else Stand.FITS
+        return Fit.WHOLE
+    return Fit.TOO_MUCH if declared >= _GENEROUS * _enough(usage) else Fit.FITS
 
 
 def _suggestion(usage: Usage) -> Suggestion | None:
@@ -172,25 +176,25 @@ def _suggestion(usage: Usage) -> Suggestion | None:
     )
 
 
-def _reason(usage: Usage, stand: Stand) -> str:
+def _reason(usage: Usage, fit: Fit) -> str:
     last, seen_s = usage.last, usage.seen_s
     by, over = inert(last.declared_by or ""), _share(usage.over_s, seen_s)
     reasons = {
-        Stand.TOO_LITTLE: f"declares too little: was over its limit for {over} of the time",
-        Stand.TOO_MUCH: f"declares {format_bytes(_declared(usage))}, {_declared(usage) / _enough(usage):.1f} times "
+        Fit.TOO_LITTLE: f"declares too little: was over its limit for {over} of the time",
+        Fit.TOO_MUCH: f"declares {format_bytes(_declared(usage))}, {_declared(usage) / _enough(usage):.1f} times "
         "what is needed",
-        Stand.FITS: "its declaration covers its peak, and is less than twice what is needed",
-        Stand.NOTHING: "declares nothing",
-        Stand.MISDECLARED: f"its declaration is invalid: {_misdeclared(usage)}",
-        Stand.WHOLE: f"requests whole devices by {by}: there is no number to change",
-        Stand.UNUSED: "held no GPU memory in this time",
-        Stand.UNKNOWN: "its use is unknown: the driver did not report it",
+        Fit.FITS: "its declaration covers its peak, and is less than twice what is needed",
+        Fit.NOTHING: "declares nothing",
+        Fit.MISDECLARED: f"its declaration is invalid: {_misdeclared(usage)}",
+        Fit.WHOLE: f"requests whole devices by {by}: there is no number to change",
+        Fit.UNUSED: "held no GPU memory in this time",
+        Fit.UNKNOWN: "its use is unknown: the driver did not report it",
     }
-    reason = reasons[stand]
-    if seen_s < _LITTLE_S and stand not in (Stand.UNUSED, Stand.UNKNOWN, Stand.WHOLE):
-        less = ", too short to recommend declaring less" if stand is Stand.TOO_MUCH else ""
+    reason = reasons[fit]
+    if seen_s < _LITTLE_S and fit not in (Fit.UNUSED, Fit.UNKNOWN, Fit.WHOLE):
+        less = ", too short to recommend declaring less" if fit is Fit.TOO_MUCH else ""
         reason += f"; seen for only {span(seen_s)}{less}"
-    if usage.unknown_s > 0 and stand is not Stand.UNKNOWN:
+    if usage.unknown_s > 0 and fit is not Fit.UNKNOWN:
         reason += f"; for {_share(usage.unknown_s, seen_s)} of the time its use is unknown, and may have been higher"
     return reason
 
@@ -206,25 +210,25 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 _HOUR_S = 3600.0
-# What somebody has to do something about comes first.
+# What calls for action comes first.
 _ORDER = (
-    Stand.TOO_LITTLE,
-    Stand.MISDECLARED,
-    Stand.NOTHING,
-    Stand.TOO_MUCH,
-    Stand.UNKNOWN,
-    Stand.FITS,
-    Stand.WHOLE,
-    Stand.UNUSED,
+    Fit.TOO_LITTLE,
+    Fit.MISDECLARED,
+    Fit.NOTHING,
+    Fit.TOO_MUCH,
+    Fit.UNKNOWN,
+    Fit.FITS,
+    Fit.WHOLE,
+    Fit.UNUSED,
 )
 
 Known = tuple[Workload, Usage, Advice]
 
 
 def advised(usages: Mapping[Workload, Usage]) -> list[Known]:
-    """Each workload with its advice, in the order in which they are told."""
+    """Each workload with its advice, in the order in which they are shown."""
     known = [(workload, usage, advise(usage)) for workload, usage in usages.items()]
-    return sorted(known, key=lambda each: (_ORDER.index(each[2].stand), each[0].namespace, _key(each[0])))
+    return sorted(known, key=lambda each: (_ORDER.index(each[2].fit), each[0].namespace, _key(each[0])))
 
 
 def recommendation_document(known: list[Known]) -> list[dict[str, Any]]:
@@ -252,7 +256,7 @@ def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any
         "declared_bytes": usage.last.declared,
         "declared_by": usage.last.declared_by,
         "declared_per": "gpu" if usage.per_gpu else "total",
-        "stand": advice.stand.value,
+        "stand": advice.fit.value,
         "reason": advice.reason,
         "suggested": None
         if suggestion is None
@@ -272,3 +276,138 @@ def _hours(seconds: float) -> float:
 
 def _key(workload: Workload) -> tuple[str, str, str]:
     return (workload.kind, workload.name, workload.container or "")
+
+
+_BY_CONTAINER = Rule(name="each container", account="container")
+_BY_POD = Rule(name="each pod")
+
+
+@dataclass(slots=True)
+class _Open:
+    """The accounts of a pod, unchanged since a boot time."""
+
+    since_s: float
+    accounts: tuple[Assessment, ...]
+
+
+class Meter:
+    """Adds up the use over spans of cycles; what lies before `since_s` (Unix time) does not count."""
+
+    def __init__(self, policy: Policy, since_s: float) -> None:
+        self._policy = policy
+        self._since_s = since_s
+        self._judge = Judge(replace(policy, rules=(_BY_CONTAINER,)))
+        self._whole = Judge(replace(policy, rules=(_BY_POD,)))
+        self._open: dict[str, _Open] = {}
+        self._last: Now | None = None
+        self._declarations: dict[object, tuple[Declaration, str] | None] = {}
+        self._sizes: dict[str, int | None] = {}
+        self.usages: dict[Workload, Usage] = {}
+
+    def run(self, span: Iterable[RecordedCycle]) -> None:
+        """Add up one span."""
+        self._last = None
+        for cycle in span:
+            if cycle.kind is not RecordKind.SAME:
+                self._take(cycle)
+            self._last = cycle.at
+        self._close(list(self._open), self._last)
+
+    def _take(self, cycle: RecordedCycle) -> None:
+        node, at, last = cycle.node, cycle.at, self._last
+        self._sizes.update((gpu.uuid, gpu.size) for gpu in node.gpus)
+        is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(node.interval_s)
+        if is_gap:
+            self._close(list(self._open), last)
+        for judge in (self._judge, self._whole):
+            judge.forget(cycle.changed)
+        renewed = self._judge.renew(node, at)
+        gone = self._open.keys() - node.pods.keys()
+        self._close([*(renewed & self._open.keys()), *gone], at)
+        for uid in node.pods.keys() - self._open.keys():
+            self._open[uid] = _Open(self._start_s(at), self._accounts(node, node.pods[uid], at))
+
+    def _accounts(self, node: RecordedNode, pod: Pod, at: Now) -> tuple[Assessment, ...]:
+        """The accounts of a pod: one for each container, unless it declares as a whole."""
+        own = self._judge.of(pod.uid)
+        if any(each.verdict is Verdict.MISDECLARED for each in own):
+            self._whole.renew(node, at)
+            whole = self._whole.of(pod.uid)
+            if not any(each.verdict is Verdict.MISDECLARED for each in whole):
+                return whole
+        return own
+
+    def _start_s(self, at: Now) -> float:
+        return at.boottime_s + max(self._since_s - at.wall_s, 0.0)
+
+    def _close(self, uids: Iterable[str], at: Now | None) -> None:
+        for uid in uids:
+            known = self._open.pop(uid)
+            if at is None or at.boottime_s <= known.since_s:
+                continue
+            containers = {each.account.container for each in known.accounts}
+            for container in containers:
+                together = [each for each in known.accounts if each.account.container == container]
+                self._add(together, at.boottime_s - known.since_s)
+
+    def _add(self, accounts: list[Assessment], seconds: float) -> None:
+        """Add what a container held for a time, over all its GPUs, each of which can be an account."""
+        first = max(accounts, key=lambda each: each.declared or -1)
+        pod, container = first.pod, first.account.container
+        if container == "":
+            return  # a container that was not listed yet belongs to no workload
+        owner = pod.workload
+        key = Workload(namespace=pod.namespace, kind=owner.kind, name=owner.name, container=container)
+        usage = self.usages.get(key)
+        declaration = self._declaration(first)
+        if usage is None:
+            usage = self.usages[key] = Usage(last=first, declaration=declaration)
+        usage.pods.add(pod.uid)
+        if not any(each.uses for each in accounts):
+            usage.idle_s += seconds
+            return
+        usage.last, usage.declaration = first, declaration
+        least = sum(each.used_at_least for each in accounts)
+        usage.peak = max(usage.peak, least)
+        usage.per_gpu = any(each.account.gpu is not None for each in accounts) or _is_per_gpu(declaration)
+        usage.peak_per_gpu = max(usage.peak_per_gpu, *(_most_on_a_gpu(each) for each in accounts))
+        for each in accounts:
+            self._take_need(each, usage)
+        if any(each.verdict is Verdict.OVER for each in accounts):
+            usage.over_s += seconds
+        if any(each.used is None for each in accounts):
+            usage.unknown_s += seconds
+        else:
+            usage.held_s[least] = usage.held_s.get(least, 0.0) + seconds
+
+    def _take_need(self, account: Assessment, usage: Usage) -> None:
+        """Update `needed` by an account's use plus headroom, less what the allowance gives."""
+        own = usage.declaration[0].allowance if usage.declaration is not None else None
+        allowance = own or self._policy.allowance
+        used, contexts = account.used_at_least, len({(use.key, use.gpu) for use in account.uses})
+        sizes = [self._sizes.get(gpu) or 0 for gpu in {use.gpu for use in account.uses}]
+        most = sum(sizes)
+        if usage.per_gpu and account.account.gpu is None:
+            used, contexts, most = _most_on_a_gpu(account), 1, max(sizes, default=0)
+        enough = needed(with_headroom(used, most if all(sizes) else None), contexts, allowance)
+        if enough >= usage.needed:
+            usage.needed, usage.contexts, usage.allowance = enough, contexts, allowance
+
+    def _declaration(self, account: Assessment) -> tuple[Declaration, str] | None:
+        """The declaration that the account uses, or could use if it declares nothing."""
+        key = (account.pod.uid, account.account.container, account.declared_by)
+        if key not in self._declarations:
+            asked = account if account.declared_by is not None else replace(account, declared_by="default")
+            self._declarations[key] = declaration_of(asked, self._policy)
+        return self._declarations[key]
+
+
+def _most_on_a_gpu(account: Assessment) -> int:
+    by_gpu: dict[str, int] = {}
+    for use in account.uses:
+        by_gpu[use.gpu] = by_gpu.get(use.gpu, 0) + (use.used or 0)
+    return max(by_gpu.values(), default=0)
+
+
+def _is_per_gpu(declaration: tuple[Declaration, str] | None) -> bool:
+    return declaration is not None and declaration[0].per == "gpu"

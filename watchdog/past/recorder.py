@@ -1,4 +1,4 @@
-"""The recorder: what passes change, written to the journal in batches; at rest a line a minute."""
+"""The recorder: writes what each cycle changes to the journal, in batches; without changes, one row per minute."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
@@ -6,14 +6,13 @@ from typing import Final, Protocol
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.journal.schema import Statement, body_statement, span_statement
-from watchdog.past.recording import Differ, Frame, pack
+from watchdog.past.recording import Frame, FrameEncoder, pack
 
-# Every commit is synced to the disk, which costs a write there. What is not written yet is lost with a kill -9, and
-# replay ends every timer there.
+# Every commit is synced to disk. What is not written yet is lost with a kill -9, and replay ends every timer there.
 _BATCH_S: Final = 10.0
 _ALIVE_S: Final = 60.0
-# Whoever replays begins with a whole state: this much has to be read at most before the time that is asked for.
-_WHOLE_S: Final = 3600.0
+# A replay begins with a full frame, so at most this much has to be read before the requested time.
+_FULL_EVERY_S: Final = 3600.0
 
 
 class Sink(Protocol):
@@ -28,13 +27,13 @@ class Sink(Protocol):
 
 
 class Recorder:
-    """Keeps the past of one daemon's life. What it can't write is a gap in the past, and nothing else."""
+    """Records the cycles of one daemon. What it can't write is merely missing from the recording."""
 
     def __init__(self) -> None:
         self._forget()
 
     def record(self, report: CycleReport, sink: Sink) -> None:
-        """Take in a cycle. Where it has news, what is written goes to disk with these."""
+        """Record a cycle; if it has an action, its rows are written to disk together with those of the journal."""
         if not sink.writable:
             self._forget()
             return
@@ -48,18 +47,18 @@ class Recorder:
             sink.later(statements)
 
     def end(self, sink: Sink) -> None:
-        """The daemon stops: write what is left, and until when it held."""
+        """Write the rest, and the end of the span, because the daemon stops."""
         if sink.writable and self._since is not None:
             sink.later(tuple(self._write()))
         self._forget()
 
     def _forget(self) -> None:
-        self._differ = Differ()
+        self._encoder = FrameEncoder()
         self._since: Now | None = None
         self._last: Now | None = None
-        self._begun: Now | None = None
+        self._body_start: Now | None = None
         self._frames: list[Frame] = []
-        self._whole_s = 0.0
+        self._full_s = 0.0
         self._written_s = 0.0
 
     def _take(self, report: CycleReport) -> None:
@@ -67,23 +66,23 @@ class Recorder:
         if last is not None and (now.boot_id != last.boot_id or now.boottime_s < last.boottime_s):
             self._forget()
             last = None
-        changed = self._differ.changes(report)
+        changed = self._encoder.changes(report)
         skipped = last is not None and now.boottime_s - last.boottime_s > longest_step_s(report.policy.interval_s)
         if last is None:
-            self._since, self._whole_s, self._written_s = now, now.boottime_s, now.boottime_s
+            self._since, self._full_s, self._written_s = now, now.boottime_s, now.boottime_s
         if changed or skipped:
             held_s = 0.0 if last is None else now.boottime_s - last.boottime_s
             self._append(now, held_s, changed, is_full=last is None)
         self._last = now
 
     def _append(self, now: Now, held_s: float, changed: dict[str, object], *, is_full: bool) -> None:
-        begun = self._begun = self._begun or now
-        elapsed_s = now.boottime_s - begun.boottime_s
-        ahead_s = now.wall_s - begun.wall_s - elapsed_s
+        body_start = self._body_start = self._body_start or now
+        elapsed_s = now.boottime_s - body_start.boottime_s
+        ahead_s = now.wall_s - body_start.wall_s - elapsed_s
         frame = Frame(
             at_ms=round(elapsed_s * 1000),
             held_ms=round(held_s * 1000),
-            # Clocks that drift apart by some milliseconds are no change of either.
+            # A drift of the clocks by some milliseconds is no change.
             wall_ms=round(ahead_s * 1000) if abs(ahead_s) > 0.1 else 0,
             full=is_full,
             **changed,  # type: ignore[arg-type]
@@ -91,16 +90,16 @@ class Recorder:
         self._frames.append(frame)
 
     def _due(self, report: CycleReport) -> Iterator[Statement]:
-        """What is to be written after this cycle: with an action at once, else every few seconds."""
+        """The statements to write after this cycle: at once with an action, otherwise every few seconds."""
         now_s = report.at.boottime_s
         waited_s = now_s - self._written_s
-        if now_s - self._whole_s >= _WHOLE_S:
+        if now_s - self._full_s >= _FULL_EVERY_S:
             yield from self._write()
-            self._whole_s = now_s
-            self._differ = Differ()
-            self._append(report.at, 0.0, self._differ.changes(report), is_full=True)
+            self._full_s = now_s
+            self._encoder = FrameEncoder()
+            self._append(report.at, 0.0, self._encoder.changes(report), is_full=True)
             waited_s = _ALIVE_S
-        is_action = bool(report.began or report.outcomes) or any(each.news for each in report.plan.entries)
+        is_action = bool(report.began or report.outcomes) or any(each.is_new for each in report.plan.entries)
         if waited_s >= (_BATCH_S if self._frames else _ALIVE_S) or is_action or self._is_first:
             yield from self._write()
 
@@ -109,16 +108,16 @@ class Recorder:
         return bool(self._frames) and self._frames[0].full
 
     def _write(self) -> Iterator[Statement]:
-        since, last, begun = self._since, self._last, self._begun
+        since, last, body_start = self._since, self._last, self._body_start
         if since is None or last is None:
             return
         self._written_s = last.boottime_s
         yield span_statement(since, last)
-        frames, self._frames, self._begun = self._frames, [], None
-        if frames and begun is not None:
-            yield body_statement(since, begun, pack(frames), is_full=frames[0].full)
+        frames, self._frames, self._body_start = self._frames, [], None
+        if frames and body_start is not None:
+            yield body_statement(since, body_start, pack(frames), is_full=frames[0].full)
 
 
 def longest_step_s(interval_s: float) -> float:
-    """How far apart two cycles may be for readings to have followed one another; more is a gap."""
+    """The longest time between two consecutive cycles; more is a gap."""
     return 1.5 * interval_s + 0.25

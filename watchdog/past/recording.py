@@ -1,4 +1,4 @@
-"""What a cycle changed, kept compact: the state of a node as it is recorded, and the difference between two of them."""
+"""The format of the recording: frames with what each cycle changed, and how they are computed."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from watchdog.core.plan import CycleReport
 
 LIVE: Final = -1  # the pod list is as old as the cycle itself
 NEVER: Final = -2  # there is no pod list
-_LARGEST: Final = 64 * 2**20  # of one body, unpacked; the recorder writes some kilobytes
+_LARGEST: Final = 64 * 2**20  # bytes of one unpacked body; the recorder writes some kilobytes
 
 
 class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
-    """A process of a pod on one GPU, and the number by which the frames that follow call it."""
+    """A process of a pod on one GPU, and the number by which later frames refer to it."""
 
     number: int
     pid: int
@@ -34,10 +34,10 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     serves_others: bool = False
 
 
-class Dark(msgspec.Struct, array_like=True, frozen=True):
-    """What makes readings inconclusive: NVML is silent, a process that may be anybody's, GPUs never listed or read.
+class Hidden(msgspec.Struct, array_like=True, frozen=True):
+    """What makes readings inconclusive: NVML is silent, a process of unknown pod, GPUs never listed or read.
 
-    And what holds back the end of processes: the MPS servers and clients.
+    Also the MPS servers and clients, which prevent ending processes.
     """
 
     blind: bool = False
@@ -48,12 +48,12 @@ class Dark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
-    """What one cycle changed; None and empty: nothing. Times are milliseconds.
+    """What one cycle changed; None or empty: nothing. Times are milliseconds.
 
-    `at_ms` counts from the beginning of the body that the frame is in, `held_ms` back from `at_ms` to the cycle before,
-    which still read the old state. `wall_ms` is what the wall clock has gone ahead of the boot clock since the body
-    began. In `memory` and `used` a number (of the GPU in its list, of the holder) stands before each amount of bytes.
-    `synced_ms` is a moment of CLOCK_BOOTTIME, LIVE or NEVER. A `full` frame begins with an empty node.
+    `at_ms` counts from the start of the frame's body; `held_ms` counts back from `at_ms` to the previous cycle, which
+    still read the old state. `wall_ms` is how far the wall clock has gained on the boot clock since the start of the
+    body. In `memory` and `used`, each amount of bytes follows a number (the index of the GPU, or that of the process).
+    `synced_ms` is a time of CLOCK_BOOTTIME, LIVE or NEVER. A `full` frame applies to an empty node.
     """
 
     at_ms: int = msgspec.field(name="t")
@@ -67,10 +67,10 @@ class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     memory: tuple[int | None, ...] = msgspec.field(name="m", default=())
     pods: tuple[Pod, ...] = msgspec.field(name="p", default=())
     gone_pods: tuple[str, ...] = msgspec.field(name="q", default=())
-    holders: tuple[RecordedProcess, ...] = msgspec.field(name="k", default=())
+    processes: tuple[RecordedProcess, ...] = msgspec.field(name="k", default=())
     used: tuple[int | None, ...] = msgspec.field(name="u", default=())
     gone: tuple[int, ...] = msgspec.field(name="x", default=())
-    dark: Dark | None = msgspec.field(name="d", default=None)
+    hidden: Hidden | None = msgspec.field(name="d", default=None)
     synced_ms: int | None = msgspec.field(name="s", default=None)
 
 
@@ -92,9 +92,9 @@ def unpack(body: bytes) -> tuple[Frame, ...]:
         raise ValueError(str(error)) from error
 
 
-MOVED: Final = 64 * 2**20  # less than the memory of one context, which the allowance has to cover anyway
+MOVED: Final = 64 * 2**20  # less than the memory of one context, which the allowance covers anyway
 
-# All that a holder says of a process but its number.
+# All fields of a RecordedProcess except its number.
 _Place = tuple[int, int, str, str, str, str, bool | None, bool, bool]
 
 
@@ -105,21 +105,21 @@ class _Slot:
 
 
 class RecordedProcesses:
-    """The processes that are kept, with the bytes that the frames say."""
+    """The recorded processes, with their bytes as of the last frames."""
 
     def __init__(self) -> None:
         self._slots: dict[_Place, _Slot] = {}
         self._next_number = 0
         self._uses: tuple[AttributedUse, ...] | None = None
 
-    def look(self, uses: tuple[AttributedUse, ...], exact: set[str]) -> dict[str, tuple[Any, ...]]:
-        """The fields `gone`, `holders` and `used` of a frame.
+    def encode(self, uses: tuple[AttributedUse, ...], exact: set[str]) -> dict[str, tuple[Any, ...]]:
+        """The fields `gone`, `processes` and `used` of a frame.
 
-        All bytes of a pod are kept together, exactly, where one of its processes has moved, come or gone, and where its
-        UID is in `exact`: their sum is then right to the byte.
+        All amounts of a pod are recorded exactly if one of its processes has changed, started or ended, or if its UID
+        is in `exact`: their sum is then exact.
         """
         if uses is self._uses and not exact:
-            return {"gone": ()}  # the very uses of the last time
+            return {"gone": ()}  # the identical uses as last time
         self._uses, exact = uses, set(exact)
         seen: dict[_Place, AttributedUse] = {}
         for use in uses:
@@ -134,7 +134,7 @@ class RecordedProcesses:
         return {"gone": numbers, **(self._written(seen, exact) if exact else {})}
 
     def _written(self, seen: dict[_Place, AttributedUse], exact: set[str]) -> dict[str, tuple[Any, ...]]:
-        holders: list[RecordedProcess] = []
+        processes: list[RecordedProcess] = []
         used: list[int | None] = []
         for place, use in seen.items():
             slot = self._slots.get(place)
@@ -143,10 +143,10 @@ class RecordedProcesses:
             if slot is None:
                 slot = self._slots[place] = _Slot(self._next_number, None)
                 self._next_number += 1
-                holders.append(RecordedProcess(slot.number, *place))
+                processes.append(RecordedProcess(slot.number, *place))
             slot.used = use.used
             used += (slot.number, use.used)
-        return {"holders": tuple(holders), "used": tuple(used)}
+        return {"processes": tuple(processes), "used": tuple(used)}
 
 
 def _place(use: AttributedUse) -> _Place:
@@ -155,19 +155,19 @@ def _place(use: AttributedUse) -> _Place:
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:
-    """Whether an amount is too far from the one that is kept, or has become known or unknown."""
+    """Whether an amount differs too much from the recorded one, or has become known or unknown."""
     if kept is None or now is None:
         return kept is not now
     return abs(now - kept) > MOVED
 
 
-_LONGEST: Final = 256  # of an annotation's value: no amount and no switch is longer
-_MOST: Final = 100  # of annotations; the shortest, since the API server allows 256 KiB of them
+_LONGEST: Final = 256  # characters of an annotation's value: no amount or switch is longer
+_MOST: Final = 100  # annotations, the shortest ones: the API server allows 256 KiB of them
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def reduced(pod: Pod) -> Pod:
-    """A pod without what only attribution needs, and with bounded annotations: what is too long keeps its key."""
+    """A pod without what only attribution needs, and with limited annotations; too long values become empty."""
     return replace(
         pod,
         containers=tuple(replace(each, ids=frozenset()) for each in pod.containers),
@@ -177,18 +177,13 @@ def reduced(pod: Pod) -> Pod:
 
 
 def asks_for_devices(pod: Pod) -> bool:
-    """Whether it asks for any resource that Kubernetes does not know by itself."""
+    """Whether a pod requests any extended resource."""
     names = (name for container in pod.containers for name in container.resources)
     return any(name not in _NATIVE and not name.startswith("hugepages-") for name in names)
 
 
-def changed_pods(now: Iterable[Pod], kept: Mapping[str, Pod]) -> tuple[Pod, ...]:
-    """The pods that are new or different."""
-    return tuple(pod for pod in now if kept.get(pod.uid) != pod)
-
-
 def _bounded(annotations: Mapping[str, str]) -> dict[str, str]:
-    # `kubectl apply` writes the whole object into an annotation of its own, which says nothing new.
+    # `kubectl apply` writes the whole object into this annotation, which is redundant.
     short = {
         key: value if len(value) <= _LONGEST else ""
         for key, value in annotations.items()
@@ -200,13 +195,13 @@ def _bounded(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: short[key] for key in ordered[:_MOST]}
 
 
-_FRESH_S: Final = 5.0  # a pod list of this age is as good as one of now; its age is kept from here on
+_FRESH_S: Final = 5.0  # a pod list up to this age counts as current; beyond, its age is recorded
 
 Fields = dict[str, Any]
 
 
-class Differ:
-    """Compares each cycle with what the frames before it say; the first cycle gives everything."""
+class FrameEncoder:
+    """Computes what a cycle changes against the previous frames; the first cycle gives everything."""
 
     def __init__(self) -> None:
         self._fields: Fields = {}
@@ -214,7 +209,7 @@ class Differ:
         self._node: object = None
         self._namespaces: object = None
         self._all_namespaces: object = None
-        self._dark: Dark | None = None
+        self._hidden: Hidden | None = None
         self._synced_ms: int | None = None
         self._seen_gpus: tuple[Gpu, ...] | None = None
         self._gpus: list[Gpu] = []
@@ -223,47 +218,47 @@ class Differ:
         self._pods: dict[str, tuple[Pod, Pod]] = {}
         self._attribution: object = None
         self._assessments: object = None
-        self._holders = RecordedProcesses()
-        self._judged: dict[AccountKey, Assessment] = {}
-        self._marks: dict[AccountKey, object] = {}
+        self._processes = RecordedProcesses()
+        self._assessed: dict[AccountKey, Assessment] = {}
+        self._sides: dict[AccountKey, object] = {}
 
     def changes(self, report: CycleReport) -> Fields:
-        """The fields of the frame that this cycle needs; none: everything is as it was kept."""
+        """The fields of this cycle's frame; empty if nothing has changed."""
         self._fields = {}
-        self._look_at_ground(report)
+        self._compare_basics(report)
         if report.snapshot.gpus != self._seen_gpus:
-            self._look_at_gpus(report)
+            self._compare_gpus(report)
         entries = report.plan.entries
-        decides = bool(entries) and any(entry.taken or entry.news for entry in entries)
+        decides = bool(entries) and any(entry.taken or entry.is_new for entry in entries)
         is_same = report.attribution is self._attribution and report.assessments is self._assessments
         if not is_same or report.pods.pods is not self._pod_list or report.namespaces is not self._all_namespaces:
-            self._set("dark", _dark(report.snapshot, report.attribution))
-            self._look_at_pods(report)
-            self._look_at_namespaces(report)
-            self._look_at_uses(report, self._crossed(report))
+            self._set("hidden", _hidden(report.snapshot, report.attribution))
+            self._compare_pods(report)
+            self._compare_namespaces(report)
+            self._compare_uses(report, self._crossed(report))
         if decides:
-            # Whoever decides by the same bytes comes to the same victim, and to the same order among several.
-            self._look_at_uses(report, {entry.account.uid for entry in entries})
+            # With exact bytes a replay finds the same victim, and the same order among several.
+            self._compare_uses(report, {entry.account.uid for entry in entries})
         self._attribution, self._assessments = report.attribution, report.assessments
         return self._fields
 
     def _set(self, name: str, value: object) -> None:
-        """Put a value into the frame if it is another than the one that is kept."""
+        """Put a value into the frame if it differs from the recorded one."""
         if getattr(self, f"_{name}") != value:
             setattr(self, f"_{name}", value)
             self._fields[name] = value
 
-    def _look_at_ground(self, report: CycleReport) -> None:
+    def _compare_basics(self, report: CycleReport) -> None:
         if report.policy.interval_s != self._interval_s:
             self._interval_s = report.policy.interval_s
             self._fields["interval_ms"] = round(self._interval_s * 1000)
         if report.node is not self._node:
             self._set("node", report.node)
-        if self._dark is None or report.snapshot.blind != self._dark.blind:
-            self._set("dark", _dark(report.snapshot, report.attribution))
+        if self._hidden is None or report.snapshot.blind != self._hidden.blind:
+            self._set("hidden", _hidden(report.snapshot, report.attribution))
         self._set("synced_ms", _synced_ms(report.pods, report))
 
-    def _look_at_gpus(self, report: CycleReport) -> None:
+    def _compare_gpus(self, report: CycleReport) -> None:
         gpus = report.snapshot.gpus
         short = short_cards(gpus, report.policy.pressure.free_below)
         if [replace(gpu, used=None) for gpu in gpus] != [replace(gpu, used=None) for gpu in self._gpus]:
@@ -280,7 +275,7 @@ class Differ:
                 self._fields["memory"] = tuple(moved)
         self._seen_gpus, self._short = gpus, short
 
-    def _look_at_pods(self, report: CycleReport) -> None:
+    def _compare_pods(self, report: CycleReport) -> None:
         wanted = {use.uid for use in report.attribution.attributed}
         wanted.update(assessment.account.uid for assessment in report.assessments)
         if report.pods.pods is self._pod_list and wanted <= self._pods.keys():
@@ -302,45 +297,45 @@ class Differ:
         self._fields |= {"pods": tuple(new)} if new else {}
         self._fields |= {"gone_pods": tuple(sorted(gone))} if gone else {}
 
-    def _look_at_namespaces(self, report: CycleReport) -> None:
+    def _compare_namespaces(self, report: CycleReport) -> None:
         self._all_namespaces = every = report.namespaces
         if every or self._namespaces:
             names = sorted({kept.namespace for _, kept in self._pods.values()} & every.keys())
             self._set("namespaces", {name: dict(every[name]) for name in names})
 
     def _crossed(self, report: CycleReport) -> set[str]:
-        """The pods that stand otherwise to a mark of the policy in force than they did: their bytes are kept exactly.
+        """The pods that have crossed a threshold of the current policy, whose bytes are recorded exactly.
 
-        Replaying under that same policy then sees every crossing where it was.
+        Replaying under the same policy then finds every crossing at the right time.
         """
         crossed: set[str] = set()
-        judged: dict[AccountKey, Assessment] = {}
+        assessed: dict[AccountKey, Assessment] = {}
         for each in report.assessments:
-            judged[each.account] = each
-            if each is self._judged.get(each.account):
+            assessed[each.account] = each
+            if each is self._assessed.get(each.account):
                 continue
-            stands = (
+            sides = (
                 each.verdict,
                 each.used is None,
                 tuple(step_reading.reading for step_reading in step_readings(each, stale=False)),
             )
-            if self._marks.get(each.account) != stands:
-                self._marks[each.account] = stands
+            if self._sides.get(each.account) != sides:
+                self._sides[each.account] = sides
                 crossed.add(each.account.uid)
-        if judged.keys() != self._judged.keys():
-            self._marks = {account: stands for account, stands in self._marks.items() if account in judged}
-        self._judged = judged
+        if assessed.keys() != self._assessed.keys():
+            self._sides = {account: sides for account, sides in self._sides.items() if account in assessed}
+        self._assessed = assessed
         return crossed
 
-    def _look_at_uses(self, report: CycleReport, exact: set[str]) -> None:
-        for name, values in self._holders.look(report.attribution.attributed, exact).items():
+    def _compare_uses(self, report: CycleReport, exact: set[str]) -> None:
+        for name, values in self._processes.encode(report.attribution.attributed, exact).items():
             if values:
                 self._fields[name] = (*self._fields.get(name, ()), *values)
 
 
-def _dark(snapshot: Snapshot, attribution: Attribution) -> Dark:
+def _hidden(snapshot: Snapshot, attribution: Attribution) -> Hidden:
     unreadable = {pid for pid, process in snapshot.processes.items() if process.place.kind is PlaceKind.UNREADABLE}
-    return Dark(
+    return Hidden(
         blind=snapshot.blind,
         unreadable=any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
         unseen=tuple(sorted(snapshot.unseen)),

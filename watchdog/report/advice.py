@@ -118,15 +118,15 @@ def needed(used: int, contexts: int, allowance: Allowance) -> int:
 
 
 def unit_words(declaration: Declaration) -> str:
-    """What the number 1 stands for under a declaration, as a clause: `1 stands for 1Mi on each GPU`."""
+    """What the number 1 stands for under a declaration, as a clause: `1 means 1Mi on each GPU`."""
     if isinstance(declaration.unit, int):
-        stands = "1 byte, and 8Gi can be written" if declaration.unit == 1 else format_quantity(declaration.unit)
-        return f"1 stands for {stands}{' on each GPU' if declaration.per == 'gpu' else ''}"
+        stands = "1 byte, and suffixes like 8Gi work" if declaration.unit == 1 else format_quantity(declaration.unit)
+        return f"1 means {stands}{' on each GPU' if declaration.per == 'gpu' else ''}"
     card = "each card" if declaration.per == "gpu" else "a card"
     return {
         "percent": f"the number is a percentage of {card}",
         "fraction": f"the number is a fraction of {card}, like 0.5",
-        "share": "the number is how many shares of a card",
+        "share": "the number is a count of shares of a GPU",
         "mig": "the number is how many MIG instances",
     }[declaration.unit]
 
@@ -188,7 +188,7 @@ def advice(
         # A whole card or MIG instance is what it is: there is no number to raise.
         return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '', limit)}"
     needed = round_up(declared + assessment.used_at_least - allowed)
-    more = ", and the allowance comes on top" if needed < assessment.used_at_least else ""
+    more = ", and the allowance is added to this" if needed < assessment.used_at_least else ""
     return f"{_LESS} declare at least {amount_to_write(needed)} in all{more}"
 
 
@@ -198,8 +198,8 @@ def _without_a_key(assessment: Assessment, declared: int, policy: Policy, limit:
         return f"{use}: a container of `kubectl debug` can't declare any"
     if policy.declarations:
         first = policy.declarations[0]
-        return f"{use} or declare what it needs: by a {first.kind} named like {inert(first.key, limit)}"
-    return f"{use}: there is no key here by which a pod could declare {'more' if declared else 'some'}"
+        return f"{use} or declare what it needs with a {first.kind} matching {inert(first.key, limit)}"
+    return f"{use}: no key in this cluster lets a pod declare {'more' if declared else 'any'}"
 
 
 def _is_ephemeral(assessment: Assessment) -> bool:
@@ -280,7 +280,7 @@ class _Wish:
             is_part = bool(self._own) and self._own.get(self._holder or "", declared) < declared
             parts = ["what its other containers declare"] * is_part
             parts += ["the allowance"] * (self._is_new or (self.assessment.allowed or 0) > declared)
-            said += [f"{' and '.join(parts)} {'come' if len(parts) > 1 else 'comes'} on top"] if parts else []
+            said += [f"{' and '.join(parts)} {'are' if len(parts) > 1 else 'is'} added to this"] if parts else []
         return f" ({'; '.join(said)})" if said else ""
 
     @property
@@ -316,7 +316,7 @@ class _Wish:
             numbers = {self._holder: numbers[self._holder]}
         exact = own + missing
         wanted = round_up(max(exact, _GI if self._is_in_gi and exact > _GI // 2 else 1))
-        room = cards.largest if self.declaration.per == "gpu" else cards.together
+        room = cards.largest if self.declaration.per == "gpu" else cards.total_size
         if room is not None and wanted > room >= exact:
             wanted = min(-(-exact // _MI) * _MI, room)
         base = self.assessment.requested if self.assessment.requested is not None else own
@@ -327,4 +327,4 @@ class _Wish:
         if not annotation or self._is_new or len(self._numbers) != 1:
             return ""
         name = inert(annotation.replace(CONTAINER, self._holder or "CONTAINER"), self.limit)
-        return f", or name that much as its limit in the pod's annotation {name}"
+        return f", or set the pod's annotation {name} to that amount"

@@ -10,12 +10,12 @@ from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
-from watchdog.report.actions import delay_note, fit, outcome_note, release_note
-from watchdog.report.brakes import breaker_note
-from watchdog.report.explanation import explanation
 from watchdog.report.figures import all_gaps, pods_stale
-from watchdog.report.next import begun_writer, misdeclared_note, note
-from watchdog.report.text import count, elapsed_s, inert, span
+from watchdog.report.sentences.action import delay_note, outcome_note, release_note
+from watchdog.report.sentences.explanation import explanation
+from watchdog.report.sentences.following import begun_writer, misdeclared_note, note
+from watchdog.report.sentences.node import breaker_note
+from watchdog.report.text import count, elapsed_s, fit, inert, span
 
 
 class ChangeKind(StrEnum):
@@ -72,7 +72,7 @@ def action_events(do: Do) -> ActionEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One occurrence, with the sentence that tells it and whatever of the report it is about.
+    """One occurrence, with its sentence and whatever of the report it is about.
 
     `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
     """
@@ -87,10 +87,10 @@ class Change:
     gpu: str = ""
 
 
-# A gap that comes and goes with every cycle is one gap: its end is told once it has stayed away this long.
+# A gap that comes and goes with every cycle is one gap: its end is reported once it has stayed away this long.
 _GONE_S: Final = 10.0
 # Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every cycle, and a driver may
-# have one each minute: of one reason so many beginnings are told at once, and then one in two minutes, so that with
+# have one each minute: of one reason so many beginnings are reported at once, and then one in two minutes, so that with
 # their ends there is a line a minute. The counters have them all.
 _BURST: Final = 10.0
 _EVERY_S: Final = 120.0
@@ -98,7 +98,7 @@ _EVERY_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapChange:
-    """The beginning or the end of a gap, and the sentence that tells it."""
+    """The beginning or the end of a gap, and its sentence."""
 
     gap: Gap
     began: bool
@@ -106,7 +106,7 @@ class GapChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _KnownGap:
     gap: Gap
     first: Now
     last: Now
@@ -116,7 +116,7 @@ class GapChanges:
     """Follows the gaps from report to report."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[GapReason, str], _Seen] = {}
+        self._seen: dict[tuple[GapReason, str], _KnownGap] = {}
         self._left: dict[GapReason, tuple[float, Now]] = {}
 
     def since(self, report: CycleReport) -> Iterator[GapChange]:
@@ -126,12 +126,12 @@ class GapChanges:
             seen = self._seen.get(key)
             # A first answer can be long in coming; once it is known what helps, the gap is reported once more.
             is_explained = seen is not None and bool(gap.problem.remedy) and not seen.gap.problem.remedy
-            if seen is None and not self._may_tell(gap.reason, report.at):
+            if seen is None and not self._may_report(gap.reason, report.at):
                 continue
             if seen is None or is_explained:
                 yield GapChange(gap=gap, began=True, sentence=f"{inert(gap.what)}: {inert(str(gap.problem), 600)}")
             told = seen.gap if seen is not None and not is_explained else gap
-            self._seen[key] = _Seen(gap=told, first=seen.first if seen else report.at, last=report.at)
+            self._seen[key] = _KnownGap(gap=told, first=seen.first if seen else report.at, last=report.at)
         yield from self._ended(report.at)
 
     def _ended(self, now: Now) -> Iterator[GapChange]:
@@ -139,11 +139,11 @@ class GapChanges:
             if elapsed_s(seen.last, now) >= _GONE_S:
                 del self._seen[key]
                 lasted = span(elapsed_s(seen.first, seen.last))
-                sentence = f"{inert(seen.gap.what)}: known again; it was missing for {lasted}."
+                sentence = f"{inert(seen.gap.what)}: data available again; it was missing for {lasted}."
                 yield GapChange(gap=seen.gap, began=False, sentence=sentence)
 
-    def _may_tell(self, reason: GapReason, now: Now) -> bool:
-        """Whether one more beginning of this reason may be told now, which then counts."""
+    def _may_report(self, reason: GapReason, now: Now) -> bool:
+        """Whether one more beginning of this reason may be reported now, which then counts."""
         left, at = self._left.get(reason, (_BURST, now))
         left = min(left + elapsed_s(at, now) / _EVERY_S, _BURST)
         may = left >= 1.0
@@ -162,7 +162,7 @@ class Staleness:
         """Whether the list was too old at the last report."""
         return self._since is not None
 
-    def news(self, report: CycleReport) -> str:
+    def change(self, report: CycleReport) -> str:
         """The sentence of a change, which `lasts` then says the direction of; empty where nothing has changed."""
         stale, since = pods_stale(report), self._since
         if stale == self.lasts or report.pods.synced is None:
@@ -170,10 +170,10 @@ class Staleness:
         self._since = report.at if stale else None
         if since is not None:
             lasted = span(elapsed_s(since, report.at))
-            return f"The pod list is fresh again: time counts again. It was too old for {lasted}."
+            return f"The pod list is up to date again and timers run. It was too old for {lasted}."
         age = format_duration(report.policy.stale_after_s)
-        until = "it is written again" if report.pods.by_file else "the API server is heard again"
-        return f"The pod list is older than {age}: no time counts and nobody is acted on until {until}."
+        until = "it is written again" if report.pods.by_file else "the API server answers again"
+        return f"The pod list is older than {age}: timers are paused and no action is taken until {until}."
 
 
 def withheld(entry: PlanEntry, report: CycleReport) -> Change:
@@ -225,7 +225,7 @@ def outcome_changes(outcome: Outcome, report: CycleReport | None = None) -> Iter
             yield _of(outcome, ChangeKind.RELEASED, release_note(outcome))
 
 
-def is_told_whole(outcome: Outcome) -> bool:
+def is_explained(outcome: Outcome) -> bool:
     """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
     if outcome.number is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
         return False
@@ -245,7 +245,7 @@ def _of(outcome: Outcome, event: ChangeKind, sentence: str) -> Change:
 
 
 class Changes:
-    """Tells what each report has that the ones before it had not; at rest it tells nothing.
+    """Finds what each report has that the ones before it had not.
 
     `remedies` gives the sentence for a reason of suspension.
     """
@@ -263,39 +263,39 @@ class Changes:
     def since(self, report: CycleReport) -> tuple[Change, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
         return (
-            *self._policy_news(report),
-            *self._suspension_news(report),
-            *self._gap_news(report),
-            *self._staleness_news(report),
-            *self._misdeclaration_news(report),
-            *self._breaker_news(report),
-            *self._delay_news(report),
-            *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.news),
+            *self._policy_changes(report),
+            *self._suspension_changes(report),
+            *self._gap_changes(report),
+            *self._staleness_changes(report),
+            *self._misdeclaration_changes(report),
+            *self._breaker_changes(report),
+            *self._delay_changes(report),
+            *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.is_new),
             *(begun(outcome) for outcome in report.began),
             *(item for outcome in report.outcomes for item in outcome_changes(outcome, report)),
-            *(explained(each, report) for each in report.outcomes if is_told_whole(each)),
+            *(explained(each, report) for each in report.outcomes if is_explained(each)),
         )
 
-    def _policy_news(self, report: CycleReport) -> Iterator[Change]:
+    def _policy_changes(self, report: CycleReport) -> Iterator[Change]:
         policy = report.policy
         if policy.sha256 == self._policy:
             return
         self._policy = policy.sha256
         rules = count(len(policy.rules), "rule")
-        sentence = f"Policy {inert(policy.source)} is in force: mode {policy.mode}, {rules}."
+        sentence = f"Policy {inert(policy.source)} is in effect: mode {policy.mode}, {rules}."
         yield Change(event=ChangeKind.POLICY_LOADED, at=report.at, sentence=sentence, detail=policy.sha256)
 
-    def _suspension_news(self, report: CycleReport) -> Iterator[Change]:
+    def _suspension_changes(self, report: CycleReport) -> Iterator[Change]:
         before, self._suspended = self._suspended, frozenset(report.suspended)
         for reason in sorted(self._suspended - before):
-            sentence = f"Told to enforce, but only observing: {self._remedies.get(reason, inert(reason))}."
+            sentence = f"Enforcement is suspended: {self._remedies.get(reason, inert(reason))}."
             yield Change(event=ChangeKind.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
         for reason in sorted(before - self._suspended):
             rest = "Enforcing again" if report.enforcing else "Still not enforcing"
-            sentence = f"No longer a reason against enforcing: {inert(reason)}. {rest}."
+            sentence = f"Reason for suspension resolved: {inert(reason)}. {rest}."
             yield Change(event=ChangeKind.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
-    def _gap_news(self, report: CycleReport) -> Iterator[Change]:
+    def _gap_changes(self, report: CycleReport) -> Iterator[Change]:
         for change in self._gaps.since(report):
             event = ChangeKind.GAP_BEGAN if change.began else ChangeKind.GAP_ENDED
             gap = change.gap
@@ -303,12 +303,12 @@ class Changes:
                 event=event, at=report.at, sentence=change.sentence, detail=gap.reason.value, gpu=gap.gpu or ""
             )
 
-    def _staleness_news(self, report: CycleReport) -> Iterator[Change]:
-        if sentence := self._staleness.news(report):
+    def _staleness_changes(self, report: CycleReport) -> Iterator[Change]:
+        if sentence := self._staleness.change(report):
             event = ChangeKind.PODS_STALE if self._staleness.lasts else ChangeKind.PODS_FRESH
             yield Change(event=event, at=report.at, sentence=sentence)
 
-    def _breaker_news(self, report: CycleReport) -> Iterator[Change]:
+    def _breaker_changes(self, report: CycleReport) -> Iterator[Change]:
         is_open = report.plan.ledger.brakes.opened is not None
         if is_open == self._breaker_open:
             return
@@ -316,20 +316,20 @@ class Changes:
         event = ChangeKind.BREAKER_OPENED if is_open else ChangeKind.BREAKER_CLOSED
         yield Change(event=event, at=report.at, sentence=breaker_note(report))
 
-    def _delay_news(self, report: CycleReport) -> Iterator[Change]:
+    def _delay_changes(self, report: CycleReport) -> Iterator[Change]:
         """Evictions that something else than a disruption budget keeps from coming about, each once."""
         before, self._delayed = self._delayed, frozenset()
         for entry in report.plan.entries:
-            if entry.trying is None:
+            if entry.pending_eviction is None:
                 continue
-            key = (entry.account, entry.trying.until_s)
-            is_delayed = entry.trying.refused and not entry.trying.is_blocked
+            key = (entry.account, entry.pending_eviction.until_s)
+            is_delayed = entry.pending_eviction.refused and not entry.pending_eviction.is_blocked
             if is_delayed and key not in before:
                 yield delayed(entry, report)
             if is_delayed or key in before:
                 self._delayed |= {key}
 
-    def _misdeclaration_news(self, report: CycleReport) -> Iterator[Change]:
+    def _misdeclaration_changes(self, report: CycleReport) -> Iterator[Change]:
         if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
             return
         listed = {pod.uid for pod in report.pods.pods}

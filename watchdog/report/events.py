@@ -1,4 +1,4 @@
-"""Events on pods: what their owners are told, and in which form."""
+"""Events on pods: what is reported to their owners, and in which form."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -12,10 +12,12 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
-from watchdog.report.actions import LONGEST_NOTE, fit, mark, observing_because, outcome_note, shown_as, terms
 from watchdog.report.advice import advice, unit_words
-from watchdog.report.next import begun_writer, misdeclared_note, note_writer
-from watchdog.report.text import LONGEST_NAME, clip, inert, said
+from watchdog.report.sentences.action import outcome_note, replaced_by, shown_as
+from watchdog.report.sentences.brakes import observing_because
+from watchdog.report.sentences.following import begun_writer, misdeclared_note, note_writer
+from watchdog.report.sentences.usage import terms, threshold_text
+from watchdog.report.text import LONGEST_NAME, LONGEST_NOTE, capital, clip, fit, inert, said
 
 OVER_LIMIT: Final = "GPUMemoryOverLimit"
 KILLED: Final = "GPUMemoryKilled"
@@ -38,7 +40,7 @@ _PREFIX: Final = "gpu-memory-watchdog/"
 _BLOCKED_AGAIN_S: Final = 3600.0
 
 
-def told(entry: PlanEntry, reason: str, outcome: Outcome, text: str, would: str = "") -> PodEvent:
+def outcome_event(entry: PlanEntry, reason: str, outcome: Outcome, text: str, would: str = "") -> PodEvent:
     """The Event of an outcome; that it ended in another way makes it no repetition of the last."""
     released = outcome.release_s is not None
     more = {"would": would}
@@ -56,7 +58,7 @@ def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: 
     again_s = _BLOCKED_AGAIN_S if reason == EVICTION_BLOCKED else SERIES_GAP_S
     if entry.do is Do.WARN:
         again_s += entry.definition.repeat_s
-    account, threshold = assessment.account, mark(entry)
+    account, threshold = assessment.account, threshold_text(entry)
     return PodEvent(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
@@ -68,7 +70,7 @@ def pod_event(entry: PlanEntry, reason: str, text: str, at_s: float, *, detail: 
         key=(account.uid, reason, account.container or "", account.gpu or "", entry.rule.name, threshold, detail),
         is_normal=reason == RELEASED,
         again_within_s=again_s,
-        annotations=_marks(
+        annotations=_annotations(
             used=assessment.used,
             declared=terms(entry).declared,
             allowed=terms(entry).allowed,
@@ -93,7 +95,7 @@ def misdeclared(assessment: Assessment, skipped: Misdeclaration, text: str, at_s
         at_s=at_s,
         key=(assessment.account.uid, MISDECLARED, skipped.source, skipped.why),
         once=True,
-        annotations=_marks(
+        annotations=_annotations(
             used=assessment.used,
             declared=assessment.declared,
             allowed=assessment.allowed,
@@ -119,10 +121,10 @@ def _gpus(assessment: Assessment) -> str:
 def _container(entry: PlanEntry) -> str | None:
     """The container that it is about; none where it is about the whole pod."""
     own = entry.assessment.account.container
-    return own if entry.do.is_force and entry.hits_whole_pod else entry.victim or own
+    return own if entry.do.enforces and entry.hits_whole_pod else entry.victim or own
 
 
-def _marks(**values: str | int | None) -> dict[str, str]:
+def _annotations(**values: str | int | None) -> dict[str, str]:
     """Annotations for machines, amounts in plain bytes; what is unknown is left out."""
     known = {name: value for name, value in values.items() if value is not None and value != ""}
     return {f"{_PREFIX}{name}": inert(str(value), 4096) for name, value in known.items()}
@@ -133,9 +135,9 @@ def _marks(**values: str | int | None) -> dict[str, str]:
 _REST: Final = 600
 _LONGEST_CONTACT: Final = 300
 _NAMES: Final = (LONGEST_NAME, 100, 63, 24)  # characters of a name, until it fits
-_NOBODY_NAMED: Final = "the operator of this cluster"  # as config/render.py announces
+_DEFAULT_CONTACT: Final = "the operator of this cluster"  # as config/render.py announces
 _LONGEST_REASON: Final = 250
-_AGAIN: Final = f"It is tried again for {format_duration(GIVE_UP_AFTER_S)} at most."
+_AGAIN: Final = f"It is retried for up to {format_duration(GIVE_UP_AFTER_S)}."
 
 
 def due_note(
@@ -149,7 +151,7 @@ def due_note(
 
     write = note_writer(entry, at, observing=observing, processes=processes, policy=policy, suspended=suspended)
     if entry.do is Do.KILL and processes is not None and not entry.definition.grace_s:
-        # SIGKILL at once: whoever reads of it reads of processes that have ended.
+        # SIGKILL at once: the reader learns of processes that have ended.
         write = begun_writer(entry, at, processes, policy)
 
     def head(size: int) -> str:
@@ -186,7 +188,7 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
 
 def wrong_note(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> str:
     """Say which declaration was skipped, what holds instead, and how its number is read."""
-    correct = f"{_read_as(skipped, report.policy)}Correct it where the pod is defined."
+    correct = f"{_read_as(skipped, report.policy)}Correct it in the pod's manifest."
 
     def head(size: int) -> str:
         return misdeclared_note(assessment, skipped, size)
@@ -224,11 +226,11 @@ def _size(sentence: str) -> int:
 
 
 def _besides(entry: PlanEntry, report: CycleReport) -> str:
-    """Of a step that is held back, nobody has said yet that nothing would be done anyway."""
+    """Of a step that is held back, it has not been said yet that no action would be taken anyway."""
     if entry.withheld_by is None:
         return ""
     why = observing_because(entry.assessment, 63, report.policy, report.suspended)
-    return f"Nothing would be done anyway: {why}."
+    return f"No action would be taken anyway: {why}."
 
 
 def _chosen(entry: PlanEntry) -> str:
@@ -237,7 +239,7 @@ def _chosen(entry: PlanEntry) -> str:
     own = entry.definition.scope != "pod" and entry.assessment.account.container is None
     if entry.do is not Do.KILL or entry.withheld_by is not None or not own or len(shares) < 2:
         return ""
-    return f"Of its containers {inert(entry.victim, 63)} is the furthest above what it declares itself."
+    return f"Of its containers, {inert(entry.victim, 63)} exceeds its own declaration by the most."
 
 
 def _afterwards(entry: PlanEntry) -> str:
@@ -250,12 +252,11 @@ def _afterwards(entry: PlanEntry) -> str:
         case Do.KILL if entry.definition.scope == "process":
             return ""
         case Do.KILL:
-            return "Whether it is started again is up to the pod's restart policy."
+            return "The pod's restart policy decides whether the container restarts."
         case Do.EVICT if owner is None:
-            return "Nothing puts another in its place."
+            return "No controller will replace the pod."
         case Do.EVICT:
-            who = f"its {inert(owner.kind, 63)} {inert(owner.name, 63)}"
-            return f"Whether another pod takes its place is up to {who}."
+            return f"{capital(replaced_by(owner, 63))}."
         case _:
             assert_never(entry.do)
 
@@ -275,7 +276,7 @@ def _remedy(entry: PlanEntry, report: CycleReport) -> Callable[[int], str]:
     def write(limit: int) -> str:
         gpus = report.snapshot.gpus
         what = advice(assessment, report.policy, under_pressure=pressed, gpus=gpus, limit=limit)
-        return f"{none}To stay within what is allowed, {what}."
+        return f"{none}To stay within the limit, {what}."
 
     return write
 
@@ -291,14 +292,14 @@ def _read_as(skipped: Misdeclaration, policy: Policy) -> str:
 
 
 def _contact(policy: Policy) -> str:
-    return f"Questions: ask {clip(inert(policy.events.contact or _NOBODY_NAMED), _LONGEST_CONTACT)}."
+    return f"Questions: ask {clip(inert(policy.events.contact or _DEFAULT_CONTACT), _LONGEST_CONTACT)}."
 
 
-class Tidings:
-    """Tells what each report has for owners of pods; at rest nothing.
+class PodEvents:
+    """Finds the Events of each report.
 
-    To a pod that is only observed, by the mode or by its rule, nothing is told unless the policy wants that, and then
-    as `GPUMemoryOverLimit` whatever would have been done: nobody is to find a kill there that was none.
+    On a pod that is only observed, by the mode or by its rule, nothing is written unless the policy wants it, and then
+    as `GPUMemoryOverLimit` whatever would have been done: no one should find a kill there that never happened.
     """
 
     def __init__(self) -> None:
@@ -309,7 +310,11 @@ class Tidings:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
         return (
             *self._wrong(report),
-            *(_withheld(entry, report) for entry in report.plan.entries if entry.news and _is_told(entry, report)),
+            *(
+                _withheld(entry, report)
+                for entry in report.plan.entries
+                if entry.is_new and _is_for_owner(entry, report)
+            ),
             *self._begin(report.began, report),
             *(pod_event for outcome in report.outcomes for pod_event in self._end(outcome, report)),
         )
@@ -340,13 +345,13 @@ class Tidings:
         entry, action = outcome.entry, outcome.number
         if outcome.result is Result.OBSERVED:
             yield from (_observed(outcome, report),) if report.policy.events.observe else ()
-        elif not entry.do.is_force:
-            yield told(entry, OVER_LIMIT, outcome, due_note(entry, outcome.at, report))
+        elif not entry.do.enforces:
+            yield outcome_event(entry, OVER_LIMIT, outcome, due_note(entry, outcome.at, report))
         elif action is not None and action in self._begun:
             self._begun -= {action}
             yield _ended(outcome, report)
         elif entry.do is Do.EVICT and outcome.result in (Result.BLOCKED, Result.FAILED):
-            yield told(entry, EVICTION_BLOCKED, outcome, blocked_note(outcome, report))
+            yield outcome_event(entry, EVICTION_BLOCKED, outcome, blocked_note(outcome, report))
         elif outcome.signalled:  # it failed in the very moment in which it began
             yield from (_begun(outcome, report), _ended(outcome, report))
 
@@ -355,7 +360,7 @@ def _is_for(assessment: Assessment, report: CycleReport) -> bool:
     return report.policy.events.observe or not is_idle_for(assessment, report)
 
 
-def _is_told(entry: PlanEntry, report: CycleReport) -> bool:
+def _is_for_owner(entry: PlanEntry, report: CycleReport) -> bool:
     return entry.withheld_by is not None and _is_for(entry.assessment, report)
 
 
@@ -369,7 +374,7 @@ def _withheld(entry: PlanEntry, report: CycleReport) -> PodEvent:
 def _begun(outcome: Outcome, report: CycleReport) -> PodEvent:
     entry = outcome.entry
     text = due_note(entry, outcome.at, report, processes=len(outcome.signalled) or None)
-    return told(entry, _reason_of(entry.do), outcome, text)
+    return outcome_event(entry, _reason_of(entry.do), outcome, text)
 
 
 def _reason_of(do: Do) -> str:
@@ -387,11 +392,11 @@ def _reason_of(do: Do) -> str:
 
 def _observed(outcome: Outcome, report: CycleReport) -> PodEvent:
     text = due_note(outcome.entry, outcome.at, report, observing=True)
-    return told(outcome.entry, OVER_LIMIT, outcome, text, would=outcome.entry.do.value)
+    return outcome_event(outcome.entry, OVER_LIMIT, outcome, text, would=outcome.entry.do.value)
 
 
 def _ended(outcome: Outcome, report: CycleReport) -> PodEvent:
-    return told(outcome.entry, RELEASED, outcome, ended_note(outcome, report.policy))
+    return outcome_event(outcome.entry, RELEASED, outcome, ended_note(outcome, report.policy))
 
 
 def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> PodEvent:

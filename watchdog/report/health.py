@@ -6,7 +6,7 @@ from typing import Final
 from watchdog.core.model import GapReason, PodList
 
 OK: Final = "ok"
-NO_PASS: Final = "no pass has finished yet"
+NO_CYCLE_YET: Final = "no cycle has completed yet"
 _MOST_PASSES: Final = 600  # ten minutes at the default interval
 _OF_API: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES})
 

@@ -10,9 +10,10 @@ from typing import Final, assert_never
 from watchdog.core.assessment import Verdict
 from watchdog.core.plan import Result
 from watchdog.core.policy import Do
+from watchdog.report.sentences.action import ENDINGS, under_way_sentence
+from watchdog.report.sentences.following import is_enforced
 from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, Status, TryingStatus, UnderWayStatus
 from watchdog.report.text import span
-from watchdog.report.why import under_way_sentence
 
 _NEVER_S: Final = 1e9
 _VERDICTS: Final = {
@@ -21,13 +22,6 @@ _VERDICTS: Final = {
     Verdict.MISDECLARED.value: 2,
     Verdict.WITHIN.value: 3,
     Verdict.UNDECLARED.value: 4,
-}
-_RESULTS: Final = {
-    Result.FAILED.value: "failed",
-    Result.BLOCKED.value: "is blocked",
-    Result.GONE.value: "was no longer needed",
-    Result.INTERRUPTED.value: "was interrupted",
-    Result.WITHDRAWN.value: "was withdrawn",
 }
 
 
@@ -43,7 +37,7 @@ class Level(StrEnum):
 class NextStep:
     """What comes next for an account: in a few words (`kill in 7s`) and in sentences.
 
-    `due_s` is in seconds from the cycle on. `is_held`: a brake holds it back, or will once it is due; `is_force`: it is
+    `due_s` is in seconds from the cycle on. `is_held`: a brake holds it back, or will once it is due; `enforces`: it is
     a kill or an eviction.
     """
 
@@ -52,7 +46,7 @@ class NextStep:
     level: Level
     due_s: float = 0.0
     is_held: bool = False
-    is_force: bool = False
+    enforces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +71,13 @@ class Standing:
     @property
     def gravest(self) -> NextStep | None:
         """The next kill or eviction; a warning where there is none."""
-        return next((step for step in self.steps if step.is_force), self.steps[0] if self.steps else None)
+        return next((step for step in self.steps if step.enforces), self.steps[0] if self.steps else None)
 
     @property
     def urgency(self) -> tuple[int, float, int, float, str]:
         """The key to sort by: level, when a kill or eviction is due, verdict, and the share of the limit in use."""
         account, level = self.account, list(Level).index(self.level)
-        due_s = min((step.due_s for step in self.steps if step.is_force and not step.is_held), default=_NEVER_S)
+        due_s = min((step.due_s for step in self.steps if step.enforces and not step.is_held), default=_NEVER_S)
         if account.under_way is not None:
             due_s = -1.0
         share = account.least / account.allowed if account.allowed else float(account.least)
@@ -124,20 +118,20 @@ def _steps(
     if under_way is not None:
         sentence = under_way_sentence(under_way, status)
         short = under_way_short(under_way, status, elapsed_s)
-        yield NextStep(short=short, detail=sentence, level=Level.BAD, is_force=True)
+        yield NextStep(short=short, detail=sentence, level=Level.BAD, enforces=True)
         # That the next action waits for this one goes without saying.
         entries = [each for each in entries if each.withheld_by != "pending"]
     # Once a kill or eviction is due, the lesser steps of its account do not happen any more.
-    reached = max((each.step or 0 for each in entries if each.do.is_force and _is_now(each)), default=0)
+    reached = max((each.step or 0 for each in entries if each.do.enforces and each.is_now), default=0)
     coming = [each for each in entries if each.due_in_s <= 0 or (each.step or 0) >= reached]
-    for entry in sorted(coming, key=lambda each: (each.due_in_s, not each.do.is_force)):
+    for entry in sorted(coming, key=lambda each: (each.due_in_s, not each.do.enforces)):
         yield NextStep(
             short=planned_short(entry, account, status, elapsed_s),
             detail=entry.detail or entry.sentence,
-            level=Level.BAD if entry.do.is_force and _acts(entry, account, status) else Level.WATCH,
+            level=Level.BAD if entry.do.enforces and _acts(entry, account, status) else Level.WATCH,
             due_s=entry.due_in_s,
             is_held=entry.withheld_by is not None and not _is_postponed(entry, status),
-            is_force=entry.do.is_force,
+            enforces=entry.do.enforces,
         )
 
 
@@ -152,7 +146,7 @@ def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, ela
         # What is not due yet is not held back yet.
         is_due = entry.due_in_s <= elapsed_s
         return f"{noun} held: {brake_short(entry, elapsed_s)}" if is_due else f"{noun} {when}, then held"
-    return f"{noun} {when}" if _is_enforced(account, status) else f"would {entry.do.verb.base} {when}"
+    return f"{noun} {when}" if is_enforced(account, status) else f"would {entry.do.verb.base} {when}"
 
 
 def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
@@ -185,13 +179,13 @@ def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float 
 
 def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) -> str:
     if under_way.ended:
-        return f"{'killed' if under_way.signals else 'ended'}, waiting for its memory"
+        return f"{'killed' if under_way.signals else 'ended'}, memory not freed yet"
     left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0
     if status.hangs_since is not None and left_s > 0:
         return "being killed, SIGKILL postponed"
     if left_s - elapsed_s > 0:
         return f"being killed, SIGKILL in {_left(left_s - elapsed_s)}"
-    return "killed, waiting for its memory"
+    return "killed, memory not freed yet"
 
 
 def result_short(action: RecentStatus) -> str:
@@ -201,11 +195,9 @@ def result_short(action: RecentStatus) -> str:
         return f"{verb.noun} is in progress"
     if action.result == Result.OBSERVED.value:
         return f"would have been {verb.done}"
-    return (
-        f"was {verb.done}"
-        if action.result == Result.DONE.value
-        else f"{verb.noun} {_RESULTS.get(action.result, 'ended')}"
-    )
+    if action.result == Result.DONE.value:
+        return f"was {verb.done}"
+    return f"{verb.noun} {ENDINGS.get(action.result, 'ended')}"
 
 
 def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
@@ -220,13 +212,16 @@ def _is_postponed(entry: PlanStatus, status: Status) -> bool:
     return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)
 
 
-def _is_enforced(account: AccountStatus, status: Status) -> bool:
-    return status.enforcing and not account.observes
-
-
 def _acts(entry: PlanStatus, account: AccountStatus, status: Status) -> bool:
-    return _is_enforced(account, status) and entry.withheld_by is None and not _is_postponed(entry, status)
+    return is_enforced(account, status) and entry.withheld_by is None and not _is_postponed(entry, status)
 
 
-def _is_now(entry: PlanStatus) -> bool:
-    return entry.due_in_s <= 0 and entry.withheld_by is None
+def what_follows(status: Status) -> list[PlanStatus]:
+    """The steps of a plan that would really come: where one is due now, no lesser step of its account does."""
+    due = [each for each in status.plan if each.do.enforces and each.is_now]
+    return [each for each in status.plan if each.due_in_s <= 0 or not any(_exceeds(other, each) for other in due)]
+
+
+def _exceeds(other: PlanStatus, entry: PlanStatus) -> bool:
+    """Whether the other is a later step of the same account."""
+    return (other.uid, other.account) == (entry.uid, entry.account) and (other.step or 0) > (entry.step or 0)

@@ -47,7 +47,7 @@ class LastAction:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What is kept rather than another one: force before warnings, then what is newer."""
+        """What is kept rather than another one: kills and evictions before warnings, then the newer one."""
         return self.action != Do.WARN, self.wall_s
 
 
@@ -102,21 +102,23 @@ MOST_ACTIONS: Final = 20
 KEPT_S: Final = 86400.0
 # Whatever there are more of: neither do warnings drive out the kills, nor kills the warnings.
 _LEAST_OF_A_KIND: Final = MOST_ACTIONS // 2
-_INTENDED: Final = "intended"
+_MOST_SIGNALS: Final = 10
+INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
 _KNOWN: Final = frozenset(Do)
-_ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, ChangeKind.EVICT_BLOCKED.value})
+_BLOCKED: Final = ChangeKind.EVICT_BLOCKED.value
+_ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, _BLOCKED})
 _RELEASED: Final = ChangeKind.RELEASED.value
 # Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
 _ALONE: Final = frozenset(
     {ChangeKind.WARNED.value, ChangeKind.WOULD_ACT.value, ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value}
 )
-EVENTS: Final = (_INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
+EVENTS: Final = (INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
 
 
 def is_action(recent: RecentStatus) -> bool:
     """Whether it was a kill or an eviction that was really begun, and not a warning or what observe mode would do."""
-    return recent.do.is_force and recent.result != Result.OBSERVED.value
+    return recent.do.enforces and recent.result != Result.OBSERVED.value
 
 
 class Recent:
@@ -132,7 +134,7 @@ class Recent:
     def take(self, row: Mapping[str, Any]) -> None:
         """Take in a row of the journal; most are not about an action."""
         event, number = row["event"], row.get("deed")
-        is_begun = event == _INTENDED or (number is None and event in _ALONE)
+        is_begun = event == INTENDED or (number is None and event in _ALONE)
         if is_begun and row.get("do") in _KNOWN:  # a later version may have written of others
             self._numbered = _kept(((number, _begun(row)), *self._numbered))
         elif number is not None and event in EVENTS:
@@ -146,7 +148,7 @@ _Numbered = tuple[int | None, RecentStatus]
 
 
 def _begun(row: Mapping[str, Any]) -> RecentStatus:
-    is_whole, at = row["event"] != _INTENDED, Moment(row["wall_s"])
+    is_whole, at = row["event"] != INTENDED, Moment(row["wall_s"])
     return RecentStatus(
         at=at,
         namespace=row.get("namespace"),
@@ -173,10 +175,11 @@ def _begun(row: Mapping[str, Any]) -> RecentStatus:
 def _told(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
     event, at = row["event"], Moment(row["wall_s"])
     if event == _SIGNALLED:
-        return replace(action, signals=(*action.signals, _signal(row))[-_LEAST_OF_A_KIND:])
+        return replace(action, signals=_kept_signals((*action.signals, _signal(row))))
     if event in _ENDED:
         outcome, result = row["sentence"], row.get("result")
-        return replace(action, result=result, reason=row.get("reason"), outcome=outcome, ended_at=at)
+        action = replace(action, result=result, reason=row.get("reason"), outcome=outcome, ended_at=at)
+        return replace(action, blocked_at=at, blocked_by=action.reason) if event == _BLOCKED else action
     if event != _RELEASED:
         return action
     return replace(action, outcome=row["sentence"], released_at=at, unreleased=row.get("reason"))
@@ -189,6 +192,15 @@ def _signal(row: Mapping[str, Any]) -> SignalStatus:
     except ValueError:  # a list that was too long to be kept whole
         processes = None
     return SignalStatus(signal=name, at=Moment(row["wall_s"]), processes=processes)
+
+
+def _kept_signals(signals: tuple[SignalStatus, ...]) -> tuple[SignalStatus, ...]:
+    """The first of each signal and the newest: a container may fork all through its grace period."""
+    if len(signals) <= _MOST_SIGNALS:
+        return signals
+    names = [each.signal for each in signals]
+    oldest = next(number for number, name in enumerate(names) if name in names[:number])
+    return (*signals[:oldest], *signals[oldest + 1 :])
 
 
 def _kept(actions: tuple[_Numbered, ...]) -> tuple[_Numbered, ...]:

@@ -36,7 +36,7 @@ class Moment(float):
 
 
 class PolicyStatus(Struct, frozen=True, kw_only=True):
-    """Which policy is in force, by the SHA-256 of its file."""
+    """The current policy, by the SHA-256 of its file."""
 
     sha256: str = ""
     loaded_at: Moment | None = None
@@ -264,6 +264,11 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
         """Its pod as `namespace/name`."""
         return f"{self.namespace}/{self.pod}"
 
+    @property
+    def is_now(self) -> bool:
+        """Whether it is due, and nothing holds it back."""
+        return self.due_in_s <= 0 and self.withheld_by is None
+
     def is_of(self, account: AccountStatus) -> bool:
         """Whether it is about this account."""
         own = self.account
@@ -287,7 +292,10 @@ class SignalStatus(Struct, frozen=True, kw_only=True):
 
 
 class RecentStatus(Struct, frozen=True, kw_only=True):
-    """A warning, kill or eviction of the last day; `result` is None while it is in progress."""
+    """A warning, kill or eviction of the last day; `result` is None while it is in progress.
+
+    `blocked_at` and `blocked_by` are about an eviction that a disruption budget has blocked, also once it has ended.
+    """
 
     at: Moment | None = None
     namespace: str | None = None
@@ -311,7 +319,16 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     ended_at: Moment | None = None
     released_at: Moment | None = None
     unreleased: str | None = None
+    blocked_at: Moment | None = None
+    blocked_by: str | None = None
     signals: tuple[SignalStatus, ...] = ()
+
+    @property
+    def effect_at(self) -> Moment | None:
+        """When the first signal was sent, or the eviction accepted; where neither is known, when the action began."""
+        if self.signals:
+            return self.signals[0].at
+        return self.ended_at if self.do is Do.EVICT and self.result == "done" else self.at
 
 
 class HealthStatus(Struct, frozen=True, kw_only=True):
@@ -375,6 +392,11 @@ class Status(Struct, frozen=True, kw_only=True):
     def hangs_since(self) -> float | None:
         """Since when no cycle has ended, so that everything else is as old as that; None: the loop turns."""
         return self.health.hangs_since if self.health is not None else None
+
+    @property
+    def blind(self) -> GapStatus | None:
+        """The gap that leaves nothing known about any GPU: NVML as a whole; None: there is none."""
+        return next((gap for gap in self.gaps if gap.what == "NVML"), None)
 
     def without_gaps(self, things: Collection[str]) -> "Status":
         """The same without the gaps that name one of these things."""

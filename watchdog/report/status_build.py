@@ -15,9 +15,10 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
-from watchdog.report.brakes import breaker_times, withheld_because
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
-from watchdog.report.next import detail, forecast
+from watchdog.report.sentences.brakes import withheld_because
+from watchdog.report.sentences.following import detail, forecast
+from watchdog.report.sentences.node import breaker_times
 from watchdog.report.status import (
     AccountPart,
     AccountStatus,
@@ -131,8 +132,9 @@ def _allowances(policy: Policy) -> tuple[Allowance, ...]:
 
 
 def _active(assessment: Assessment, report: CycleReport) -> HoursStatus | None:
-    """The hours of the rule, whether they hold, and when that changes; null for a rule that has none."""
-    hours = assessment.rule.active if assessment.rule is not None else None
+    """The hours of the rule, whether they hold, and when that changes; null: it has none, or never enforces."""
+    rule = assessment.rule
+    hours = rule.active if rule is not None and rule.mode != "observe" else None
     return None if hours is None else _hours_at(hours, report.at.wall_s)
 
 
@@ -198,8 +200,8 @@ def _step(number: int, step: Step, step_reading: StepReading | None, stretch: St
         above=str(step.above),
         height=step_reading.threshold_bytes if step_reading is not None else None,
         for_s=json_seconds(step.for_s),
-        grace_s=json_seconds(step.grace_s) if step.do.is_force else None,
-        repeat_s=json_seconds(step.repeat_s) if not step.do.is_force else None,
+        grace_s=json_seconds(step.grace_s) if step.do.enforces else None,
+        repeat_s=json_seconds(step.repeat_s) if not step.do.enforces else None,
         under_pressure=step.under_pressure,
         state=_STATES[step_reading.reading] if step_reading is not None else "unknown",
         counted_s=json_seconds(stretch.counted_s) if stretch is not None else 0,
@@ -207,7 +209,7 @@ def _step(number: int, step: Step, step_reading: StepReading | None, stretch: St
     )
 
 
-_PUT_OFF: Final = "No cycle has finished since then: nothing is done until one does."
+_PUT_OFF: Final = "No cycle has completed since then: no action starts until one does."
 
 
 def status_of(
@@ -294,7 +296,7 @@ def _unattributed(use: Unattributed) -> UnattributedStatus:
 
 def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
     """An eviction that has not come about yet."""
-    trying, now_s = entry.trying, report.at.boottime_s
+    trying, now_s = entry.pending_eviction, report.at.boottime_s
     if trying is None:
         return None
     return TryingStatus(

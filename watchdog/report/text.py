@@ -1,5 +1,6 @@
 """Pieces of text: spans of time, amounts, names made inert and shortened."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -108,3 +109,21 @@ def byte_cell(amount: int | None) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """Write a number with its noun: `1 process`, `3 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def capital(text: str) -> str:
+    """A clause as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+# The API server refuses an Event whose note is longer (k8s.io/kubernetes pkg/apis/core/validation/events.go).
+LONGEST_NOTE: Final = 1024
+
+
+def fit(write: Callable[[int], str], size: int = LONGEST_NOTE) -> str:
+    """Write with names as long as they are, or shorter where it would not fit the note of an Event, or `size` bytes."""
+    for limit in (LONGEST_NAME, 63):
+        text = write(limit)
+        if len(text.encode("utf-8", errors="replace")) <= size:
+            return text
+    return clip(write(24), size)

@@ -12,7 +12,7 @@ from tests.export.build import killed, trainer, trainer_node, withheld
 from tests.monitoring.rules.world import World
 from tests.worlds import at, container
 from watchdog.core.brakes import Brake
-from watchdog.export.exposition import render
+from watchdog.export.metrics import render
 
 # What the scrape configuration adds to each series, and Prometheus or a ruler above it.
 TARGET: Final = {"job", "instance", "node", "watchdog_namespace", "watchdog_pod", "cluster"}

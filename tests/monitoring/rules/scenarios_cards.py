@@ -12,12 +12,10 @@ DOWN = (gpu(0, used=Gi), gpu(1, up=False, listed=False, used=None))
 LOST_LABELS = {**CARD, "severity": "critical"}
 LOST = told(
     "GPUMemoryCardLost",
-    "A GPU of node n1 does not answer any more",
-    "GPU GPU-1 (Stub, index 1) of node n1 has not answered the driver for 5 minutes, or is not there any more. The "
-    "pods "
-    "on it fail or hang. What they use is not known, and none of them is acted on. Look for Xid lines in the kernel "
-    "log "
-    "of the node, and keep new pods off it.",
+    "A GPU of node n1 has stopped responding",
+    "GPU GPU-1 (Stub, index 1) of node n1 has not responded for 5 minutes, or has disappeared. Pods on it "
+    "fail or hang. How much of it they use is unknown, so that counts for no kill or eviction. Check for Xid "
+    "errors on the node: dmesg | grep -i -e nvrm -e xid; keep new pods away: kubectl cordon n1",
 )
 
 
@@ -95,11 +93,10 @@ def driver_hangs(world: World) -> None:
 UNATTRIBUTED_LABELS = {"node": "n1", "gpu": "GPU-0", "severity": "warning"}
 UNATTRIBUTED = told(
     "GPUMemoryUnattributed",
-    "15% of a GPU of node n1 is used by processes of no pod",
+    "15% of a GPU of node n1 is used by processes outside any known pod",
     "On GPU GPU-0 of node n1 processes that belong to no known pod have used more than 10% of the memory for 15 "
-    "minutes: "
-    "12GiB of 80GiB. Nobody acts on them, and the pods of the card have so much less. Which these are, with the "
-    f"reason for each: {EXEC}gpu-watchdog scan",
+    "minutes: 12GiB of 80GiB. No action is taken on them, and the pods on this GPU have that much less memory. Which "
+    f"processes these are, and why they are unattributed: {EXEC}gpu-watchdog scan",
 )
 
 
@@ -130,10 +127,9 @@ FULL_LABELS = {"node": "n1", "gpu": "GPU-0", "severity": "info"}
 FULL = told(
     "GPUMemoryCardNearlyFull",
     "A GPU of node n1 has less than 5% of its memory free",
-    "GPU GPU-0 of node n1 has had less than 5% of its memory free for 10 minutes: 77GiB of 80GiB are in use. Where one "
-    "pod has the whole card, that is as meant. Where pods share it, the next allocation of any of them may fail, also "
-    "of "
-    "one within its limit.",
+    "GPU GPU-0 of node n1 has had less than 5% of its memory free for 10 minutes: 77GiB of 80GiB are in use. If one "
+    "pod has the whole GPU, this is normal. If pods share it, the next allocation of any of them may fail, even of one "
+    "within its limit.",
 )
 
 

@@ -13,10 +13,10 @@ KILLED_LABELS = {**TRAINER, "container": "main", "rule": "notebooks", "severity"
 KILLED = told(
     "GPUMemoryPodKilled",
     "Processes of pod a/trainer were killed for its use of GPU memory",
-    "The watchdog ended processes of container main of pod a/trainer on node n1, by rule notebooks: the pod was above "
-    "its limit of GPU memory. That was at 1970-01-01 00:05:10 +0000 UTC. The most it was seen to use is 12.4GiB. It "
-    "declares 8GiB. Nothing has to be done for the node. The pod's owner finds why, and what to change, in its Events: "
-    "kubectl -n a get events --field-selector involvedObject.name=trainer.",
+    'The watchdog killed processes of container main of pod a/trainer on node n1, by rule "notebooks": the pod was '
+    "above its GPU memory limit. Time: 1970-01-01 00:05:10 +0000 UTC. Its highest measured use was 12.4GiB. "
+    "It declares 8GiB. The node needs no action. Why it was killed, and what its owner can change, is in its "
+    "Events: kubectl -n a get events --field-selector involvedObject.name=trainer",
 )
 
 
@@ -74,12 +74,11 @@ EVICTED_LABELS = {**TRAINER, "rule": "evicting", "severity": "warning"}
 EVICTED = told(
     "GPUMemoryPodEvicted",
     "Pod a/trainer was evicted for its use of GPU memory",
-    "The watchdog had pod a/trainer evicted from node n1, by rule evicting: it was above its limit of GPU memory. That "
-    "was at 1970-01-01 00:05:10 +0000 UTC. The most it was seen to use is 12.4GiB. It declares 8GiB. Its controller, "
-    "if "
-    "it has one, makes a new pod, which does the same again unless it declares more or uses less. The owner finds why, "
-    "and what to change, in the Events of the old pod: kubectl -n a get events --field-selector "
-    "involvedObject.name=trainer.",
+    'The watchdog had pod a/trainer evicted from node n1, by rule "evicting": it was above its GPU memory limit. '
+    "Time: 1970-01-01 00:05:10 +0000 UTC. Its highest measured use was 12.4GiB. It declares 8GiB. "
+    "If a controller replaces it, the new pod will be evicted too unless it declares more or uses less. Why it was "
+    "evicted, and what its owner can change, is in the Events of the old pod: kubectl -n a get events "
+    "--field-selector involvedObject.name=trainer",
 )
 
 
@@ -102,12 +101,10 @@ def pod_evicted(world: World) -> None:
 BLOCKED = told(
     "GPUMemoryEvictionBlocked",
     "The eviction of pod a/trainer is blocked",
-    "Pod a/trainer on node n1 is above its limit of GPU memory, and rule evicting has it evicted. The API server "
-    "refuses "
-    "that since 1970-01-01 00:05:10 +0000 UTC: mostly a PodDisruptionBudget that allows no disruption at the moment. "
-    "It "
-    "is tried again for 10 minutes, and the pod keeps the memory meanwhile. The budgets: kubectl -n a get "
-    f"pdb; how often it was tried: {EXEC}gpu-watchdog explain a/trainer",
+    'Pod a/trainer on node n1 is above its GPU memory limit, and rule "evicting" evicts it. The API server has '
+    "refused the eviction since 1970-01-01 00:05:10 +0000 UTC, usually because a PodDisruptionBudget allows no "
+    "disruption right now. It is retried for up to 10 minutes; meanwhile the pod keeps the memory. The budgets: "
+    f"kubectl -n a get pdb; the API server's answer and the number of attempts: {EXEC}gpu-watchdog explain a/trainer",
 )
 
 
@@ -144,10 +141,9 @@ FAILING_LABELS = {**TRAINER, "container": "main", "action": "kill", "rule": "not
 FAILING = told(
     "GPUMemoryActionFailing",
     "The watchdog can't kill pod a/trainer",
-    "Pod a/trainer on node n1 is above its limit of GPU memory. Rule notebooks tried to kill it, which failed at "
-    "1970-01-01 00:05:10 +0000 UTC, and nothing since has succeeded. It keeps the memory, and other pods on the card "
-    "may "
-    "run out of it. The reason: "
+    'Pod a/trainer on node n1 is above its GPU memory limit. Rule "notebooks" tried to kill it. That failed at '
+    "1970-01-01 00:05:10 +0000 UTC, and no later attempt has succeeded. The pod keeps the memory, and other pods on "
+    "the GPU may run out of memory. The reason: "
     f"{EXEC}gpu-watchdog history --pod a/trainer --since 1h",
 )
 

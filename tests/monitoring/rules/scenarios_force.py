@@ -16,20 +16,21 @@ BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker
 PODS = tuple(resident(f"u{number}", f"w{number}") for number in range(4))
 OPEN = told(
     "GPUMemoryBreakerOpen",
-    "Node n1: most owners are over their GPU memory at once, and force is held back",
-    "On node n1 so many owners were to be killed or evicted at once that the breaker opened: more likely a mistake in "
-    "the policy or a wrong reading than an offence of all of them. Nobody is acted on for now; after its hold one "
-    "owner is, each time the hold has passed. Whoever is really over keeps the memory. If it looks like a mistake, or "
-    "can't be told before the hold is over, stop it; then it can wait until morning: kubectl annotate node n1 "
-    "gpu-memory-watchdog/mode=observe --overwrite; who is over, by how much and by which declaration: "
-    f"{EXEC}gpu-watchdog scan; until when the hold lasts: {EXEC}gpu-watchdog top --once",
+    "Node n1: most workloads are over their GPU memory limits at once; kills and evictions are paused",
+    "On node n1 so many workloads were due for a kill or eviction at once that the breaker opened: a wrong policy or "
+    "reading is more likely than that many real offenders. No kill or eviction starts during the breaker's hold. "
+    "After that, at most one workload is killed or evicted per hold until fewer are over their limits. If it looks "
+    "like a mistake, or you can't tell before the hold ends, turn enforcement off on this node; the rest can wait "
+    "until morning: kubectl annotate node n1 gpu-memory-watchdog/mode=observe --overwrite; who is over, by how much "
+    "and by which declaration: "
+    f"{EXEC}gpu-watchdog scan; when the hold ends: {EXEC}gpu-watchdog top --once",
 )
 OBSERVED = told(
     "GPUMemoryBreakerOpen",
-    "Node n1: with enforcement, most owners would be killed or evicted at once",
-    "The watchdog on node n1 only observes. If it enforced, so many owners would have been killed or evicted at once "
-    "that the breaker would have opened: more likely a mistake in the policy than an offence of all of them. Fix this "
-    "before enforcing. Who is over, by how much and by which declaration: "
+    "Node n1: with enforcement on, most workloads would be killed or evicted at once",
+    "The watchdog on node n1 only observes. With enforcement on, so many workloads would have been due for a kill or "
+    "eviction at once that the breaker would have opened: a wrong policy or reading is more likely than that many "
+    "real offenders. Fix this before enforcing. Who is over, by how much and by which declaration: "
     f"{EXEC}gpu-watchdog scan",
 )
 
@@ -86,9 +87,9 @@ def breaker_open_on_trial(world: World) -> None:
 MPS = told(
     "GPUMemoryMPSWithheld",
     "Pod ns/pod-u0 is due for a kill or eviction, withheld because of MPS",
-    "Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule all, or was in the last 15 minutes. That would "
-    "end a client of an MPS server, or a server, that other pods depend on, so it is withheld. Which of its processes "
-    f"it is about: {EXEC}gpu-watchdog explain ns/pod-u0",
+    'Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule "all", or was in the last 15 minutes. It is '
+    "withheld, because it would end an MPS server or client that other pods depend on. Which process: "
+    f"{EXEC}gpu-watchdog explain ns/pod-u0",
 )
 MPS_LABELS = {**NODE, "namespace": "ns", "pod": "pod-u0", "rule": "all", "severity": "warning"}
 
@@ -168,9 +169,9 @@ def _suspended(world: World, daemon: Daemon, minutes: float, *reasons: str, enfo
 
 UNABLE = told(
     "GPUWatchdogNotEnforcing",
-    "The watchdog on node n1 was told to enforce and can't: lock",
-    "The policy says enforce, and for 10 minutes the watchdog on node n1 has only observed. Pods above their limit of "
-    "GPU memory are left alone there. The reason is lock. What is missing, and the remedy: "
+    "The watchdog on node n1 is set to enforce but can't: lock",
+    "The policy says enforce, but for 10 minutes the watchdog on node n1 has only observed: pods above their GPU "
+    "memory limit are left alone there. The reason is lock. What is missing, and how to fix it: "
     f"{EXEC}gpu-watchdog doctor",
 )
 
@@ -196,10 +197,11 @@ def not_enforcing(world: World) -> None:
 
 UNSETTLED = told(
     "GPUWatchdogNotEnforcing",
-    "The watchdog on node n1 was told to enforce and can't: policy_file",
-    "The policy says enforce, and for 10 minutes the watchdog on node n1 has only observed. Pods above their limit of "
-    "GPU memory are left alone there. The reason is policy_file. The policy file has not settled: end what keeps "
-    "writing it or has it open for writing (fuser -v FILE on the node), or send SIGHUP to the daemon to load it as it "
+    "The watchdog on node n1 is set to enforce but can't: policy_file",
+    "The policy says enforce, but for 10 minutes the watchdog on node n1 has only observed: pods above their GPU "
+    "memory limit are left alone there. The reason is policy_file. The policy file is still being written: stop what "
+    "keeps writing it "
+    "or has it open for writing (fuser -v FILE on the node), or send SIGHUP to the daemon to load it as it "
     "is.",
 )
 
@@ -216,9 +218,10 @@ def not_enforcing_yet(world: World) -> None:
 def _switched_off(how: str, on_again: str) -> dict[str, str]:
     return told(
         "GPUWatchdogNotEnforcing",
-        "The watchdog on node n1 has been switched off for more than an hour",
-        f"The policy says enforce, and somebody has switched that off on node n1: {how}. Pods above their limit of GPU "
-        f"memory are left alone there. If the reason for it is over, switch it on again: {on_again}",
+        "Enforcement on node n1 has been off for more than an hour",
+        f"The policy says enforce, but someone has turned enforcement off on node n1: {how}. Pods above their GPU "
+        "memory limit are left alone there. Find out who turned it off and why. If it is no longer needed, turn it "
+        f"back on: {on_again}",
     )
 
 
@@ -231,7 +234,7 @@ def switched_off(world: World) -> None:
     _suspended(world, daemon, 61, "stop_file")
     world.expect("GPUWatchdogNotEnforcing", "waits")
     _suspended(world, daemon, 61.5, "stop_file")
-    said = _switched_off("the file stop lies beside the journal", f"{EXEC}gpu-watchdog resume")
+    said = _switched_off("the file stop exists beside the journal", f"{EXEC}gpu-watchdog resume")
     world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
     _suspended(world, daemon, 65, enforcing=True)
     world.expect("GPUWatchdogNotEnforcing", "resolves")
@@ -243,7 +246,7 @@ def switched_off_by_annotation(world: World) -> None:
     daemon = world.daemon()
     _suspended(world, daemon, 61, "node_annotation")
     labels = {**NODE, "reason": "node_annotation", "severity": "warning"}
-    how = "the node carries the annotation gpu-memory-watchdog/mode: observe"
+    how = "the node has the annotation gpu-memory-watchdog/mode: observe"
     said = _switched_off(how, "kubectl annotate node n1 gpu-memory-watchdog/mode-")
     world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
 
@@ -251,10 +254,9 @@ def switched_off_by_annotation(world: World) -> None:
 SLOW_LABELS = {**NODE, "action": "kill", "severity": "warning"}
 SLOW = told(
     "GPUWatchdogReactionSlow",
-    "The watchdog on node n1 acts late",
-    'On node n1 the slowest of the steps "kill" of the last hour began about 9.9s after they were due; 5 s are '
-    "allowed. "
-    "Meanwhile a pod that runs away can fill the card. Passes take long there, or the daemon gets no CPU.",
+    "The watchdog on node n1 is slow to act",
+    'On node n1 the slowest "kill" actions of the last hour started about 9.9s after they were due (target: 5s). '
+    "Meanwhile a runaway pod can fill the GPU. Either cycles are slow on that node, or the daemon is short of CPU.",
 )
 
 
@@ -266,7 +268,7 @@ def _acting(
     for second in world.until(minutes):
         report = daemon.story.see(trainer_node(4.0, second), began=now)
         if held is not None:
-            due = replace(entry(), withheld_by=held, taken=False, news=news)
+            due = replace(entry(), withheld_by=held, taken=False, is_new=news)
             report = replace(report, plan=replace(report.plan, entries=(due,)))
         daemon.metrics.update(report)
         now, news = (), False

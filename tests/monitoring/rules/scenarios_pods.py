@@ -13,10 +13,9 @@ from watchdog.core.policy import Declaration
 OVER = told(
     "GPUMemoryOverLimit",
     "Pod a/trainer uses more GPU memory than it is allowed",
-    "Pod a/trainer on node n1 has been above its limit of GPU memory for more than 5 minutes. It uses 12.4GiB. It is "
-    "allowed 10.16GiB: 8GiB declared, and the allowance. Its rule is notebooks. It takes memory that others on the "
-    "card "
-    "may have been promised. What comes next, and what holds it back: "
+    "Pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It uses "
+    '12.4GiB. Its limit is 10.16GiB: 8GiB declared, plus the allowance. Its rule is "notebooks". '
+    "Other pods on the GPU may run out of memory because of it. What comes next, and what holds it back: "
     f"{EXEC}gpu-watchdog explain a/trainer",
 )
 TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
@@ -84,9 +83,9 @@ def over_limit_of_a_container(world: World) -> None:
     said = told(
         "GPUMemoryOverLimit",
         OVER["summary"],
-        "Container main of pod a/trainer on node n1 has been above its limit of GPU memory for more than 5 minutes. It "
-        'uses 2GiB. It is allowed 1.52GiB: 1GiB declared, and the allowance. Its rule is each "own" \\. '
-        "It takes memory that others on the card may have been promised. What comes next, and what holds it back: "
+        "Container main of pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It "
+        'uses 2GiB. Its limit is 1.52GiB: 1GiB declared, plus the allowance. Its rule is "each "own" \\". '
+        "Other pods on the GPU may run out of memory because of it. What comes next, and what holds it back: "
         "gpu-watchdog explain a/trainer",
     )
     labels = {**TRAINER, "container": "main", "rule": 'each "own" \\', "severity": "warning"}
@@ -100,18 +99,16 @@ def over_limit_by_more_than_is_known(world: World) -> None:
     uses, processes = [use(101, 20 * Gi), use(102, None)], [process(pid, "u1/main") for pid in (101, 102)]
     for second in world.until(6):
         daemon.see(snapshot(uses, processes, second=second))
-    text = OVER["description"].replace("It uses 12.4GiB. It is allowed 10.16GiB", "It is allowed 9.16GiB")
+    text = OVER["description"].replace("It uses 12.4GiB. Its limit is 10.16GiB", "Its limit is 9.16GiB")
     world.expect("GPUMemoryOverLimit", "fires", (OVER_LABELS, {**OVER, "description": text}))
 
 
 UNDECLARED = told(
     "GPUMemoryUndeclared",
     "Pod a/trainer uses GPU memory but declares none",
-    "Pod a/trainer on node n1 uses 3GiB of GPU memory for which no declaration holds, and has done so for half an "
-    "hour. "
-    "Nothing bounds it: whoever shares the card with it has no protection from it. Its owner should declare what it "
-    "needs, or its "
-    f"rule should have a default. Which declarations were looked at: {EXEC}gpu-watchdog explain a/trainer",
+    "Pod a/trainer on node n1 uses 3GiB of GPU memory without a valid declaration, and has done so for half an "
+    "hour. Nothing limits it, and the other pods on the GPU are not protected from it. Its owner should declare what "
+    f"it needs, or its rule should have a default. How to declare it: {EXEC}gpu-watchdog explain a/trainer",
 )
 UNDECLARED_LABELS = {**TRAINER, "severity": "info"}
 
@@ -177,10 +174,10 @@ def undeclared_without_use(world: World) -> None:
 
 MISDECLARED = told(
     "GPUMemoryMisdeclared",
-    "Pod a/trainer declares GPU memory in a way that can't be true",
-    "Pod a/trainer on node n1 declares an amount of GPU memory that can't be true: more than the cards have, negative, "
-    "or no number. The declaration is ignored and the pod left alone, so that nothing bounds it. What is wrong with it "
-    f"stands in its Event GPUMemoryMisdeclared, and here: {EXEC}gpu-watchdog explain a/trainer",
+    "Pod a/trainer has an invalid GPU memory declaration",
+    "Pod a/trainer on node n1 declares an impossible amount of GPU memory: more than the GPUs have, negative, or not a "
+    "number. The declaration is ignored and no action is taken on the pod, so nothing limits it. Its Event "
+    f"GPUMemoryMisdeclared says what is wrong, and so does: {EXEC}gpu-watchdog explain a/trainer",
 )
 
 
@@ -208,10 +205,10 @@ def misdeclared(world: World) -> None:
 
 UNKNOWN = told(
     "GPUMemoryUnknown",
-    "It has not been known for a while whether pod a/trainer is within its limit",
-    "For 15 minutes the watchdog has not been able to say whether pod a/trainer on node n1 uses more GPU memory than "
-    "it is allowed. What it uses, or what it declares, can't be determined: a card does not answer, a label of the "
-    "node is missing, or the pod list lags. It is left alone until then, so that nothing bounds it. What is missing: "
+    "Whether pod a/trainer is within its GPU memory limit has been unknown for 15 minutes",
+    "For 15 minutes the watchdog has been unable to tell whether pod a/trainer on node n1 is within its GPU memory "
+    "limit. Its use or its limit is unknown: a GPU does not respond, a node label is missing, or the pod list is "
+    "behind. Until it is known, no action is taken on the pod, so nothing limits it. What is missing: "
     f"{EXEC}gpu-watchdog explain a/trainer",
 )
 
@@ -253,11 +250,11 @@ def unknown_under_maintenance(world: World) -> None:
 
 UNLISTED = told(
     "GPUMemoryContainerUnlisted",
-    "Pod a/trainer runs in a container that its status does not have",
-    "Processes of pod a/trainer on node n1 have used 3GiB of GPU memory for minutes, in a container that the pod list "
-    "does not have. That memory counts for the pod, and the container itself is never killed: the watchdog kills "
-    "nothing that Kubernetes does not know of. Either the kubelet does not report the pod's status, or somebody runs "
-    f"containers by hand. Which container it is: {EXEC}gpu-watchdog explain a/trainer",
+    "Pod a/trainer uses GPU memory in a container that is missing from its status",
+    "Processes of pod a/trainer on node n1 have used 3GiB of GPU memory for minutes, in a container that is not in the "
+    "pod list. That memory counts toward the pod's use, but the container itself is never killed: the watchdog kills "
+    "nothing that Kubernetes does not know about. Either the kubelet does not report the pod's status, or someone "
+    f"starts containers by hand (see crictl ps on the node). Which container: {EXEC}gpu-watchdog explain a/trainer",
 )
 
 

@@ -9,9 +9,9 @@ from watchdog.core.model import Gap, GapReason, PodList
 
 CRITICAL = {"node": "n1", "severity": "critical"}
 HANGS = (
-    "A call into the GPU driver hangs, most likely. GPU memory on that node is neither measured nor bounded, and what "
-    "the "
-    "metrics say of it is old. Look for NVRM and Xid lines in the kernel log of the node."
+    "Most likely a call into the GPU driver hangs. GPU memory on that node is neither measured nor limited, and its "
+    "metrics are out of date. On the node, run: dmesg | grep -i -e nvrm -e xid; if that finds anything, drain and "
+    "reboot the node; if not, delete the watchdog's pod: restarting it is safe."
 )
 
 
@@ -30,13 +30,13 @@ def no_pass_ends(world: World) -> None:
     wait(world, 9)
     world.expect("GPUWatchdogStale", "waits")
     wait(world, 9.5)
-    since = "The watchdog on node n1 answers, but has not finished a pass for"
-    summary = "The watchdog on node n1 hangs"
+    since = "The watchdog on node n1 responds, but has not completed a cycle for"
+    summary = "The watchdog on node n1 is hung"
     world.expect("GPUWatchdogStale", "fires", (labels, _stale(summary, f"{since} 4m 30s. {HANGS}")))
     restart(world, daemon, 11.5)
     world.expect("GPUWatchdogStale", "restart", (labels, _stale(summary, f"{since} 6m 30s. {HANGS}")))
     wait(world, 30)
-    never = f"The watchdog on node n1 answers, but has not finished its first pass since it was started. {HANGS}"
+    never = f"The watchdog on node n1 responds, but has not completed a single cycle since it started. {HANGS}"
     world.expect("GPUWatchdogStale", "restart", (labels, _stale(summary, never)))
     look(world, daemon, 30.5)
     world.expect("GPUWatchdogStale", "resolves")
@@ -48,9 +48,9 @@ def hanging_is_told_once(world: World) -> None:
     daemon = world.daemon()
     look(world, daemon, 5)
     wait(world, 19)
-    said = f"The watchdog on node n1 answers, but has not finished a pass for 14m 0s. {HANGS}"
+    said = f"The watchdog on node n1 responds, but has not completed a cycle for 14m 0s. {HANGS}"
     labels = {**CRITICAL, "stale": "passes"}
-    world.expect("GPUWatchdogStale", "fires", (labels, _stale("The watchdog on node n1 hangs", said)))
+    world.expect("GPUWatchdogStale", "fires", (labels, _stale("The watchdog on node n1 is hung", said)))
 
 
 @scenario("GPUWatchdogStale")
@@ -84,10 +84,10 @@ def pods_are_old(world: World) -> None:
     _with_list_of(world, daemon, 14, 60)
     world.expect("GPUWatchdogStale", "waits")
     _with_list_of(world, daemon, 14.5, 60)
-    world.expect("GPUWatchdogStale", "fires", (labels, _no_pods("has had no word of its pods for 13m 30s.")))
+    world.expect("GPUWatchdogStale", "fires", (labels, _no_pods("has received no update of its pod list for 13m 30s.")))
     restart(world, daemon, 15.5)
     _with_list_of(world, daemon, 40, None)
-    said = _no_pods("has had no list of its pods since it was started.")
+    said = _no_pods("has received no pod list since it started.")
     world.expect("GPUWatchdogStale", "restart", (labels, said))
     look(world, daemon, 40.5)
     world.expect("GPUWatchdogStale", "resolves")
@@ -95,10 +95,11 @@ def pods_are_old(world: World) -> None:
 
 def _no_pods(since: str) -> dict[str, str]:
     return _stale(
-        "The watchdog on node n1 does not know its pods",
-        f"The watchdog on node n1 {since} It goes on measuring, but acts on nobody until the list is fresh again: pods "
-        "above their limit of GPU memory are left alone. It can't reach the API server or may not read pods. "
-        f"Which it is: {EXEC}gpu-watchdog doctor",
+        "The watchdog on node n1 has an out-of-date pod list",
+        f"The watchdog on node n1 {since} It keeps measuring, but starts no kill or eviction until the list is up to "
+        "date again: pods above their GPU memory limit are left alone. Either it can't reach the source of the list, "
+        "normally the API server, or it lacks permission to list pods. "
+        f"To find out which: {EXEC}gpu-watchdog doctor",
     )
 
 
@@ -115,10 +116,9 @@ def driver_does_not_answer(world: World) -> None:
     labels = {**CRITICAL, "stale": "driver"}
     said = _stale(
         "The GPU driver on node n1 does not answer the watchdog",
-        "On node n1 the GPU driver (NVML) has not answered in most passes of the last 10 minutes. GPU memory is "
-        "neither "
-        "measured nor bounded there. See whether nvidia-smi works on the node. What the watchdog "
-        f"says: {EXEC}gpu-watchdog doctor",
+        "On node n1 the GPU driver (NVML) has not answered in most cycles of the last 10 minutes. GPU memory is "
+        "neither measured nor limited there. Check whether nvidia-smi works on the node. The watchdog's "
+        f"diagnosis: {EXEC}gpu-watchdog doctor",
     )
     daemon = world.daemon()
     _blind(world, daemon, 20, every=2)

@@ -13,10 +13,9 @@ def _down(answered: str) -> dict[str, str]:
     return told(
         "GPUWatchdogDown",
         "The watchdog on node n1 is down",
-        f"The watchdog on node n1 answered {answered} of the scrapes of the last 10 minutes: it does not run, crashes "
-        f"again "
-        "and again, or can't be reached. GPU memory on that node is neither measured nor bounded. See kubectl -n "
-        "gpu-memory-watchdog get pods -o wide --field-selector spec.nodeName=n1.",
+        f"The watchdog on node n1 answered {answered} of the scrapes of the last 10 minutes: it is not running, is "
+        "crash-looping, or can't be reached. GPU memory on that node is neither measured nor limited. Check: kubectl "
+        "-n gpu-memory-watchdog get pods -o wide --field-selector spec.nodeName=n1",
     )
 
 
@@ -53,14 +52,14 @@ def crash_loop(world: World) -> None:
 
 
 def _none_at_all(cluster: str) -> dict[str, str]:
-    where, there = (f" in cluster {cluster}", "in that cluster") if cluster else ("", "")
+    where, there = (f" in cluster {cluster}", "of that cluster") if cluster else ("", "")
     return told(
         "GPUWatchdogDown",
         f"There is no watchdog{where}",
-        f'Prometheus has no target with job="gpu-memory-watchdog"{where} at all: the DaemonSet is gone or selects no '
-        f"node, "
-        "or the scrape configuration does not find its pods. GPU memory is bounded nowhere"
-        f"{' ' + there if there else ''}, or nobody would see that it is not.",
+        f'Prometheus has no target with job="gpu-memory-watchdog"{where}: the DaemonSet is gone or selects no '
+        "node, or the scrape configuration does not find its pods. Either GPU memory limits are enforced on no node"
+        f"{' ' + there if there else ''}, or enforcement can't be monitored. Check: kubectl -n gpu-memory-watchdog get "
+        "daemonset,pods -o wide",
     )
 
 
@@ -106,10 +105,9 @@ def _missing(node: str) -> dict[str, str]:
     return told(
         "GPUWatchdogMissing",
         f"Node {node} has GPUs and no watchdog",
-        f"Node {node} has offered GPUs for 15 minutes, and no watchdog of it is scraped: none runs there, or "
-        f"Prometheus "
-        "does not find it. GPU memory on that node is neither measured nor bounded. The DaemonSet selects nodes by the "
-        f"label nvidia.com/gpu.present=true: see kubectl get node {node} --show-labels.",
+        f"Node {node} has had GPUs for 15 minutes, but Prometheus scrapes no watchdog there: none runs, or "
+        "Prometheus does not find it. GPU memory on that node is neither measured nor limited. The DaemonSet selects "
+        f"nodes by the label nvidia.com/gpu.present=true. Check: kubectl get node {node} --show-labels",
     )
 
 
@@ -151,11 +149,11 @@ def missing_by_label(world: World) -> None:
 
 REFUSED = told(
     "GPUWatchdogPolicyReloadFailed",
-    "The policy file on node n1 has errors or has not settled",
-    "The policy file on node n1 has errors or has not settled, and is not in force; the one that was read at "
-    "1970-01-01 00:02:00 +0000 UTC stays in force. What was changed since has no effect. Which of the two it is: the "
-    f"line policy_refused in the daemon's log, or {EXEC}gpu-watchdog top --once. A daemon that is started now does not "
-    "come up on a file with errors. All errors in it: "
+    "The policy file on node n1 has errors or is still being written",
+    "The policy file on node n1 has errors or is still being written, and is not in effect; the version loaded at "
+    "1970-01-01 00:02:00 +0000 UTC stays in effect. Later changes to the file have no effect. To see which of the two "
+    f"it is, run {EXEC}gpu-watchdog top --once, or look for policy_refused in the daemon's log. If the file has "
+    "errors, a daemon that restarts now fails to start. To list all errors: "
     f"{EXEC}gpu-watchdog check /etc/gpu-watchdog/policy.toml",
 )
 

@@ -90,11 +90,9 @@ def test_hand_made_nodes_expose_what_a_real_one_does(recorded: list[tuple[str, f
 _OVER: Final = told(
     "GPUMemoryOverLimit",
     "Pod ns/hog uses more GPU memory than it is allowed",
-    "Pod ns/hog on node n1 has been above its limit of GPU memory for more than 5 minutes. It uses 1.6GiB. It is "
-    "allowed "
-    "1.27GiB: 1GiB declared, and the allowance. Its rule is shared. It takes memory that others on the card may have "
-    "been "
-    "promised. What comes next, and what holds it back: "
+    "Pod ns/hog on node n1 has been above its GPU memory limit for more than 5 minutes. It uses 1.6GiB. Its limit "
+    'is 1.27GiB: 1GiB declared, plus the allowance. Its rule is "shared". Other pods on the GPU may run out of memory '
+    "because of it. What comes next, and what holds it back: "
     f"{EXEC}gpu-watchdog explain ns/hog",
 )
 
@@ -107,10 +105,8 @@ def _killed(at: str) -> dict[str, str]:
     return told(
         "GPUMemoryPodKilled",
         "Processes of pod ns/hog were killed for its use of GPU memory",
-        "The watchdog ended processes of container main of pod ns/hog on node n1, by rule shared: the pod was above "
-        "its "
-        f"limit of GPU memory. That was at {at} +0000 UTC. The most it was seen to use is 9GiB. It declares 1GiB. "
-        f"Nothing "
-        "has to be done for the node. The pod's owner finds why, and what to change, in its Events: kubectl -n ns get "
-        "events --field-selector involvedObject.name=hog.",
+        'The watchdog killed processes of container main of pod ns/hog on node n1, by rule "shared": the pod was above '
+        f"its GPU memory limit. Time: {at} +0000 UTC. Its highest measured use was 9GiB. It declares 1GiB. "
+        f"The node needs no action. Why it was killed, and what its owner can change, is in its Events: "
+        "kubectl -n ns get events --field-selector involvedObject.name=hog",
     )

@@ -65,7 +65,7 @@ def test_a_page_is_built_like_the_others(name: str) -> None:
     severities = {rule["labels"]["severity"] for rule in BY_ALERT[name]}
     waits = {rule["for"] for rule in BY_ALERT[name]}
     assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", head))
-    assert waits == set(re.findall(r"\b\d+[smh]\b", head.partition("Waits:")[2]))
+    assert waits == set(re.findall(r"\b\d+[smh]\b", head.partition("Fires after:")[2]))
 
 
 @pytest.mark.parametrize("name", TEXTS)

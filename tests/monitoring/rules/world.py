@@ -15,8 +15,7 @@ from tests.export.build import Story, trainer_node
 from tests.worlds import T0, at
 from watchdog.core.model import Now, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.export.exposition import render
-from watchdog.export.metrics import Metrics
+from watchdog.export.metrics import Metrics, render
 
 STEP_S: Final = 30
 _LONGEST_MIN: Final = 90

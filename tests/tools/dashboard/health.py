@@ -82,7 +82,7 @@ def _nodes() -> Panel:
             override("Breaker", _words({"0": ("closed", GREEN), "1": ("open", RED)})),
             override("Last pass, age", _seconds((None, GREEN), (15, YELLOW), (60, RED))),
             override("Pod list, age", _seconds((None, GREEN), (60, YELLOW), (180, RED))),
-            override("Policy on disk", _words({"0": ("not in force", RED), "1": ("good", GREEN)})),
+            override("Policy on disk", _words({"0": ("not in effect", RED), "1": ("good", GREEN)})),
             override("Policy in force, age", _seconds((None, "text"))),
         ],
     )
@@ -91,9 +91,10 @@ def _nodes() -> Panel:
 def _states() -> list[Panel]:
     return [
         states(
-            "Force, and the breaker",
-            "Whether force was used on a node, and whether the breaker held it back. It stays as it was while a call "
-            "into the driver hangs, when nothing is done: look at the age of the last pass beside it.",
+            "Enforcement and the breaker",
+            "Whether a node was enforcing, and whether the breaker held it back. It stays as it was while "
+            "a call into the driver hangs, when no action is taken: look at the age of the last pass beside "
+            "it.",
             {"0": ("observes", BLUE), "1": ("enforces", GREEN), "2": ("closed", "dark-green"), "3": ("open", RED)},
             Query(expr=by(NODE, "enforcing"), legend="{{node}} force"),
             Query(expr=f"2 + {by(NODE, 'breaker_open')}", legend="{{node}} breaker"),

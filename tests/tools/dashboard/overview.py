@@ -74,7 +74,7 @@ def _pods() -> list[Panel]:
         ),
         _count(
             "Breakers open",
-            "Nodes on which so many are over at once that force is held back until somebody has looked.",
+            "Nodes on which so many are over at once that kills and evictions are held back.",
             f"sum({by(NODE, 'breaker_open')})",
             steps=_BAD,
         ),

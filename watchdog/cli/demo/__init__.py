@@ -1,37 +1,40 @@
-"""`gpu-watchdog demo`: a shared card with three tenants, in the terminal, one of whom is really killed."""
+"""`gpu-watchdog demo`: a simulated GPU shared by three pods, one of which is really killed."""
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final, TextIO
+from types import TracebackType
+from typing import Any, Final, Self, TextIO
 
-from watchdog.cli.client import called
+from watchdog.cli.client import program_name
+from watchdog.cli.demo.daemon import DemoDaemon, FastClock
+from watchdog.cli.demo.pods import SimNode
 from watchdog.cli.demo.screen import Screen, screen_for
-from watchdog.cli.demo.stage import Ending, Stage, StoryClock
-from watchdog.cli.demo.tenants import SimNode
-from watchdog.report.explanation import explanation
+from watchdog.clock import Waiter
+from watchdog.report.sentences.explanation import explanation
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (
-    "`{command} scan` shows what uses the GPUs of this machine and what would follow, and never acts. "
-    "README.md says how to let it watch a node: it only observes until you tell it to enforce."
+    "`{command} scan` shows what uses the GPUs of this machine and what would follow; it never acts. "
+    "README.md explains how to run the watchdog on a node: it only observes until you tell it to enforce."
 )
 
 
 def run_demo(out: TextIO, *, speed: float = 1.0, contact: str = "") -> int:
-    """Show the demo; the exit code. `speed` makes its clock run faster, `contact` is whom a tenant should ask.
+    """Run the demo; the exit code. `speed` makes its clock faster, `contact` is whom a pod's owner should ask.
 
-    To be called on the main thread of a process of its own: it takes the signals that end a program, and adopts what
-    its children leave behind. BrokenPipeError where whoever read it has gone; its processes are ended then too.
+    Call it on the main thread of a process of its own: it handles the signals that end a program, and adopts what its
+    children leave behind. BrokenPipeError if the reader of `out` has gone; its processes are ended then too.
     """
     problem = _find_problem()
     if problem:
         return _fail(problem)
     try:
-        with Ending() as ending:
-            return _perform(out, StoryClock(speed), ending, contact)
+        with _EndSignals() as signals:
+            return _run(out, FastClock(speed), signals, contact)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -39,55 +42,89 @@ def run_demo(out: TextIO, *, speed: float = 1.0, contact: str = "") -> int:
 
 
 def _find_problem() -> str | None:
-    """What stands in the way of it on this machine, with the remedy."""
+    """Why the demo can't run on this machine, with the remedy."""
     if not sys.executable:
-        return "the demo needs to know its Python; run it from the virtual environment that `make setup` makes"
+        return "the demo can't find its Python interpreter; run it from the virtual environment of `make setup`"
     try:
         own = os.readlink("/proc/self")  # noqa: PTH115 - a path object resolves nothing here
     except OSError:
         own = ""
     if own != str(os.getpid()):
-        return "the demo needs the /proc of its own PID namespace; start it where ps shows its own processes"
+        return "the demo needs the /proc of its own PID namespace; run it where ps shows its own processes"
     return None
 
 
-def _perform(out: TextIO, clock: StoryClock, ending: Ending, contact: str) -> int:
-    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as company:
-        stage = Stage(Path(folder), company, clock, contact)
-        screen = screen_for(out)
-        with contextlib.closing(stage), contextlib.closing(screen):
-            _play(stage, screen, clock, ending)
-            if not ending.is_wanted:
-                return _end(stage, screen)
+def _run(out: TextIO, clock: FastClock, signals: "_EndSignals", contact: str) -> int:
+    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as node:
+        daemon, screen = DemoDaemon(Path(folder), node, clock, contact), screen_for(out)
+        with contextlib.closing(daemon), contextlib.closing(screen):
+            _show(daemon, screen, clock, signals)
+            if not signals.has_ended:
+                return _finish(daemon, screen)
     return _fail("the demo was stopped; all of its processes have been ended")
 
 
-def _play(stage: Stage, screen: Screen, clock: StoryClock, ending: Ending) -> None:
+def _show(daemon: DemoDaemon, screen: Screen, clock: FastClock, signals: "_EndSignals") -> None:
     next_frame_s = 0.0
-    while not stage.is_over and not ending.is_wanted:
-        stage.turn()
+    while not daemon.is_over and not signals.has_ended:
+        daemon.advance()
         left_s = next_frame_s - clock.elapsed_s() / clock.speed
         if left_s <= 0:
             next_frame_s = clock.elapsed_s() / clock.speed + _FRAME_S
-            screen.show(stage.scene())
+            screen.show(daemon.view())
             left_s = _FRAME_S
-        ending.wait(min(max(stage.next_wake_s / clock.speed, 0.0), left_s))
+        signals.wait(min(max(daemon.next_wake_s / clock.speed, 0.0), left_s))
 
 
-def _end(stage: Stage, screen: Screen) -> int:
-    """Show how it ended, and tell the victim's owner."""
-    is_well = stage.end()
-    screen.finish(stage.scene())
-    outcome = stage.killing
+def _finish(daemon: DemoDaemon, screen: Screen) -> int:
+    """Show how it ended, and what the owner of the killed pod can read."""
+    is_as_expected = daemon.end()
+    screen.finish(daemon.view())
+    outcome = daemon.outcome
     if outcome is not None:
         title = f"What the owner of {outcome.entry.assessment.pod.title} can read:"
-        screen.say(title, explanation(outcome, stage.policy))
-    if not is_well:
-        return _fail("the demo did not come to its proper end; what happened stands above")
-    screen.say("Next:", _NEXT.format(command=called()))
+        screen.say(title, explanation(outcome, daemon.policy))
+    if not is_as_expected:
+        return _fail("the demo did not end as expected; what happened is shown above")
+    screen.say("Next:", _NEXT.format(command=program_name()))
     return 0
 
 
 def _fail(reason: str) -> int:
     sys.stderr.write(f"{reason}\n")
     return 1
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _EndSignals:
+    """Handles SIGINT, SIGTERM and SIGHUP inside its context: they end a `wait`."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def __enter__(self) -> Self:
+        self._before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._waiter = Waiter()
+        for number in _SIGNALS:
+            # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
+            if self._before[number] is not signal.SIG_IGN:
+                self._waiter.on(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        self._waiter.close()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for at most this long, less if a signal arrives."""
+        if not self.has_ended:
+            self._waiter.wait(seconds)
+
+    def _note(self) -> None:
+        self.has_ended = True

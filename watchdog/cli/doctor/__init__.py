@@ -16,9 +16,9 @@ PATIENCE_S: Final = 30.0
 
 
 def run_doctor(options: Options, *, as_json: bool, shows_all: bool = False, patience_s: float = PATIENCE_S) -> int:
-    """Look, print, and give the exit code: 1 where something is missing for what the policy asks.
+    """Run all checks, print the findings, and return the exit code: 1 if something is missing for the policy's mode.
 
-    On a terminal what is fine is only counted, unless all of it is asked for.
+    On a terminal checks that are ok are only counted, unless `shows_all`.
     """
     diagnosis = diagnose(gather(options, patience_s))
     if as_json:

@@ -1,4 +1,4 @@
-"""What the doctor goes by, as values: the container it runs in, the API's answers, and everything else it gathered."""
+"""The facts that doctor checks, as values; the container and its security modules are read here."""
 
 import os
 import re
@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from watchdog.config.mistakes import PolicyProblem
+from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
-from watchdog.daemon.enforcement import Footing
+from watchdog.daemon.enforcement import Environment
 from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
 from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import Right
+from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_calls import Library
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Where something is mounted (`point`), which folder of the file system that is (`root`), and its kind."""
+    """A mount: its mount point, the folder of the file system that is mounted (`root`), and the file system's type."""
 
     point: str
     root: str
@@ -35,12 +35,12 @@ class Mount:
 
     @property
     def is_empty_dir(self) -> bool:
-        """Whether the kubelet made it for a pod and removes it with that (k8s.io/kubernetes/pkg/volume/emptydir)."""
+        """Whether it is an emptyDir, which the kubelet removes with its pod (k8s.io/kubernetes/pkg/volume/emptydir)."""
         return "/volumes/kubernetes.io~empty-dir/" in f"{self.root}/"
 
 
 def mount_lines() -> list[str]:
-    """The lines of this process's mountinfo; none where it can't be read."""
+    """The lines of this process's mountinfo; none if it can't be read."""
     try:
         return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -48,9 +48,9 @@ def mount_lines() -> list[str]:
 
 
 def mount_of(path: Path, mounts: list[str]) -> Mount | None:
-    """The innermost mount that a path is on, from the lines of mountinfo; None where it is not told.
+    """The innermost mount of a path, from the lines of mountinfo; None if unknown.
 
-    Of several mounts at one place the last lies on top.
+    Of several mounts at the same point the last is on top.
     """
     found: Mount | None = None
     real = os.path.realpath(path)
@@ -67,7 +67,7 @@ def mount_of(path: Path, mounts: list[str]) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """Undo the kernel's escapes."""
+    """The text without the kernel's escapes."""
     return text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 
@@ -75,17 +75,17 @@ _ATTRIBUTES: Final = Path("/proc/self/attr")
 _ENABLED: Final = Path("/sys/module/apparmor/parameters/enabled")
 _APPARMOR: Final = re.compile(r"(?P<name>.+?)(?: \((?P<mode>[a-z]+)\))?")
 _SELINUX: Final = re.compile(r"[^:\s]+:[^:\s]+:(?P<type>[^:\s]+)(?::.+)?")
-# Profiles that let signals through to processes under the same profile alone: those that runtimes give to containers
+# Profiles that only allow signals to processes under the same profile: those of container runtimes
 # (containerd contrib/apparmor/template.go, moby profiles/apparmor/template.go, containers/common pkg/apparmor).
 _OF_RUNTIMES: Final = re.compile(r"cri-containerd\.apparmor\.d|docker-default|crio-default|containers-default-.+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What holds this process: names, empty where there is nothing that does.
+    """What confines this process; empty where nothing does.
 
-    `profile` is of AppArmor, without its mode; `is_of_runtime` says that a container runtime gives it to whoever has
-    none. `selinux_type` is the third part of SELinux's label.
+    `profile` is AppArmor's, without its mode; `is_of_runtime`: it is a container runtime's default. `selinux_type` is
+    the third part of SELinux's label.
     """
 
     profile: str = ""
@@ -93,20 +93,20 @@ class Confinement:
     selinux_type: str = ""
 
 
-def look_at_confinement(attributes: Path = _ATTRIBUTES, enabled: Path = _ENABLED) -> Confinement:
-    """Read what this process runs under; nothing where neither module runs, or where it can't be read."""
-    # AppArmor's own file is of Linux 5.8; the other is that of whichever module is the main one (proc_pid_attr(5)).
+def read_confinement(attributes: Path = _ATTRIBUTES, enabled: Path = _ENABLED) -> Confinement:
+    """The confinement of this process; none if neither module is active, or it can't be read."""
+    # AppArmor has its own file since Linux 5.8; the other belongs to the main module (proc_pid_attr(5)).
     if own := _text(attributes / "apparmor" / "current"):
         return confinement_of(own)
     return confinement_of(_text(attributes / "current"), has_apparmor=_text(enabled) == "Y")
 
 
 def confinement_of(text: str, *, has_apparmor: bool = True) -> Confinement:
-    """Understand the text of such a file.
+    """Parse the text of such a file.
 
-    AppArmor writes `NAME (MODE)`, or `unconfined`; profiles that lie on top of each other are joined by `//&`, and each
-    of them must let a signal through. In modes other than `enforce` and `kill` a profile denies nothing. Without
-    AppArmor a bare name is another module's: SELinux with no policy loaded writes `kernel`
+    AppArmor writes `NAME (MODE)`, or `unconfined`; stacked profiles are joined by `//&`, and each of them must allow a
+    signal. In modes other than `enforce` and `kill` a profile denies nothing. Without AppArmor a bare name is another
+    module's: SELinux with no policy loaded writes `kernel`
     (security_sid_to_context_core in security/selinux/ss/services.c), Smack a label such as `_`.
     """
     label = text.strip("\0\n ")
@@ -121,7 +121,7 @@ def confinement_of(text: str, *, has_apparmor: bool = True) -> Confinement:
 
 
 def _text(path: Path) -> str:
-    """What a file of the kernel says; empty where it can't be read: EINVAL where the module that owns it is off."""
+    """The text of a kernel file; empty if it can't be read: EINVAL if the module that owns it is off."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip("\0\n ")
     except OSError:
@@ -130,10 +130,10 @@ def _text(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFacts:
-    """What holds this process, and what is mounted for it.
+    """What confines this process, and its mounts.
 
-    `has_policy_mount` says that the policy's file is on another mount than the root; it counts only `in_pod`.
-    `temporary_problem` is why temporary files can be made nowhere; empty where they can.
+    `has_policy_mount`: the policy's file is on another mount than the root; it matters only `in_pod`.
+    `temporary_problem` is why temporary files can't be created; empty if they can.
     """
 
     confinement: Confinement = field(default_factory=Confinement)
@@ -143,15 +143,15 @@ class ContainerFacts:
     temporary_problem: str = ""
 
 
-def look_at_container(policy: Path, mounts: list[str]) -> ContainerFacts:
-    """Read all of it; the one thing written is a file of a moment's life, which Python makes to find the folder."""
+def read_container(policy: Path, mounts: list[str]) -> ContainerFacts:
+    """Gather these facts; the only thing written is a temporary file that Python creates to find the folder."""
     folder, problem = _temporary()
     mount = mount_of(policy, mounts)
     return ContainerFacts(
-        confinement=look_at_confinement(),
-        # The kubelet gives it to every container of every pod (rest.InClusterConfig of client-go goes by it too).
+        confinement=read_confinement(),
+        # The kubelet sets it in every container (rest.InClusterConfig of client-go uses it too).
         in_pod=bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
-        # What can't be seen is not complained of.
+        # An unknown mount is not reported as missing.
         has_policy_mount=mount is None or mount.point != "/",
         temporary_folder=folder,
         temporary_problem=problem,
@@ -159,27 +159,26 @@ def look_at_container(policy: Path, mounts: list[str]) -> ContainerFacts:
 
 
 def _temporary() -> tuple[str, str]:
-    """The folder for temporary files, and why there is none where there is none."""
+    """The folder for temporary files, or why there is none."""
     try:
         return tempfile.gettempdir(), ""
     except OSError as error:
         return "", error.strerror or str(error)
 
 
-# Where the questions ended: no way, no answer, a certificate that is not accepted, an answer that is none of an API
-# server, credentials that are not accepted, none that were sent, no time left; or all was asked.
-Ended = Literal["no_way", "unreachable", "certificate", "odd", "credentials", "anonymous", "late", "asked"]
+# How the queries ended: no configuration, no connection, a rejected certificate, a response that is not an API
+# server's, rejected credentials, none sent, out of time; or everything was asked.
+Ended = Literal["unconfigured", "unreachable", "certificate", "odd", "credentials", "anonymous", "late", "asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFacts:
-    """All that was asked of the API server, as far as it went. `problem` is why it went no further, with its remedy.
+    """What the API server answered. `problem` is why the queries ended early, with its remedy.
 
-    `offset_s` is how far its clock is ahead of this node's. `rights` are the verbs that this account lacks of each
-    right that was asked for, `later` those of rights that the policy would need to enforce; `rights_problem` is why
-    not all could be asked. `exists` is whether the cluster has a node of
-    this name, None where that can't be seen; `similar` is a node's name that is there and was perhaps meant.
-    `waited_s` is how long was waited where it ended `late`, and `asking` for what.
+    `offset_s` is how far its clock is ahead of this node's. `rights` has the verbs that this account lacks for each
+    right that was queried, `later` those that the policy would need to enforce; `rights_problem` is why not all could
+    be queried. `exists`: whether the cluster has a node of this name, None if unknown; `similar` is an existing node
+    that may have been meant. If it ended `late`, `waited_s` is how long it waited, and `asking` for what.
     """
 
     ended: Ended
@@ -202,20 +201,20 @@ class ApiFacts:
 
     @property
     def unlisted(self) -> frozenset[str]:
-        """The resources that this account may not list, of those that the policy needs."""
+        """The resources needed by the policy that this account may not list."""
         return frozenset(right.resource for right, lacking in self.rights.items() if "list" in lacking)
 
 
-DEFAULTS: Final = Policy(sha256="", source="")  # where there is no policy that can be followed
+DEFAULTS: Final = Policy(sha256="", source="")  # without a valid policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """One reading of the driver and the library that gave it; `library` is None where not even that came back.
+    """One reading of the driver, and its library; `library` is None if reading hung before that.
 
-    `maintenance` is why neither was asked for, where the node's GPUs are under maintenance. `windows` says by what it
-    can be told that the driver is that of Windows (empty: it is not), `vgpus` are the UUIDs of virtual GPUs.
-    `has_capability_devices` says that some of MIG's are in /dev/nvidia-caps.
+    `maintenance` is why neither was read, if the node's GPUs are under maintenance. `windows` is the sign that the
+    driver is that of Windows (empty: it is not), `vgpus` are the UUIDs of virtual GPUs. `has_capability_devices`:
+    /dev/nvidia-caps has some of MIG's devices.
     """
 
     library: Library | None
@@ -229,7 +228,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemFacts:
-    """What Python and the kernel give this process."""
+    """What Python and the kernel provide for this process."""
 
     python: tuple[int, int]
     sqlite: str
@@ -250,7 +249,7 @@ class ProcessFacts:
     procfs: Path
     procfs_problem: str
     init_problem: str
-    footing: Footing
+    environment: Environment
     in_first_user_namespace: bool
     listed: Mapping[int, Process] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
@@ -269,11 +268,10 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What stands in the files of Kubernetes' objects, or in the API; a path is None where none was named.
+    """Kubernetes' objects, from files or the API; a path is None if none was given.
 
-    `age_s` is how long ago the pod list was written, None where that is not known. `by_api` says that what no file was
-    named for was asked of the API, as far as the policy needs it; `unlisted` are the resources that this account may
-    not list.
+    `age_s` is how long ago the pod list was written, None if unknown. `by_api`: what no file was given for was read
+    from the API, as far as the policy needs it; `unlisted` are the resources that this account may not list.
     """
 
     node_name: str
@@ -295,11 +293,11 @@ JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFacts:
-    """The place of the journal, and what lies there.
+    """The location of the journal, and what is there.
 
-    `folder_problem` is why nothing can be written in the folder (or, where it does not exist, why it can't be made).
-    `detail` belongs to `kind`. `stop_problem` is why it can't be seen whether there is a stop file. `free` are bytes
-    left on the disk, `size` those that the journal has.
+    `folder_problem` is why the folder is not writable (or, if it does not exist, why it can't be created). `detail`
+    belongs to `kind`. `stop_problem` is why the stop file can't be checked. `free` are the free bytes of the disk,
+    `size` those of the journal.
     """
 
     path: Path
@@ -324,9 +322,9 @@ ListenState = Literal["free", "ours", "ours_sick", "taken", "unusable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenFacts:
-    """The address of the endpoints: whether it can be had, or who answers there. `problem` has its remedy in it.
+    """The address of the endpoints: whether it is available, or who answers there. `problem` includes its remedy.
 
-    `policy_sha256` is of the policy by which the daemon that answers goes; empty where that is not known.
+    `policy_sha256` is that of the policy of the daemon that answers; empty if unknown.
     """
 
     listen: str
@@ -337,7 +335,7 @@ class ListenFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that was read; `api` is None where the API is not used."""
+    """All facts; `api` is None if the API is not used."""
 
     driver: DriverFacts
     system: SystemFacts

@@ -1,4 +1,4 @@
-"""What doctor finds: a state, what it is about, and the remedy; and what follows from all of it."""
+"""What doctor finds: a state, what it is about, and the remedy; and the diagnosis that all findings make up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from watchdog.core.policy import Mode
 
 
 class FindingState(StrEnum):
-    """How it stands: as it should be, worth a look, or in the way."""
+    """As it should be, worth checking, or a blocker."""
 
     OK = "ok"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class FindingState(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What for something is needed; who enforces needs all that observing takes."""
+    """What something is needed for; enforcing also needs everything that observing needs."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
@@ -30,7 +30,7 @@ ENFORCING: Final = (Purpose.ENFORCE,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. `name` is stable; several findings share one where several things are at fault."""
+    """The result of one check. `name` is stable; several findings share it if several things are wrong."""
 
     name: str
     case: str
@@ -39,14 +39,14 @@ class Finding:
     what: str
     remedy: str = ""
 
-    def lacks(self, purpose: Purpose) -> bool:
-        """Whether this stands in the way of observing, or of enforcing."""
+    def blocks(self, purpose: Purpose) -> bool:
+        """Whether this blocks observing or enforcing."""
         return self.state is FindingState.MISSING and purpose in self.purposes
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way in which a thing can stand, as texts with `{names}` for what differs."""
+    """One possible result of a check, as texts with `{names}` for what varies."""
 
     state: FindingState
     what: str
@@ -59,26 +59,26 @@ def ok(what: str) -> Case:
 
 
 def warning(what: str, remedy: str) -> Case:
-    """Worth a look, and in nobody's way."""
+    """Worth checking, but not blocking anything."""
     return Case(FindingState.WARNING, what, remedy)
 
 
 def missing(what: str, remedy: str) -> Case:
-    """In the way of what it is needed for."""
+    """Blocks what it is needed for."""
     return Case(FindingState.MISSING, what, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A thing that is looked at: its stable name, what it is needed for, and every way in which it can stand."""
+    """A check: its stable name, what it is needed for, and every possible result."""
 
     name: str
     means: str
     purposes: tuple[Purpose, ...] = BOTH
     cases: Mapping[str, Case]
 
-    def say(self, case: str, **values: object) -> Finding:
-        """Make the finding of one of the cases."""
+    def finding(self, case: str, **values: object) -> Finding:
+        """The finding for one of the cases."""
         chosen = self.cases[case]
         return Finding(
             name=self.name,
@@ -92,7 +92,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings, and what the policy asks for: None where there is no policy that can be followed."""
+    """All findings, and the policy's mode; None without a valid policy."""
 
     findings: tuple[Finding, ...]
     mode: Mode | None
@@ -104,20 +104,20 @@ class Diagnosis:
 
     @property
     def enforce(self) -> bool:
-        """Whether nothing is missing for enforcing; whatever observing needs, enforcing needs too."""
+        """Whether nothing is missing for enforcing, which also needs everything that observing needs."""
         return not self.lacking(Purpose.ENFORCE)
 
     @property
     def suffices(self) -> bool:
-        """Whether the node can do what its policy asks."""
+        """Whether the node can do what its policy asks for."""
         return self.observe if self.mode == "observe" else self.enforce
 
     def lacking(self, purpose: Purpose) -> tuple[str, ...]:
         """The names of what is missing for a purpose, each once."""
-        return tuple(dict.fromkeys(finding.name for finding in self.findings if finding.lacks(purpose)))
+        return tuple(dict.fromkeys(finding.name for finding in self.findings if finding.blocks(purpose)))
 
 
 def remedied(problem: Problem | None, otherwise: str) -> dict[str, str]:
-    """The values of a finding's `{problem}` and `{remedy}`; `otherwise` where the problem has no remedy of its own."""
+    """The values of `{problem}` and `{remedy}`; `otherwise` is the remedy if the problem has none of its own."""
     problem = problem or Problem("")
     return {"problem": problem.cause, "remedy": problem.remedy or otherwise}

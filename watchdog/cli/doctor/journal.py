@@ -1,4 +1,4 @@
-"""The journal's place and content: what is gathered about them, and what may be wrong with them."""
+"""The journal's location and content: the facts about them, and the checks with their texts."""
 
 import contextlib
 import os
@@ -15,92 +15,93 @@ from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, 
 from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import stop_file
 from watchdog.journal.errors import CorruptError, JournalError, explain
-from watchdog.journal.lock import NodeLock, look_at_lock
+from watchdog.journal.lock import NodeLock, check_lock
 from watchdog.journal.schema import APPLICATION_ID, check_version
 
 FOLDER: Final = Topic(
     name="journal_folder",
-    means="The journal's folder can be written, or can be made. (Nothing is acted on that is not written down first.)",
+    means="The journal's folder is writable or can be created. (Every action is recorded before it is taken.)",
     purposes=ENFORCING,
     cases={
-        "writable": ok("{folder} can be written"),
-        "to_make": ok("{folder} is not there yet and can be made"),
+        "writable": ok("{folder} is writable"),
+        "to_make": ok("{folder} does not exist yet and can be created"),
         "closed": missing(
-            "{folder} can't be written: {problem}",
-            "run as root, mount it writable, or name another place with --journal",
+            "{folder} is not writable: {problem}",
+            "run as root, mount it writable, or give another path with --journal",
         ),
         "blocked": missing(
-            "{folder} is not there and can't be made: {problem}", "make it, or name another place with --journal"
+            "{folder} does not exist and can't be created: {problem}", "create it, or give another path with --journal"
         ),
-        "made_up": missing(
-            "{folder} is on a file system that the kernel makes up ({kind}): no file can be made there",
-            "name another place with --journal",
+        "virtual": missing(
+            "{folder} is on a virtual file system of the kernel ({kind}): no file can be created there",
+            "give another path with --journal",
         ),
     },
 )
 DISK: Final = Topic(
     name="journal_disk",
-    means="The journal is on a local disk: SQLite's write-ahead log takes shared memory and locks, and every daemon of "
-    "the node has to see the lock.",
+    means="The journal is on a local disk: SQLite's write-ahead log needs shared memory and locks, and every daemon of "
+    "the node must see the lock.",
     purposes=ENFORCING,
     cases={
         "local": ok("{folder} is on a local file system ({kind})"),
-        "unknown": ok("{folder} is on a file system of a kind that can't be seen"),
+        "unknown": ok("{folder} is on a file system of unknown type"),
         "remote": missing(
-            "{folder} is on a file system of the network ({kind})", "put the journal on a local disk with --journal"
+            "{folder} is on a network file system ({kind})", "put the journal on a local disk with --journal"
         ),
         "of_pod": missing(
-            "{folder} is an emptyDir: it goes with the pod, and a new pod's brakes know of nothing that was done",
-            "mount a folder of the host there (hostPath; in the chart journal.type: hostPath, and no other place in "
+            "{folder} is an emptyDir: it is deleted with the pod, so the brakes of the next pod do not know of earlier "
+            "actions",
+            "mount a folder of the host there (hostPath; in the chart journal.type: hostPath, and no other path in "
             "GPU_WATCHDOG_JOURNAL)",
         ),
-        "fleeting": warning(
-            "{folder} is in memory or in the container's own layer ({kind}): the journal and the lock are gone with it",
+        "volatile": warning(
+            "{folder} is in memory or in the container's own layer ({kind}): the journal and the lock are lost with it",
             "mount a folder of the host there (hostPath)",
         ),
     },
 )
 SPACE: Final = Topic(
     name="journal_space",
-    means="The disk has room for the journal, up to `[journal] max_size`.",
+    means="The disk has space for the journal, up to `[journal] max_size`.",
     purposes=ENFORCING,
     cases={
         "enough": ok("{free} are free for a journal of at most {limit}"),
         "little": warning(
-            "{free} are free, and the journal may grow by {growth} (max_size is {limit})",
+            "{free} are free, but the journal may grow by {growth} (max_size is {limit})",
             "free some space, or lower max_size under [journal]",
         ),
-        "full": missing("only {free} are free in {folder}", "free some space: without any nothing can be written down"),
+        "full": missing("only {free} are free in {folder}", "free some space: on a full disk nothing can be recorded"),
     },
 )
 FILE: Final = Topic(
     name="journal_file",
-    means="What lies at the journal's place is a journal of this version, or nothing.",
+    means="The file at the journal's path is a journal of this version, or there is none yet.",
     purposes=ENFORCING,
     cases={
-        "absent": ok("{path} is not there yet; the daemon begins it"),
-        "empty": ok("{path} is empty; the daemon begins it"),
-        "journal": ok("{path} is a sound journal"),
+        "absent": ok("{path} does not exist yet; the daemon creates it"),
+        "empty": ok("{path} is empty; the daemon initialises it"),
+        "journal": ok("{path} is an intact journal"),
         "unknown": warning(
-            "{path} could not be looked at whole: {detail}", "the daemon looks at it when it opens it; see its log"
+            "{path} could not be checked completely: {detail}", "the daemon checks it when opening it; see its log"
         ),
         "damaged": warning(
-            "{path} is damaged ({detail}): the daemon moves it aside and begins a new one, without a past",
-            "keep a copy if you need what is in it, and look at the disk (dmesg)",
+            "{path} is damaged ({detail}): the daemon moves it aside and starts a new one, without history",
+            "keep a copy if you need its contents, and check the disk (dmesg)",
         ),
-        "newer": missing("{detail}", "use the newer version, or name another file with --journal"),
-        "foreign": missing("{path} is something else than a journal", "name another file with --journal"),
-        "folder": missing("{path} is a folder", "name a file with --journal"),
+        "newer": missing("{detail}", "use the newer version, or give another file with --journal"),
+        "foreign": missing("{path} is not a journal", "give another file with --journal"),
+        "folder": missing("{path} is a folder", "give a file with --journal"),
         "unreadable": missing("{path} can't be opened: {detail}", "run as the user that owns it"),
     },
 )
 LOCK: Final = Topic(
     name="journal_lock",
-    means="The lock beside the journal is free, or a daemon that runs holds it, which is as it should be.",
+    means="The lock beside the journal is free, or held by a running daemon, which is as it should be.",
     purposes=ENFORCING,
     cases={
-        "free": ok("no daemon runs with this journal"),
-        "held": ok("a daemon runs: process {holder} holds {path}"),
+        "free": ok("no daemon is running with this journal"),
+        "held": ok("a daemon is running: process {holder} holds {path}"),
         "unreadable": missing("the lock {path} can't be opened: {detail}", "run as the user that owns it"),
     },
 )
@@ -112,23 +113,23 @@ STOP: Final = Topic(
         "absent": ok("there is no file {path}"),
         "present": missing(
             "the file {path} turns enforcement off",
-            "`gpu-watchdog resume` removes it, when you know who put it there and why",
+            "find out who created it and why, then run `gpu-watchdog resume`",
         ),
         "unseen": missing(
-            "whether there is a file {path} can't be seen ({problem}), and so it counts as there",
+            "whether the file {path} exists can't be determined ({problem}), so it counts as present",
             "run as the user that owns its folder",
         ),
     },
 )
 LISTEN: Final = Topic(
     name="listen",
-    means="The address of the endpoints can be had, or our own daemon answers there.",
+    means="The address of the endpoints is available, or our own daemon answers there.",
     cases={
-        "free": ok("{listen} can be listened on"),
+        "free": ok("{listen} is available"),
         "ours": ok("a gpu-watchdog answers on {listen}"),
         "ours_sick": warning(
-            "a gpu-watchdog answers on {listen}, and says: {problem}",
-            "see `curl http://{listen}/readyz`; most likely a call into the driver hangs",
+            "a gpu-watchdog answers on {listen} and reports: {problem}",
+            "see `curl http://{listen}/readyz`; most likely a driver call hangs",
         ),
         "taken": missing("the endpoints: {said}", "{remedy}"),
         "unusable": missing("the endpoints: {said}", "{remedy}"),
@@ -138,12 +139,12 @@ JOURNAL_TOPICS: Final = (FOLDER, DISK, SPACE, FILE, LOCK, STOP, LISTEN)
 
 
 _MAGIC: Final = b"SQLite format 3\x00"
-_STEPS: Final = 200  # of 10,000 instructions each: a check that would take long is left half done
+_STEPS: Final = 200  # of 10,000 instructions each: a check that would take long is left incomplete
 _BUSY_S: Final = 1.0
 
 
 def look_at_content(path: Path) -> tuple[JournalKind, str]:
-    """What it is, and in which respect where that has to be said."""
+    """What kind of file it is, with details for some kinds."""
     try:
         if not path.exists():
             return "absent", ""
@@ -174,7 +175,7 @@ def _head(path: Path) -> bytes:
 def _look_inside(path: Path) -> tuple[JournalKind, str]:
     options = _options(path)
     if options is None:
-        return "unknown", "it was not closed, and no daemon runs that could tell what is still in its write-ahead log"
+        return "unknown", "it was not closed, and no daemon is running that could read what is in its write-ahead log"
     uri = f"file:{quote(str(path.absolute()))}?{options}"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as connection:
@@ -185,17 +186,17 @@ def _look_inside(path: Path) -> tuple[JournalKind, str]:
 
 
 def _options(path: Path) -> str | None:
-    """How to open it so that SQLite makes no file; None where it would have to.
+    """The options for opening it without SQLite creating a file; None if it would have to.
 
-    With a write-ahead log it needs the file of its shared memory, which a daemon that runs has made. Without one nobody
-    writes to it, and it can be taken as it is.
+    With a write-ahead log it needs the shared-memory file, which a running daemon has created. Without one nothing
+    writes to it, and it can be opened as immutable.
     """
     wal, shared = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     if shared.exists():
         return "mode=ro"
     try:
         return None if wal.stat().st_size else "immutable=1"
-    except OSError:  # a daemon that closes the journal takes it away
+    except OSError:  # a daemon that closes the journal removes it
         return "immutable=1"
 
 
@@ -218,7 +219,7 @@ def _judge(connection: sqlite3.Connection, path: Path) -> tuple[JournalKind, str
 
 
 def look_at_journal(path: Path) -> JournalFacts:
-    """Read all that concerns the journal; the one thing written is a file without a name or of a moment's life."""
+    """Gather all facts about the journal; the only thing written is a temporary file, unnamed where possible."""
     folder = path.parent
     place = nearest_folder(folder)
     exists = place == folder
@@ -226,7 +227,7 @@ def look_at_journal(path: Path) -> JournalFacts:
     problem = write_problem(place) if exists else make_problem(place)
     kind, detail = look_at_content(path)
     lock = NodeLock(path)
-    state, lock_detail = look_at_lock(lock.path)
+    state, lock_detail = check_lock(lock.path)
     stopped, stop_problem = _is_there(stop_file(path))
     return JournalFacts(
         path=path,
@@ -248,14 +249,14 @@ def look_at_journal(path: Path) -> JournalFacts:
 
 
 def nearest_folder(folder: Path) -> Path:
-    """The folder, or the innermost one above it that is there; one that can't be seen counts as there."""
+    """The folder, or its innermost existing parent; one that can't be checked counts as existing."""
     while not _is_there(folder)[0] and folder != folder.parent:
         folder = folder.parent
     return folder
 
 
 def _is_there(path: Path) -> tuple[bool, str]:
-    """Whether there is something of this name, as the daemon takes it; and why that can't be seen, where it can't."""
+    """Whether the path exists, in the daemon's sense, and why that can't be determined, if it can't."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -266,11 +267,11 @@ def _is_there(path: Path) -> tuple[bool, str]:
 
 
 def write_problem(folder: Path) -> str:
-    """Why no file can be made in a folder; empty where one can: it is tried, and nothing stays."""
+    """Why no file can be created in a folder; empty if one can: it is tried, and nothing is left behind."""
     try:
         if not folder.is_dir():
-            return "it is no folder"
-        # Nameless where the file system can (O_TMPFILE), otherwise removed at once.
+            return "it is not a folder"
+        # Unnamed if the file system supports that (O_TMPFILE), otherwise removed at once.
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
             file.flush()
@@ -280,10 +281,10 @@ def write_problem(folder: Path) -> str:
 
 
 def make_problem(above: Path) -> str:
-    """Why no folder can be made in the one above; empty where one can. Nothing is tried."""
+    """Why no folder can be created in a parent; empty if one can. Nothing is tried."""
     try:
         if not above.is_dir():
-            return f"{above} is no folder"
+            return f"{above} is not a folder"
     except OSError as error:
         return f"{above}: {error.strerror or error}"
     if not os.access(above, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -310,9 +311,9 @@ def _size(path: Path) -> int:
 _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "afs", "9p", "virtiofs"}
 )
-_FLEETING: Final = frozenset({"tmpfs", "ramfs", "overlay", "aufs"})
-# File systems that the kernel makes up: even root, whom permission bits do not stop, can put nothing of its own there.
-_MADE_UP: Final = frozenset(
+_VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay", "aufs"})
+# Virtual file systems of the kernel: even root, whom permission bits do not stop, can create no file there.
+_VIRTUAL: Final = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "securityfs", "debugfs", "tracefs", "bpf", "pstore"}
     | {"configfs", "efivarfs", "fusectl", "binfmt_misc", "nsfs", "rpc_pipefs"}
 )
@@ -320,31 +321,31 @@ _LEAST_FREE: Final = 4 * 2**20  # SQLite's write-ahead log grows to about that b
 
 
 def check_journal(facts: JournalFacts, max_size: int) -> Iterable[Finding]:
-    """Whether what is done can be written down first, by one daemon alone."""
+    """Whether actions can be recorded before they are taken, by one daemon only."""
     yield _folder(facts)
-    if not facts.folder_problem and facts.file_system not in _MADE_UP:
+    if not facts.folder_problem and facts.file_system not in _VIRTUAL:
         yield _disk(facts)
         yield from _space(facts, max_size)
-    yield FILE.say(facts.kind, path=facts.path, detail=facts.detail)
+    yield FILE.finding(facts.kind, path=facts.path, detail=facts.detail)
     yield _lock(facts)
     stop = "unseen" if facts.stop_problem else "present" if facts.is_stopped else "absent"
-    yield STOP.say(stop, path=facts.stop_path, problem=facts.stop_problem)
+    yield STOP.finding(stop, path=facts.stop_path, problem=facts.stop_problem)
 
 
 def _folder(facts: JournalFacts) -> Finding:
-    if facts.file_system in _MADE_UP:
-        return FOLDER.say("made_up", folder=facts.path.parent, kind=facts.file_system)
+    if facts.file_system in _VIRTUAL:
+        return FOLDER.finding("virtual", folder=facts.path.parent, kind=facts.file_system)
     cases = ("writable", "closed") if facts.folder_exists else ("to_make", "blocked")
-    return FOLDER.say(cases[bool(facts.folder_problem)], folder=facts.path.parent, problem=facts.folder_problem)
+    return FOLDER.finding(cases[bool(facts.folder_problem)], folder=facts.path.parent, problem=facts.folder_problem)
 
 
 def _disk(facts: JournalFacts) -> Finding:
     kind = facts.file_system
     is_remote = kind in _REMOTE or kind.startswith("fuse.")
-    case = "remote" if is_remote else "fleeting" if kind in _FLEETING else "local" if kind else "unknown"
+    case = "remote" if is_remote else "volatile" if kind in _VOLATILE else "local" if kind else "unknown"
     if facts.is_empty_dir:
         case = "of_pod"
-    return DISK.say(case, folder=facts.path.parent, kind=kind)
+    return DISK.finding(case, folder=facts.path.parent, kind=kind)
 
 
 def _space(facts: JournalFacts, max_size: int) -> Iterable[Finding]:
@@ -352,7 +353,7 @@ def _space(facts: JournalFacts, max_size: int) -> Iterable[Finding]:
         return
     growth = max(max_size - facts.size, 0)
     case = "full" if facts.free < _LEAST_FREE else "little" if facts.free < growth else "enough"
-    yield SPACE.say(
+    yield SPACE.finding(
         case,
         free=format_bytes(facts.free),
         limit=format_bytes(max_size),
@@ -362,11 +363,11 @@ def _space(facts: JournalFacts, max_size: int) -> Iterable[Finding]:
 
 
 def _lock(facts: JournalFacts) -> Finding:
-    holder = "of another PID namespace" if facts.holder is None else facts.holder
-    return LOCK.say(facts.lock, path=facts.lock_path, holder=holder, detail=facts.detail)
+    holder = "in another PID namespace" if facts.holder is None else facts.holder
+    return LOCK.finding(facts.lock, path=facts.lock_path, holder=holder, detail=facts.detail)
 
 
 def check_listen(facts: ListenFacts) -> Iterable[Finding]:
-    """Whether `run` could listen; it does not start where it can't."""
+    """Whether `run` can listen; it does not start if it can't."""
     said, _, remedy = facts.problem.rpartition(": ")
-    yield LISTEN.say(facts.state, listen=facts.listen, problem=facts.problem, said=said, remedy=remedy)
+    yield LISTEN.finding(facts.state, listen=facts.listen, problem=facts.problem, said=said, remedy=remedy)

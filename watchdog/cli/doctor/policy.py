@@ -1,4 +1,4 @@
-"""Checks of the policy file, each with what it says."""
+"""Checks of the policy file, with their texts."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,21 +10,22 @@ from watchdog.node.driver import DriverReading
 
 POLICY: Final = Topic(
     name="policy",
-    means="There is a policy, and no mistake in it. Without one `run` does not start.",
+    means="There is a policy without mistakes. Without one `run` does not start.",
     cases={
         "valid": ok("{path} is a valid policy"),
-        "mistake": missing("mistake: {problem}", "mend the file; `gpu-watchdog check {path}` lists every mistake"),
+        "mistake": missing("mistake: {problem}", "fix the file; `gpu-watchdog check {path}` lists every mistake"),
         "more": missing("more mistakes in {path}: {count}", "`gpu-watchdog check {path}` lists every mistake"),
         "absent": missing(
-            "there is no policy {path}", "name one with --policy; config/policy.toml of the project is a beginning"
+            "there is no policy at {path}",
+            "give one with --policy; config/policy.toml of the project is a starting point",
         ),
     },
 )
 MODE: Final = Topic(
     name="mode",
-    means="What the policy asks for. To observe is fine: it measures, decides and records, and acts on nobody.",
+    means="What the policy asks for. Observing is fine: it measures, decides and records, but takes no action.",
     cases={
-        "observe": ok("the policy observes: nobody is acted on"),
+        "observe": ok("the policy only observes: no action is taken"),
         "enforce": ok("the policy enforces"),
     },
 )
@@ -32,41 +33,41 @@ WARNINGS: Final = Topic(
     name="policy_warnings",
     means="Nothing in the policy looks unintended.",
     cases={
-        "none": ok("the policy gives no warning"),
-        "warning": warning("odd: {warning}", "change the policy if it is not meant"),
+        "none": ok("the policy has no warnings"),
+        "warning": warning("warning: {warning}", "change the policy unless this is intended"),
     },
 )
 RUNNING: Final = Topic(
     name="policy_running",
-    means="The daemon that answers on `--listen` goes by this very policy.",
+    means="The daemon that answers on `--listen` uses this policy.",
     cases={
-        "same": ok("the daemon on {listen} goes by this policy"),
+        "same": ok("the daemon on {listen} uses this policy"),
         "kept": warning(
-            "a daemon runs here ({listen}) and goes on with the last good policy, not with {path}",
-            "mend {path}: the daemon reads it again when it changes",
+            "the daemon on {listen} keeps using the last valid policy instead of {path}",
+            "fix {path}: the daemon reloads it when it changes",
         ),
         "another": warning(
-            "the daemon on {listen} goes by another policy than {path}",
-            "see that --policy names the file that the daemon reads; otherwise look for policy_refused in its log",
+            "the daemon on {listen} uses another policy than {path}",
+            "check that --policy names the file that the daemon reads; otherwise look for policy_refused in its log",
         ),
     },
 )
 MPS: Final = Topic(
     name="mps",
-    means="Where pods share an MPS server, ending one client can break the work of the others.",
+    means="If pods share an MPS server, killing one client can make the others fail.",
     cases={
-        "none": ok("the driver lists no client of an MPS server"),
-        "observed": ok("clients of MPS servers: {count}; the policy only observes"),
+        "none": ok("the driver lists no MPS clients"),
+        "observed": ok("MPS clients: {count}; the policy only observes"),
         "withheld": warning(
-            "clients of MPS servers: {count}. The policy enforces, and kills and evictions are withheld that would end "
-            "a client of a server outside its own pod",
-            "docs/sharing.md says which these are; where all clients of a server belong to one owner, [safety] "
-            "signal_mps_clients = true",
+            "MPS clients: {count}. The policy enforces, but kills and evictions that would end a client of a server "
+            "outside its own pod are withheld",
+            "docs/sharing.md explains which these are; if all clients of a server belong to one owner, set "
+            "signal_mps_clients = true under [safety]",
         ),
         "accepted": warning(
-            "clients of MPS servers: {count}. The policy enforces, and signal_mps_clients lets it end clients although "
-            "the other clients of their server can fail with them",
-            "take signal_mps_clients away, unless all clients of a server belong to one owner",
+            "MPS clients: {count}. The policy enforces, and signal_mps_clients lets it kill clients although the other "
+            "clients of their server can fail with them",
+            "remove signal_mps_clients, unless all clients of a server belong to one owner",
         ),
     },
 )
@@ -77,42 +78,42 @@ _MOST: Final = 5
 
 
 def check_policy(facts: PolicyFacts) -> Iterable[Finding]:
-    """The first mistakes of a policy that has some; otherwise what it asks for and what is odd about it."""
+    """The first few mistakes of the policy; without any, its mode and warnings."""
     if facts.policy is None:
         yield from _mistakes(facts)
         return
     policy = facts.policy
-    yield POLICY.say("valid", path=facts.path)
-    yield MODE.say(policy.mode)
+    yield POLICY.finding("valid", path=facts.path)
+    yield MODE.finding(policy.mode)
     for text in policy.warnings:
-        yield WARNINGS.say("warning", warning=text)
+        yield WARNINGS.finding("warning", warning=text)
     if not policy.warnings:
-        yield WARNINGS.say("none")
+        yield WARNINGS.finding("none")
 
 
 def check_mps(reading: DriverReading, policy: Policy) -> Iterable[Finding]:
-    """Whether the policy meets clients of MPS servers; nothing where no process is listed."""
+    """Whether there are MPS clients and what the policy does with them; nothing if no process is listed."""
     clients = {use.pid for use in reading.uses if use.mps}
     if not reading.uses:
         return
     case = "accepted" if policy.safety.signal_mps_clients else "withheld"
-    yield MPS.say("none" if not clients else case if policy.mode == "enforce" else "observed", count=len(clients))
+    yield MPS.finding("none" if not clients else case if policy.mode == "enforce" else "observed", count=len(clients))
 
 
 def check_running(facts: PolicyFacts, listen: ListenFacts) -> Iterable[Finding]:
-    """Whether the daemon that answers here goes by this very policy; nothing where none answers."""
+    """Whether the daemon that answers here uses this policy; nothing if none answers."""
     if not listen.policy_sha256:
         return
     is_same = facts.policy is not None and facts.policy.sha256 == listen.policy_sha256
     case = "same" if is_same else "kept" if facts.policy is None else "another"
-    yield RUNNING.say(case, listen=listen.listen, path=facts.path)
+    yield RUNNING.finding(case, listen=listen.listen, path=facts.path)
 
 
 def _mistakes(facts: PolicyFacts) -> Iterable[Finding]:
     if not facts.is_there:
-        yield POLICY.say("absent", path=facts.path)
+        yield POLICY.finding("absent", path=facts.path)
         return
     for problem in facts.problems[:_MOST]:
-        yield POLICY.say("mistake", problem=problem, path=facts.path)
+        yield POLICY.finding("mistake", problem=problem, path=facts.path)
     if len(facts.problems) > _MOST:
-        yield POLICY.say("more", count=len(facts.problems) - _MOST, path=facts.path)
+        yield POLICY.finding("more", count=len(facts.problems) - _MOST, path=facts.path)

@@ -1,17 +1,24 @@
-"""All checks in their order, and what they found as text and as JSON."""
+"""All checks in order, and their findings as text and as JSON."""
 
 import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
-from watchdog.cli.doctor.api import CONNECTION, PLACE, check_api, check_node_name
-from watchdog.cli.doctor.cluster import CLUSTER_TOPICS, check_capacity, check_namespaces, check_node_object, check_pods
+from watchdog.cli.doctor.api import API_TOPICS, RIGHT_TOPICS, SWITCHES_TOPICS, check_api, check_rights, check_switches
+from watchdog.cli.doctor.cluster import (
+    CLUSTER_TOPICS,
+    PLACE,
+    check_capacity,
+    check_namespaces,
+    check_node_name,
+    check_node_object,
+    check_pods,
+)
 from watchdog.cli.doctor.driver import DRIVER_TOPICS, check_driver
 from watchdog.cli.doctor.facts import DEFAULTS, Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState, Purpose, Topic
 from watchdog.cli.doctor.journal import JOURNAL_TOPICS, STOP, check_journal, check_listen
 from watchdog.cli.doctor.policy import POLICY_TOPICS, RUNNING, check_mps, check_policy, check_running
-from watchdog.cli.doctor.rights import RIGHTS_TOPICS, SWITCHES_TOPICS, check_rights, check_switches
 from watchdog.cli.doctor.system import CONTAINER_TOPICS, SYSTEM_TOPICS, check_container, check_processes, check_system
 from watchdog.core.policy import Policy
 from watchdog.export.colour import BOLD, GREEN, RED, YELLOW, paint
@@ -22,8 +29,8 @@ TOPICS: Final[tuple[Topic, ...]] = (
     *SYSTEM_TOPICS,
     *CONTAINER_TOPICS,
     *POLICY_TOPICS,
-    *CONNECTION,
-    *RIGHTS_TOPICS,
+    *API_TOPICS,
+    *RIGHT_TOPICS,
     *PLACE,
     *CLUSTER_TOPICS,
     *SWITCHES_TOPICS,
@@ -32,7 +39,7 @@ TOPICS: Final[tuple[Topic, ...]] = (
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    """Judge all that was read; the same facts give the same findings."""
+    """All findings about these facts."""
     policy = facts.policy.policy
     return Diagnosis(findings=tuple(_findings(facts, policy)), mode=None if policy is None else policy.mode)
 
@@ -42,13 +49,13 @@ def _findings(facts: Facts, policy: Policy | None) -> Iterable[Finding]:
     yield from check_system(facts.system)
     known = policy or DEFAULTS
     yield from check_processes(facts.processes, known.safety, facts.system.descriptors)
-    yield from check_container(facts.container, facts.policy, facts.processes.footing.own)
+    yield from check_container(facts.container, facts.policy, facts.processes.environment.own)
     yield from check_policy(facts.policy)
     yield from check_mps(facts.driver.reading, known)
     yield from check_running(facts.policy, facts.listen)
     yield from check_api(facts.api)
     yield from check_rights(facts.api, facts.policy.path)
-    named = tuple(check_node_name(facts.api, facts.cluster, facts.processes.footing.own))
+    named = tuple(check_node_name(facts.api, facts.cluster, facts.processes.environment.own))
     yield from named
     if facts.api is None or facts.api.ended == "asked":
         if all(finding.state is not FindingState.MISSING for finding in named):
@@ -90,9 +97,9 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
 def diagnosis_text(
     diagnosis: Diagnosis, *, colour: bool = False, width: int | None = None, shows_fine: bool = True
 ) -> str:
-    """What people read: a line a finding unless a width is given; what is in the way stands near the prompt.
+    """The text for people: a line per finding unless a width is given; blockers are last, near the prompt.
 
-    Without `shows_fine` what is as it should be is only counted.
+    Without `shows_fine` findings that are ok are only counted.
     """
     groups: dict[str, list[Finding]] = {"fine": [], "observing": [], "enforcing": []}
     for finding in diagnosis.findings:
@@ -116,20 +123,20 @@ def diagnosis_text(
 
 
 def shortcoming(diagnosis: Diagnosis) -> str:
-    """Why the node can't do what its policy asks, in a sentence; empty where it can."""
+    """Why the node can't do what its policy asks for, in a sentence; empty if it can."""
     if diagnosis.suffices:
         return ""
     observing, enforcing = diagnosis.lacking(Purpose.OBSERVE), diagnosis.lacking(Purpose.ENFORCE)
     more = [name for name in enforcing if name not in observing]
     if diagnosis.mode is None:
-        what = "there is no policy to go by"
+        what = "there is no valid policy"
         if any(finding.name == RUNNING.name for finding in diagnosis.findings):
-            what += ", and the daemon that runs here goes on with its last good one"
+            what += ", and the running daemon keeps using its last valid one"
         return f"{what}. Blocked by: {', '.join(enforcing)}"
     if observing:
         rest = f"; for enforcing also: {', '.join(more)}" if more and diagnosis.mode == "enforce" else ""
         return f"this node cannot observe. Blocked by: {', '.join(observing)}{rest}"
-    if {(each.name, each.case) for each in diagnosis.findings if each.lacks(Purpose.ENFORCE)} == {
+    if {(each.name, each.case) for each in diagnosis.findings if each.blocks(Purpose.ENFORCE)} == {
         (STOP.name, "present")
     }:
         return f"enforcement was switched off on this node; nothing else blocks it: {STOP.name}"

@@ -1,4 +1,4 @@
-"""The live table: the loop that queries the daemon, reads keys and draws, until it is told to end."""
+"""The live view's loop: queries the daemon, reads keys and draws until the user quits."""
 
 import contextlib
 import os
@@ -11,14 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from watchdog.cli.client import AskError, ask_status
+from watchdog.cli.client import QueryError, query_status
 from watchdog.cli.top import TopOptions, prepare, unreached
-from watchdog.cli.top.panels import ScreenFrame
-from watchdog.cli.top.progress import timers_run
-from watchdog.cli.top.rows import AccountRow, Signs
+from watchdog.cli.top.rows import Signs, TopRow, timers_run
 from watchdog.cli.top.state import Selection, chosen, pressed
 from watchdog.cli.top.terminal import Terminal, keys_of
-from watchdog.cli.top.view import draw
+from watchdog.cli.top.view import ScreenFrame, draw
 from watchdog.clock import Waiter
 from watchdog.core.units import format_duration
 from watchdog.report.status import Status
@@ -26,55 +24,55 @@ from watchdog.report.text import span
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
-_ESCAPE_S: Final = 0.05  # the rest of an escape sequence comes in this time, also over a slow line
+_ESCAPE_S: Final = 0.05  # the rest of an escape sequence arrives within this time, even over a slow line
 _FRAME_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A status, or why there is none, with the remedy, in lines. `at_s` is when it came (monotonic)."""
+    """A status, or why there is none and what to do about it, in lines. `at_s` is when it arrived (monotonic)."""
 
     status: Status | None
     problem: str
     at_s: float
 
 
-def ask(url: str) -> Answer:
-    """Ask a daemon once, and wait for its answer: some seconds at the most."""
+def query(url: str) -> Answer:
+    """Query a daemon once and wait for its answer, for a few seconds at most."""
     try:
-        status, problem = ask_status(url), ""
-    except AskError as error:
+        status, problem = query_status(url), ""
+    except QueryError as error:
         status, problem = None, unreached(error, "top")
     return Answer(status=status, problem=problem, at_s=time.monotonic())
 
 
-class Asker:
-    """Asks on a thread of its own, so that keys are answered while the daemon hangs; one question at a time.
+class Poller:
+    """Queries the daemon on its own thread, so that keys work while the daemon hangs; one query at a time.
 
-    `fileno` becomes readable when an answer has come.
+    `fileno` becomes readable when an answer has arrived.
     """
 
-    def __init__(self, ask: Callable[[], Answer]) -> None:
+    def __init__(self, query: Callable[[], Answer]) -> None:
         self.is_busy = False
-        self._ask = ask
+        self._query = query
         self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # A daemon thread: an end of the program does not wait for an answer that does not come.
-        threading.Thread(target=self._serve, name="asker", daemon=True).start()
+        # A daemon thread: exiting must not wait for an answer that never comes.
+        threading.Thread(target=self._serve, name="poller", daemon=True).start()
 
     def fileno(self) -> int:
-        """What to wait for."""
+        """The descriptor to wait for."""
         return self._read
 
     def ask(self) -> None:
-        """Ask, where no question is open."""
+        """Query the daemon, unless a query is in progress."""
         if not self.is_busy:
             self.is_busy = True
             self._wanted.put(None)
 
     def take(self) -> Answer | None:
-        """The answer, if it has come."""
+        """The answer, if it has arrived."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 64)
         try:
@@ -87,36 +85,36 @@ class Asker:
     def _serve(self) -> None:
         while True:
             self._wanted.get()
-            self._answers.put(self._ask())
+            self._answers.put(self._query())
             with contextlib.suppress(BlockingIOError):
                 os.write(self._write, b".")
 
 
 class Signals:
-    """Notes the signals that end, stop or resize it, and puts back what was there before."""
+    """Records the signals that end, stop or resize the view; `close` restores the previous handlers."""
 
     def __init__(self, waiter: Waiter) -> None:
         self.has_ended = False
         self.has_stopped = False
-        self.is_new = False
+        self.is_continued = False
         self._waiter = waiter
         self._before: dict[signal.Signals, Any] = {each: signal.getsignal(each) for each in (*_ENDING, *_OTHERS)}
         for each in _ENDING:
-            # A program started by nohup(1) or in a shell's background goes on ignoring what it ignores.
+            # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
             if self._before[each] is not signal.SIG_IGN:
                 waiter.on(each, self._end)
         waiter.on(signal.SIGWINCH, _wake)
-        waiter.on(signal.SIGCONT, self._renew)
+        waiter.on(signal.SIGCONT, self._continue)
         waiter.on(signal.SIGTSTP, self._stop)
 
     def close(self) -> None:
-        """Put back what was there before."""
+        """Restore the previous handlers."""
         for each, handler in self._before.items():
             if handler is not None:
                 signal.signal(each, handler)
 
     def stop_here(self) -> None:
-        """Stop as Ctrl-Z does; goes on when it is continued."""
+        """Stop as Ctrl-Z does; returns when the process is continued."""
         self.has_stopped = False
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -128,34 +126,36 @@ class Signals:
     def _stop(self) -> None:
         self.has_stopped = True
 
-    def _renew(self) -> None:
-        self.is_new = True
+    def _continue(self) -> None:
+        self.is_continued = True
 
 
 def _wake() -> None:
-    """Nothing more than to wake up: each frame asks for the size."""
+    """Wake the loop, nothing more: each frame queries the size."""
 
 
 class Live:
-    """What is shown at the moment, and what it is made of."""
+    """The view: what is on the screen, and the status and choices it is made of."""
 
-    def __init__(self, terminal: Terminal, asker: Asker, selection: Selection, signs: Signs, interval_s: float) -> None:
+    def __init__(
+        self, terminal: Terminal, poller: Poller, selection: Selection, signs: Signs, interval_s: float
+    ) -> None:
         self._terminal = terminal
-        self._asker = asker
+        self._poller = poller
         self._selection = selection
         self._signs = signs
         self._interval_s = interval_s
         self._status: Status | None = None
         self._problem = ""
         self._answered_s = time.monotonic()
-        self._seen_s = 0.0  # when this very cycle was, as far as that is known
+        self._seen_s = 0.0  # when the shown cycle was, as far as that is known
         self._counted_s = 0.0
         self._next_s = 0.0
         self._pending = b""
 
     def run(self, waiter: Waiter, signals: Signals) -> None:
-        """Show it until the user or a signal ends it; a terminal that goes away ends it too."""
-        waiter.watch(self._asker.fileno())
+        """Run until the user quits, a signal ends it or the terminal goes away."""
+        waiter.watch(self._poller.fileno())
         if self._terminal.keys is not None:
             waiter.watch(self._terminal.keys)
         with contextlib.suppress(EOFError):
@@ -163,21 +163,21 @@ class Live:
                 if signals.has_stopped:
                     self._terminal.give_back()
                     signals.stop_here()
-                    signals.is_new = True
-                if signals.is_new:
+                    signals.is_continued = True
+                if signals.is_continued:
                     # The shell may have changed the terminal meanwhile.
-                    signals.is_new = False
+                    signals.is_continued = False
                     self._terminal.give_back()
                     self._terminal.take()
-                self._turn()
-                waiter.wait(self._rest_s())
+                self._update()
+                waiter.wait(self._sleep_s())
 
-    def _turn(self) -> None:
+    def _update(self) -> None:
         now_s = time.monotonic()
-        if not self._selection.paused and now_s >= self._next_s and not self._asker.is_busy:
+        if not self._selection.paused and now_s >= self._next_s and not self._poller.is_busy:
             self._next_s = now_s + self._interval_s
-            self._asker.ask()
-        answer = self._asker.take()
+            self._poller.ask()
+        answer = self._poller.take()
         if answer is not None:
             self._take(answer)
         self._listen()
@@ -216,14 +216,14 @@ class Live:
             width=width,
             height=height,
             signs=self._signs,
-            problem=self._old(now_s),
+            problem=self._staleness(now_s),
         )
 
-    def _rows(self) -> tuple[AccountRow, ...]:
+    def _rows(self) -> tuple[TopRow, ...]:
         return chosen(self._status, self._selection.choice) if self._status is not None else ()
 
-    def _old(self, now_s: float) -> str:
-        """Why the status is old or missing, when the daemon is asked again, and what helps, in lines."""
+    def _staleness(self, now_s: float) -> str:
+        """Why the status is old or missing, when the daemon is queried again, and what to do about it; in lines."""
         if not self._problem:
             return "Waiting for the daemon." if self._status is None else ""
         again = "paused" if self._selection.paused else f"retrying every {format_duration(self._interval_s)}"
@@ -233,26 +233,26 @@ class Live:
         age = span(float(round(now_s - self._answered_s)))
         return "\n".join([f"This data is {age} old, {again}: {problem}", *hints])
 
-    def _rest_s(self) -> float:
-        """Until when there is nothing to do, unless a key, an answer or a signal comes."""
+    def _sleep_s(self) -> float:
+        """Seconds until there is something to do, unless a key, an answer or a signal arrives."""
         if self._pending:
             return _ESCAPE_S
-        if self._selection.paused or self._asker.is_busy:
+        if self._selection.paused or self._poller.is_busy:
             return _FRAME_S
         return min(max(self._next_s - time.monotonic(), 0.0), _FRAME_S)
 
 
 def run_live(top_options: TopOptions) -> None:
-    """Show the node until the user ends it."""
+    """Show the node live until the user quits."""
     keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     signs = prepare(sys.stdout)
     with contextlib.closing(Waiter()) as waiter, contextlib.closing(Signals(waiter)) as signals:
         terminal = Terminal(keys, sys.stdout)
-        # OSError: the terminal has gone away, and nobody is left to read why.
+        # OSError: the terminal has gone away, so there is nowhere to report it.
         with contextlib.suppress(OSError), terminal:
             live = Live(
                 terminal,
-                Asker(lambda: ask(top_options.url)),
+                Poller(lambda: query(top_options.url)),
                 Selection(choice=top_options.choice),
                 signs,
                 top_options.interval_s,

@@ -1,16 +1,22 @@
 """Whether the watchdog enforces, how it is, and sentences about what keeps it from its work."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.report.status import GpuStatus, RecentStatus, Status
-from watchdog.report.text import clock_time, inert, span
+from watchdog.report.sentences.node import (
+    breaker_open,
+    hung,
+    pods_stale,
+    unanswered,
+    under_maintenance,
+    unlisted,
+    without_unanswered,
+)
+from watchdog.report.status import RecentStatus, Status
+from watchdog.report.text import inert, span
 
 _LONGEST: Final = 2000
-_MOST_NAMED: Final = 3
-_SUBJECT: Final = re.compile(r"^(?:Container \S+ of p|P)od [^\s/]+/[^\s:]+:? ")
 
 
 def enforcement(status: Status) -> str:
@@ -38,68 +44,33 @@ def health(status: Status) -> str:
 
 def problems(status: Status) -> tuple[str, ...]:
     """Sentences about what is wrong; the ones that concern the whole node come first."""
-    return tuple(inert(problem, _LONGEST) for problem in _problems(status))
+    return tuple(inert(problem, _LONGEST).rstrip(".") for problem in _problems(status) if problem)
 
 
 def why(recent: RecentStatus) -> str:
-    """Why an action was taken, or what came of it, without the pod that stands beside it already."""
-    told = recent.reason or recent.outcome or recent.why
-    return _SUBJECT.sub("", told) if f"od {recent.namespace}/{recent.pod}" in told else told
+    """What an action was taken for, what hindered it, and when its memory was free."""
+    freed = ""
+    if recent.unreleased is not None:
+        freed = f"memory not seen free: {recent.unreleased}"
+    elif recent.effect_at is not None and recent.released_at is not None:
+        freed = f"memory free after {span(recent.released_at - recent.effect_at)}"
+    return "; ".join(filter(None, (recent.mark, recent.reason, freed)))
 
 
 def _problems(status: Status) -> Iterator[str]:
-    at, hangs = status.at, status.hangs_since
-    if hangs is not None:
-        yield (
-            f"The daemon is hung: no cycle has completed since {clock_time(hangs, at)}. All data is as of "
-            f"{clock_time(at, at)}, and no new action is taken"
-        )
+    now_s, health = status.at, status.health
+    yield hung(status, now_s)
     for reason in status.suspended:
         yield f"Enforcement is suspended, no action is taken: {remedy_on(reason, status.node) or reason}"
-    if status.maintenance is not None:
-        yield f"The GPUs are under maintenance, and nothing is known about them: {status.maintenance}"
-    if status.pods_stale:
-        since = f" since {clock_time(status.pods_synced_at, at)}" if status.pods_synced_at is not None else ""
-        yield f"The pod list is out of date{since}: all timers are stopped, and no pod is killed or evicted"
-    yield from _of_breaker(status)
-    yield from _of_health(status)
-    for gpu in status.gpus:
-        if not gpu.up:
-            yield f"GPU {'' if gpu.index is None else f'{gpu.index} '}({gpu.uuid}) is not responding"
-    unlisted = [gpu for gpu in status.gpus if gpu.up and not gpu.listed]
-    if unlisted:
-        yield f"What runs on {_gpus(unlisted)} is not known"
-    yield from _of_gaps(status)
-
-
-def _gpus(gpus: list[GpuStatus]) -> str:
-    """The first few GPUs by their numbers, and how many more there are."""
-    labels = [f"GPU {gpu.number}" for gpu in gpus]
-    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
-    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
-
-
-def _of_breaker(status: Status) -> Iterator[str]:
-    breaker = status.breaker
-    if not breaker.open:
-        return
-    then = "one action is let through at a time"
-    if breaker.until is not None:
-        then = f"no pod is killed or evicted until {clock_time(breaker.until, status.at)}"
-    yield f"The breaker is open: too many workloads were over their limit at once; {then}"
-
-
-def _of_health(status: Status) -> Iterator[str]:
-    found = status.health
-    if found is None:
-        return
-    for reason in found.unready:
-        yield f"Not ready: {reason}"
-    if found.blind_since is not None:
-        since = clock_time(found.blind_since, status.at)
-        yield f"NVML has not responded since {since}: nothing is known about the GPUs"
-    if found.policy_error is not None:
-        yield f"The policy file on disk is not in force: {found.policy_error}"
+    yield under_maintenance(status)
+    yield pods_stale(status, now_s)
+    yield breaker_open(status, now_s)
+    if health is not None:
+        yield from (f"Not ready: {reason}" for reason in health.unready)
+        yield f"The policy file on disk is not in effect: {health.policy_error}" if health.policy_error else ""
+    yield from unanswered(status, now_s)
+    yield unlisted([gpu for gpu in status.gpus if gpu.up and not gpu.listed])
+    yield from _of_gaps(without_unanswered(status))
 
 
 def _of_gaps(status: Status) -> Iterator[str]:

@@ -1,21 +1,129 @@
-"""The rows of the table of accounts, and the amounts in it and in the table of GPUs: what is derived from a status."""
+"""The rows of the account table: what each account uses, and what happens to it next, derived from a status."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
-from watchdog.cli.top.progress import AccountProgress
-from watchdog.report.progress import AccountKey, account_key, steps_by_account
-from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status, UnattributedStatus
+from watchdog.report.progress import (
+    AccountKey,
+    account_key,
+    brake_short,
+    due_short,
+    planned_short,
+    steps_by_account,
+    under_way_short,
+)
+from watchdog.report.status import (
+    AccountStatus,
+    GpuStatus,
+    PlanStatus,
+    ProcessStatus,
+    RecentStatus,
+    Status,
+    UnattributedStatus,
+)
 from watchdog.report.text import byte_cell
+
+
+def timers_run(status: Status) -> bool:
+    """Whether the timers of steps are running: not while the pod list is stale, during maintenance or in a hang."""
+    return not status.pods_stale and status.maintenance is None and status.hangs_since is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountProgress:
+    """What happens to an account next. `steps` are its steps of the plan, in order.
+
+    Methods take the seconds elapsed since the cycle.
+    """
+
+    account: AccountStatus
+    steps: tuple[PlanStatus, ...]
+    status: Status
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an action is in progress."""
+        return self.account.under_way is not None or self._is_trying
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next step waits for something other than its time, or is hypothetical."""
+        return bool(self.steps and (self.steps[0].withheld_by or self._is_hypothetical or self._is_hung))
+
+    @property
+    def next(self) -> PlanStatus | None:
+        """The next step, if there is one."""
+        return self.steps[0] if self.steps else None
+
+    def left_s(self, elapsed_s: float) -> float | None:
+        """Seconds until something happens: 0 if it does now, infinite if unknown; None if nothing will."""
+        if self.is_acting:
+            return 0.0
+        if not self.steps:
+            return None
+        step = self.steps[0]
+        held_s = 0.0 if not step.withheld_by else inf if step.lets_go_in_s is None else step.lets_go_in_s
+        return inf if self._is_hung else max(max(step.due_in_s, held_s) - elapsed_s, 0.0)
+
+    def short(self, elapsed_s: float) -> str:
+        """In a few words: `kill in 4s`, `kill held: owner, 3m`; `-` for nothing."""
+        if self.account.under_way is not None:
+            return _tight(under_way_short(self.account.under_way, self.status, elapsed_s))
+        return _tight(planned_short(self.steps[0], self.account, self.status, elapsed_s)) if self.steps else "-"
+
+    def full(self, elapsed_s: float) -> str:
+        """With the threshold, what holds it back and why, and what follows a warning."""
+        if self.is_acting:
+            return self.short(elapsed_s)
+        if not self.steps:
+            protected = self.account.protected
+            return f"protected, no action is taken: {protected}" if protected else "-"
+        first, *others = self.steps
+        later = next((step for step in others if step.do.enforces), None) if not first.do.enforces else None
+        return "; then ".join(self._step(step, elapsed_s) for step in (first, later) if step is not None)
+
+    @property
+    def _is_hung(self) -> bool:
+        return self.status.hangs_since is not None
+
+    @property
+    def _is_trying(self) -> bool:
+        return bool(self.steps and self.steps[0].trying is not None and not self._is_hung)
+
+    @property
+    def _is_hypothetical(self) -> bool:
+        return self.account.observes or not self.status.enforcing
+
+    @property
+    def _would(self) -> str:
+        return "would " if self._is_hypothetical else ""
+
+    def _step(self, step: PlanStatus, elapsed_s: float) -> str:
+        what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
+        if self._is_hung:
+            return f"{what}, postponed until the daemon completes a cycle"
+        due = f"{self._would}{what} {due_short(step, elapsed_s)}"
+        if not step.withheld_by:
+            return due
+        will_be = "will be " if step.due_in_s > elapsed_s else ""
+        why = f": {step.held_because}" if step.held_because else ""
+        return f"{due}, {will_be}held ({brake_short(step, elapsed_s)}){why}"
+
+
+def _tight(text: str) -> str:
+    """`4m 10s` as `4m10s`: columns are narrow."""
+    return text.replace("m ", "m").replace("h ", "h")
+
 
 UNATTRIBUTED: Final = "unattributed processes"
 _MOST_PERCENT: Final = 9999
 
 
 class Signs(NamedTuple):
-    """The characters that bars are made of, in the order in which they stand; `least` is `at least`."""
+    """The characters of bars, from left to right; `least` means `at least`."""
 
     pods: str
     unattributed: str
@@ -29,10 +137,10 @@ ASCII: Final = Signs("#", "=", "-", ".", ">=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountRow:
-    """A row: an account, the short name of the GPU that it is about (empty: all), and what happens to it next.
+class TopRow:
+    """A row: an account, the short name of its GPU (empty: all of them), and what happens to it next.
 
-    The last row is shaped like an account, without a pod, for the processes that belong to none.
+    The last row may be the unattributed processes: an account without a pod.
     """
 
     account: AccountStatus
@@ -42,12 +150,12 @@ class AccountRow:
 
     @property
     def key(self) -> AccountKey:
-        """What names it from one status to the next."""
+        """Identifies it from one status to the next."""
         return account_key(self.account)
 
     @property
     def title(self) -> str:
-        """The pod as `namespace/name`, with the container and the GPU that the account is about."""
+        """The pod as `namespace/name`, with the container and the GPU of the account."""
         if self.is_unattributed:
             return UNATTRIBUTED
         container = container_of(self.account)
@@ -56,11 +164,11 @@ class AccountRow:
         )
 
 
-def rows_of(status: Status) -> list[AccountRow]:
+def rows_of(status: Status) -> list[TopRow]:
     """A row for each account, in the order of the status."""
     steps, labels = steps_by_account(status), labels_of(status)
     return [
-        AccountRow(
+        TopRow(
             account=account,
             gpu="" if account.gpu is None else labels.get(account.gpu) or account.gpu,
             progress=AccountProgress(account=account, steps=steps.get(account_key(account), ()), status=status),
@@ -69,8 +177,8 @@ def rows_of(status: Status) -> list[AccountRow]:
     ]
 
 
-def unattributed_row(status: Status) -> AccountRow | None:
-    """The row of the processes that belong to no pod, each with its reason as its container; None: there are none."""
+def unattributed_row(status: Status) -> TopRow | None:
+    """The row of processes that belong to no pod, each with its reason as its container; None if there are none."""
     uses = status.unattributed
     if not uses:
         return None
@@ -82,7 +190,7 @@ def unattributed_row(status: Status) -> AccountRow | None:
         processes=tuple(ProcessStatus(pid=use.pid, gpu=use.gpu, used=use.used, container=use.reason) for use in uses),
     )
     progress = AccountProgress(account=account, steps=(), status=status)
-    return AccountRow(account=account, gpu="", progress=progress, is_unattributed=True)
+    return TopRow(account=account, gpu="", progress=progress, is_unattributed=True)
 
 
 def labels_of(status: Status) -> Mapping[str, str]:
@@ -91,7 +199,7 @@ def labels_of(status: Status) -> Mapping[str, str]:
 
 
 def container_of(account: AccountStatus) -> str:
-    """The container that an account is about; empty: all of its pod."""
+    """The container of an account; empty: the whole pod."""
     return "unlisted containers" if account.container == "" else account.container or ""
 
 
@@ -102,21 +210,21 @@ def recent_title(recent: RecentStatus) -> str:
 
 
 class MemorySum(NamedTuple):
-    """A sum of bytes: `total` is None where a part is unknown, and then it is at least `at_least`."""
+    """A sum of bytes. `total` is None if a part is unknown; the sum is then at least `at_least`."""
 
     total: int | None
     at_least: int
 
 
 def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> MemorySum:
-    """The sum of these; of the known ones where others may be missing."""
+    """The sum of the parts. `is_whole` False: parts may be missing, so the total is unknown."""
     found = list(parts)
     at_least = sum(part for part in found if part is not None)
     return MemorySum(total=at_least if is_whole and None not in found else None, at_least=at_least)
 
 
 def sums_by_gpu(status: Status) -> Mapping[str, tuple[MemorySum, MemorySum]]:
-    """What processes of pods use on each GPU, and what unattributed ones do, by UUID."""
+    """By GPU UUID: what processes of pods use, and what unattributed processes use."""
     pods = _by_gpu(use for account in status.accounts for use in account.processes)
     unattributed = _by_gpu(status.unattributed)
     return {
@@ -136,25 +244,25 @@ def _by_gpu(uses: Iterable[ProcessStatus | UnattributedStatus]) -> Mapping[str, 
 
 
 def is_short(gpu: GpuStatus, free_share: float) -> bool:
-    """Whether less than this share of its memory is free; False where that isn't known."""
+    """Whether less than this share of its memory is free; False if unknown."""
     total, used = gpu.memory.total, gpu.memory.used
     return bool(total) and used is not None and (total or 0) - used < free_share * (total or 0)
 
 
 def floor(account: AccountStatus) -> int:
-    """What it uses for certain, at the least."""
+    """What it certainly uses, in bytes."""
     return account.least if account.used is None else account.used
 
 
 def ratio(account: AccountStatus) -> float:
-    """What it uses of what it is allowed, at the least; where nothing is allowed any use is infinitely much."""
+    """The share of its limit that it certainly uses; infinite for any use of a limit of 0."""
     if not account.allowed:
         return float("inf") if account.allowed == 0 and floor(account) else 0.0
     return floor(account) / account.allowed
 
 
 def amount(used: int | None, least: int | None, signs: Signs) -> str:
-    """Bytes: `7.0Gi`, `≥7.0Gi` where a part is unknown, or `unknown`."""
+    """Bytes: `7.0Gi`, `≥7.0Gi` if a part is unknown, or `unknown`."""
     return byte_cell(used) if used is not None or not least else f"{signs.least}{byte_cell(least)}"
 
 
@@ -164,14 +272,14 @@ def used_of(account: AccountStatus, signs: Signs) -> str:
 
 
 def limit(account: AccountStatus, value: int | None) -> str:
-    """What is declared or allowed; `-` where there is no limit, rather than one that isn't known."""
+    """What is declared or allowed; `-` if there is no limit, which is not the same as an unknown one."""
     if value is None and account.verdict in ("undeclared", "misdeclared", ""):
         return "-"
     return byte_cell(value)
 
 
 def percent(account: AccountStatus, signs: Signs) -> str:
-    """What it uses of what it is allowed: `87%`, `≥87%`, `unknown`, or `-` where there is no limit."""
+    """The share of its limit that it uses: `87%`, `≥87%`, `unknown`, or `-` without a limit."""
     if account.allowed is None:
         return limit(account, None)
     if account.used is None and not account.least:
@@ -181,7 +289,7 @@ def percent(account: AccountStatus, signs: Signs) -> str:
     if share > _MOST_PERCENT / 100:
         return f">{_MOST_PERCENT}%"
     whole = int(100 * share) if least else round(100 * share)
-    # What is a hair above the limit is not shown as 100%, nor what is a hair below it.
+    # A hair above or below the limit must not read as exactly 100%.
     if whole == 100 and share != 1:
         whole = 101 if share > 1 else 99
     return f"{least}{whole}%"

@@ -1,38 +1,38 @@
-"""What the user has chosen, what each key does to it, and which accounts are shown in which order."""
+"""The user's choices, what each key changes in them, and which accounts are shown in which order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.cli.top.rows import AccountRow, floor, ratio, rows_of, unattributed_row
+from watchdog.cli.top.rows import TopRow, floor, ratio, rows_of, unattributed_row
 from watchdog.report.progress import AccountKey
 from watchdog.report.status import Status
 
 DEFAULT: Final = "percent"
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")
-Key = Callable[[AccountRow], tuple[float, ...] | None]
+Key = Callable[[TopRow], tuple[float, ...] | None]
 
 
-def _verdict(row: AccountRow) -> tuple[float, ...]:
+def _verdict(row: TopRow) -> tuple[float, ...]:
     verdict = row.account.verdict
     return (float(VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)), -ratio(row.account))
 
 
-def _percent(row: AccountRow) -> tuple[float, ...] | None:
+def _percent(row: TopRow) -> tuple[float, ...] | None:
     return None if row.account.allowed is None else (-ratio(row.account), float(-floor(row.account)))
 
 
-def _time(row: AccountRow) -> tuple[float, ...] | None:
+def _time(row: TopRow) -> tuple[float, ...] | None:
     left_s = row.progress.left_s(0.0)
     return None if left_s is None else (left_s, -ratio(row.account))
 
 
-def _declared(row: AccountRow) -> tuple[float, ...] | None:
+def _declared(row: TopRow) -> tuple[float, ...] | None:
     return None if row.account.declared is None else (-float(row.account.declared),)
 
 
-# None: unknown, or it does not apply; such accounts come last, in either direction.
+# None: unknown or not applicable; such accounts come last in either direction.
 KEYS: Final[dict[str, Key]] = {
     "used": lambda each: (-float(floor(each.account)),),
     "percent": _percent,
@@ -45,31 +45,31 @@ KEYS: Final[dict[str, Key]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is to be shown: `text` stands in the pod's `namespace/name`, the rule or the verdict, in any case."""
+    """Which accounts are shown: `text` occurs in `namespace/name`, the rule or the verdict, ignoring case."""
 
     sort: str = DEFAULT
     backwards: bool = False
     text: str = ""
     over: bool = False
 
-    def takes(self, row: AccountRow) -> bool:
+    def includes(self, row: TopRow) -> bool:
         """Whether an account is shown."""
         if self.over and row.account.verdict != "over":
             return False
-        told = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
-        return all(word in told for word in self.text.casefold().split())
+        searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
+        return all(word in searched for word in self.text.casefold().split())
 
 
-def chosen(status: Status, choice: Choice) -> tuple[AccountRow, ...]:
+def chosen(status: Status, choice: Choice) -> tuple[TopRow, ...]:
     """The accounts to show in their order, ties by name; the unattributed processes are the last row."""
-    rows = sorted(filter(choice.takes, rows_of(status)), key=lambda each: (each.title, each.account.uid))
+    rows = sorted(filter(choice.includes, rows_of(status)), key=lambda each: (each.title, each.account.uid))
     keyed = [(KEYS[choice.sort](each), each) for each in rows]
     known = sorted(((key, each) for key, each in keyed if key is not None), key=lambda pair: pair[0])
     ordered = [each for _, each in known]
     missing = [each for key, each in keyed if key is None]
     missing.sort(key=lambda each: -floor(each.account))
     last = unattributed_row(status)
-    rest = (last,) if last is not None and choice.takes(last) else ()
+    rest = (last,) if last is not None and choice.includes(last) else ()
     return (*(reversed(ordered) if choice.backwards else ordered), *missing, *rest)
 
 
@@ -81,7 +81,7 @@ _LONGEST: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is chosen. `key` is the account that is selected, `place` its row; `typed` is the filter being written."""
+    """The state of the view. `key` is the selected account, `place` its row; `typed` is the filter being typed."""
 
     choice: Choice = field(default_factory=Choice)
     key: AccountKey | None = None
@@ -92,18 +92,18 @@ class Selection:
     help: bool = False
     ended: bool = False
 
-    def at(self, rows: tuple[AccountRow, ...]) -> "Selection":
-        """The selection found again among rows that may have moved: it stays with its account, or with its place."""
+    def at(self, rows: tuple[TopRow, ...]) -> "Selection":
+        """The selection among rows that may have moved: it follows its account, or else keeps its place."""
         keys = [row.key for row in rows]
         if self.key is not None and self.key in keys:
             return replace(self, place=keys.index(self.key))
         place = min(self.place, max(len(rows) - 1, 0))
-        # A selection that was never moved stays at the top, whichever account comes to stand there.
+        # A selection that was never moved stays at the top, whichever account is there.
         return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
 
 
-def pressed(state: Selection, key: str, rows: tuple[AccountRow, ...]) -> Selection:
-    """What a key makes of it; a key that means nothing changes nothing."""
+def pressed(state: Selection, key: str, rows: tuple[TopRow, ...]) -> Selection:
+    """The state after a key; an unknown key changes nothing."""
     if state.typed is not None:
         return _typing(state, key)
     if state.help:
@@ -134,7 +134,7 @@ def _typing(state: Selection, key: str) -> Selection:
 
 
 def _escape(state: Selection) -> Selection:
-    """Back to everything, from the top."""
+    """Show everything again, from the top."""
     return replace(state, choice=replace(state.choice, text="", over=False), key=None, place=0)
 
 

@@ -1,4 +1,4 @@
-"""The terminal, taken while the picture is shown and given back as it was; and keys from the bytes that it sends."""
+"""The terminal: taken over while the view is shown, restored afterwards; and its bytes decoded as keys."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from rich.text import Text
 
 # What terminals send in their normal and in their application mode (xterm's control sequences, "PC-Style Function
 # Keys"; the Linux console and rxvt differ in home and end).
-_SENT: Final[Mapping[str, tuple[bytes, ...]]] = {
+_SEQUENCES: Final[Mapping[str, tuple[bytes, ...]]] = {
     "up": (b"\x1b[A", b"\x1bOA"),
     "down": (b"\x1b[B", b"\x1bOB"),
     "pageup": (b"\x1b[5~",),
@@ -29,15 +29,15 @@ _SENT: Final[Mapping[str, tuple[bytes, ...]]] = {
     "ctrl-u": (b"\x15",),
     "escape": (b"\x1b",),
 }
-_KEYS: Final = {sent: key for key, all_sent in _SENT.items() for sent in all_sent}
+_KEYS: Final = {sequence: key for key, sequences in _SEQUENCES.items() for sequence in sequences}
 _ESCAPE: Final = 0x1B
 _LONGEST: Final = 32
 
 
 def keys_of(data: bytes, *, is_all: bool = False) -> tuple[tuple[str, ...], bytes]:
-    """The keys in what has come, and what may be the beginning of one more; `is_all`: nothing more comes.
+    """The keys in these bytes, and the rest, which may be the start of another key; `is_all`: no more bytes follow.
 
-    An escape sequence that is not known is passed over whole, so that its letters are not taken for keys.
+    An unknown escape sequence is skipped whole, so that its letters are not taken for keys.
     """
     found: list[str] = []
     while data:
@@ -51,7 +51,7 @@ def keys_of(data: bytes, *, is_all: bool = False) -> tuple[tuple[str, ...], byte
 
 
 def _length(data: bytes) -> int | None:
-    """How many bytes the first key takes; None: its end has not come yet."""
+    """The length of the first key in bytes; None if it is incomplete."""
     if data[0] == _ESCAPE:
         return _escaped(data) if len(data) > 1 else None
     if data[0] < 0xC0:
@@ -61,11 +61,11 @@ def _length(data: bytes) -> int | None:
 
 
 def _escaped(data: bytes) -> int | None:
-    """How long an escape sequence is, by ECMA-48: parameters, and a final byte from @ to ~."""
+    """The length of an escape sequence, by ECMA-48: parameters, and a final byte from @ to ~."""
     if data[1:2] == b"O":
         return 3 if len(data) >= 3 else None
     if data[1:2] != b"[":
-        return 1  # the escape key, and another one
+        return 1  # the escape key, followed by another key
     for number, byte in enumerate(data[2:_LONGEST], start=3):
         if 0x40 <= byte <= 0x7E:
             return number
@@ -75,7 +75,7 @@ def _escaped(data: bytes) -> int | None:
 
 
 def _key(data: bytes) -> str:
-    """The name of a key, or what it types; empty for one that means nothing."""
+    """The name of a key, or the character it types; empty for an unknown key."""
     if data in _KEYS:
         return _KEYS[data]
     if data[0] >= 0xC0:
@@ -86,10 +86,19 @@ def _key(data: bytes) -> str:
 _USUAL: Final = (80, 24)
 
 
-class Terminal:
-    """Draws frames, and reads keys as they are pressed; `keys` is the descriptor they come from (None: there is none).
+def size_of(out: TextIO) -> tuple[int, int]:
+    """The columns and rows of a terminal; 80 by 24 if it does not say."""
+    try:
+        size = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):
+        return _USUAL
+    return size.columns or _USUAL[0], size.lines or _USUAL[1]
 
-    `take` and `give_back` may be called again and again, as Ctrl-Z and `fg` do.
+
+class Terminal:
+    """Draws frames and reads keys as they are pressed. `keys` is the descriptor to read them from, if there is one.
+
+    `take` and `give_back` may be called repeatedly, as for Ctrl-Z and `fg`.
     """
 
     def __init__(self, keys: int | None, out: TextIO) -> None:
@@ -110,9 +119,9 @@ class Terminal:
         self.give_back()
 
     def take(self) -> None:
-        """Show an empty screen of our own, without a cursor; keys come at once, and are not shown.
+        """Switch to the alternate screen without a cursor; keys arrive unbuffered and are not echoed.
 
-        OSError where the terminal has gone away.
+        OSError if the terminal has gone away.
         """
         if self._is_taken:
             return
@@ -129,7 +138,7 @@ class Terminal:
         self._drawn = None
 
     def give_back(self) -> None:
-        """Let everything be as it was before `take`; a terminal that has gone away is no error any more."""
+        """Restore the terminal as it was before `take`; no error if it has gone away."""
         if not self._is_taken:
             return
         self._is_taken = False
@@ -138,33 +147,29 @@ class Terminal:
             self._console.set_alt_screen(enable=False)
             self._out.flush()
         except (OSError, ValueError):
-            self._let_go()
+            self._discard_output()
         if self.keys is not None and self._before is not None:
             with contextlib.suppress(termios.error):
-                # What was typed and not read yet was meant for the picture, not for the shell.
+                # Keys typed and not read yet were meant for the view, not for the shell.
                 termios.tcsetattr(self.keys, termios.TCSAFLUSH, self._before)
 
-    def _let_go(self) -> None:
-        """Send what is still held back nowhere: at its end Python would flush it, fail, and exit with 120."""
+    def _discard_output(self) -> None:
+        """Send buffered output to /dev/null: at exit Python would flush it, fail, and return 120."""
         with contextlib.suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._out.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._out.fileno())
+            os.close(null)
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows; 80 by 24 where the terminal does not say."""
-        try:
-            size = os.get_terminal_size(self._out.fileno())
-        except (OSError, ValueError):
-            return _USUAL
-        return size.columns or _USUAL[0], size.lines or _USUAL[1]
+        """Columns and rows."""
+        return size_of(self._out)
 
     def draw(self, lines: Sequence[Text], width: int, height: int) -> None:
-        """Draw a frame over the one before it; OSError where the terminal has gone away."""
+        """Draw a frame over the previous one; OSError if the terminal has gone away."""
         console = self._console
         console.size = ConsoleDimensions(width, height)
         whole = Text("\n", no_wrap=True, overflow="crop", end="").join(lines)
-        # Within `with` all is written in one go, which does not flicker.
+        # Within `with` everything is written at once, which avoids flicker.
         with console:
             if self._drawn != (width, height):
                 console.control(Control.clear())
@@ -173,7 +178,7 @@ class Terminal:
         self._drawn = (width, height)
 
     def read(self) -> bytes:
-        """What was typed since; OSError where the terminal has gone away."""
+        """The bytes typed since the last call; OSError if the terminal has gone away."""
         if self.keys is None or not select.select([self.keys], [], [], 0)[0]:
             return b""
         data = os.read(self.keys, 4096)

@@ -1,33 +1,352 @@
-"""The live view, line by line: the head, what is wrong, the tables, the keys."""
+"""The live view as lines: its head, problems, GPUs, accounts, the selected account, recent actions, keys."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.style import Style
 from rich.text import Text
 
-from watchdog.cli.tables import cut, text, wrapped
-from watchdog.cli.top.panels import (
-    BAD,
-    DIM,
-    PLAIN,
-    STYLES,
-    TITLE,
-    WARN,
-    ScreenFrame,
-    account_lines,
-    action_lines,
-    gpu_lines,
-    selected_lines,
+from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
+from watchdog.cli.top.problems import enforcement, health, problems, why
+from watchdog.cli.top.rows import (
+    AccountProgress,
+    MemorySum,
+    Signs,
+    TopRow,
+    amount,
+    floor,
+    is_short,
+    labels_of,
+    limit,
+    percent,
+    recent_title,
+    summed,
+    sums_by_gpu,
+    unattributed_row,
+    used_of,
 )
-from watchdog.cli.top.problems import enforcement, health, problems
-from watchdog.cli.top.rows import amount, summed, unattributed_row, used_of
-from watchdog.cli.top.state import VERDICTS
-from watchdog.report.status import Status
-from watchdog.report.text import clock_time, count
+from watchdog.cli.top.state import VERDICTS, Selection
+from watchdog.core.units import format_bytes
+from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.text import byte_cell, clock_time, count, span
 
-_TALL: Final = 32  # from this height on sections stand apart, and have room
-_SHORT: Final = 16  # below it there is room for the table alone
+PLAIN: Final = Style.null()
+TITLE: Final = Style(bold=True)
+# Not bright black: some terminal themes (Solarized) use the background colour for it.
+DIM: Final = Style(dim=True)
+BAD: Final = Style(color="red", bold=True)
+WARN: Final = Style(color="yellow")
+STYLES: Final = {
+    "over": BAD,
+    "unknown": WARN,
+    "misdeclared": WARN,
+    "within": Style(color="green"),
+    "undeclared": DIM,
+    "pods": Style(color="cyan"),
+    "unattributed": Style(color="magenta"),
+    "rest": WARN,
+    "free": DIM,
+}
+_MARKED: Final = Style(bold=True, reverse=True)
+_RESULTS: Final = {"failed": BAD, **dict.fromkeys(("blocked", "interrupted", "withdrawn", "observed"), WARN)}
+_BAR: Final = 40
+_SMALL_BAR: Final = 8
+_BETWEEN: Final = 2
+_TITLED: Final = 4  # lines: from here on the recent actions have column titles
+
+_GPUS: Final = (
+    Column(title="GPU"),
+    Column(title="MEMORY"),
+    Column(title="USED", right=True),
+    Column(title="TOTAL", right=True),
+    Column(title="UNATTRIBUTED", right=True, rank=1),
+    Column(title="RESIDUAL", right=True, rank=2),
+    Column(title="RESERVED", right=True, rank=4),
+    Column(title="NAME", least=8, rank=3, is_name=True),
+)
+_ACCOUNTS: Final = (
+    Column(title=""),
+    Column(title="POD", least=24, is_name=True),
+    Column(title="USED", right=True),
+    Column(title="DECLARED", right=True, rank=5),
+    Column(title="ALLOWED", right=True, rank=3),
+    Column(title="", rank=4),
+    Column(title="%", right=True),
+    Column(title="VERDICT", rank=1),
+    Column(title="OVER FOR", right=True, rank=6),
+    Column(title="RULE", least=8, rank=7, is_name=True),
+    Column(title="NEXT", least=19, rank=2),
+)
+_PROCESSES: Final = (
+    Column(title="PID", right=True),
+    Column(title="NAME", least=12, is_name=True),
+    Column(title="CONTAINER", least=9, rank=1, is_name=True),
+    Column(title="GPU", right=True),
+    Column(title="USED", right=True),
+)
+_ACTIONS: Final = (
+    Column(title="TIME"),
+    Column(title="ACTION"),
+    Column(title="RESULT"),
+    Column(title="POD", least=24, is_name=True),
+    Column(title="USED", right=True, rank=1),
+    Column(title="ALLOWED", right=True, rank=2),
+    Column(title="RULE", least=8, rank=3, is_name=True),
+    Column(title="WHY", least=30, rank=4),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenFrame:
+    """A frame to draw: `rows` are the chosen accounts, in order.
+
+    `elapsed_s` is the age of the cycle, so that due times count down. `status` is None before the first answer;
+    `problem` says in lines why there is none or why it is old.
+    """
+
+    status: Status | None
+    rows: tuple[TopRow, ...] = ()
+    selection: Selection
+    elapsed_s: float
+    width: int
+    height: int
+    signs: Signs
+    problem: str = ""
+
+
+def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
+    """The GPUs, in at most `room` lines."""
+    gpus, sums = status.gpus, sums_by_gpu(status)
+    if not gpus:
+        return [text("No GPUs found.", WARN)]
+    if len(gpus) <= max(room - 1, 2):
+        rows = [_gpu(gpu, *sums[gpu.uuid], status.free_share, frame) for gpu in gpus]
+        return table(_GPUS, rows, frame.width, gap=1)
+    for is_small in (False, True):
+        cells = [_gpu_cell(gpu, *sums[gpu.uuid], status.free_share, frame, is_small=is_small) for gpu in gpus]
+        lines = _side_by_side(cells, frame.width)
+        if len(lines) <= room:
+            return lines
+    hidden = len(cells) - _across(cells, frame.width) * (room - 1)
+    return [*lines[: room - 1], text(f"and {count(hidden, 'more GPU')}", DIM)]
+
+
+def _gpu(
+    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame
+) -> tuple[Cell, ...]:
+    memory, wide = gpu.memory, min(max(frame.width // 5, _SMALL_BAR), _BAR)
+    return (
+        text(gpu.number, TITLE),
+        _gpu_bar(gpu, pods, unattributed, wide, frame.signs),
+        text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(gpu, free_share)),
+        byte_cell(memory.total),
+        text(
+            amount(unattributed.total, unattributed.at_least, frame.signs),
+            DIM if unattributed.total == 0 else STYLES["unattributed"],
+        ),
+        byte_cell(memory.residual),
+        byte_cell(memory.reserved),
+        f"{gpu.name} {gpu.profile or ''}".strip(),
+    )
+
+
+def _gpu_style(gpu: GpuStatus, free_share: float) -> Style:
+    if not gpu.up or is_short(gpu, free_share):
+        return BAD
+    return WARN if gpu.memory.used is None else PLAIN
+
+
+def _gpu_bar(gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, width: int, signs: Signs) -> Text:
+    """A bar of a GPU's memory: used by pods, by unattributed processes, by anything else, and free."""
+    total, used = gpu.memory.total, gpu.memory.used
+    if not gpu.up or not total or used is None:
+        return text("?" * width, STYLES["unknown"])
+    made, upto = text(""), 0
+    for kind, part in (("pods", pods.at_least), ("unattributed", unattributed.at_least), ("rest", used)):
+        # The parts may exceed the whole: the process lists and the counter are read one after the other.
+        upto = min(part if kind == "rest" else upto + part, used)
+        size = max(min(round(width * upto / total), width) - made.cell_len, 0)
+        made.append(getattr(signs, kind) * size, STYLES[kind])
+    return made.append(signs.free * (width - made.cell_len), STYLES["free"])
+
+
+def _gpu_cell(
+    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame, *, is_small: bool
+) -> Text:
+    """A GPU as a short cell, to stand beside others."""
+    used, total = gpu.memory.used, gpu.memory.total
+    if is_small:
+        share = f"{round(100 * used / total)}%" if used is not None and total else "unknown"
+        label = f" {(share if gpu.up else 'lost').rjust(4)}"
+    else:
+        label = f" {byte_cell(used).rjust(7)} of {byte_cell(total)}" if gpu.up else " not responding"
+    bar = _gpu_bar(gpu, pods, unattributed, _SMALL_BAR, frame.signs)
+    return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(gpu, free_share))
+
+
+def _across(cells: Sequence[Text], width: int) -> int:
+    return max((width + _BETWEEN) // (max(cell.cell_len for cell in cells) + _BETWEEN), 1)
+
+
+def _side_by_side(cells: Sequence[Text], width: int) -> list[Text]:
+    """The cells in lines, as many per line as fit."""
+    size, across = max(cell.cell_len for cell in cells) + _BETWEEN, _across(cells, width)
+    for cell in cells:
+        cell.pad_right(size - cell.cell_len)
+    lines = [text("").join(cells[first : first + across]) for first in range(0, len(cells), across)]
+    for line in lines:
+        line.truncate(width)
+    return lines
+
+
+def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
+    """A heading with the sort order, the titles, and as many rows around the selected one as there is room for."""
+    rows, place = frame.rows, frame.selection.place
+    space = max(room - 2, 1)
+    first = max(min(place - space // 2, len(rows) - space), 0)
+    shown = range(first, min(first + space, len(rows)))
+    title = _title(shown, frame)
+    if not rows:
+        return [title, text(_nothing(frame), DIM)][:room]
+    cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
+    return [title, *table(_ACCOUNTS, cells, frame.width, gap=1, shown=shown)][: max(room, 1)]
+
+
+def _title(shown: range, frame: ScreenFrame) -> Text:
+    choice, whole = frame.selection.choice, len(frame.rows)
+    which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
+    line = text(f"Pods: {which}", TITLE)
+    line.append(f", sorted by {choice.sort}{', reversed' if choice.backwards else ''}", DIM)
+    if choice.over:
+        line.append(", over limit only", WARN)
+    if choice.text:
+        line.append_text(text(f', filter "{choice.text}"', WARN))
+    return cut(line, frame.width)
+
+
+def _nothing(frame: ScreenFrame) -> str:
+    status, choice = frame.status, frame.selection.choice
+    if status is not None and status.accounts and (choice.text or choice.over):
+        return f"No match among {count(len(status.accounts), 'account')}; Esc shows all."
+    return "No pod on this node uses or declares GPU memory."
+
+
+def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cell, ...]:
+    account, signs = row.account, frame.signs
+    style = STYLES.get(account.verdict, PLAIN)
+    wide = 5 if frame.width < 100 else 10 if frame.width < 160 else 20
+    name = TITLE if account.verdict == "over" else DIM if row.is_unattributed else PLAIN
+    return (
+        ">" if is_selected else " ",
+        text(row.title, _MARKED if is_selected else name),
+        used_of(account, signs),
+        limit(account, account.declared),
+        limit(account, account.allowed),
+        text(_share_bar(account, wide, signs), style),
+        text(percent(account, signs), style),
+        text(account.verdict or "-", style),
+        _over_for(account, frame) or "-",
+        account.rule or "-",
+        text(row.progress.short(frame.elapsed_s), _next_style(row.progress)),
+    )
+
+
+def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
+    """A bar that is full when an account uses all it is allowed."""
+    used = floor(account)
+    if not account.allowed:
+        return (" " if account.allowed is None else signs.pods if used else signs.free) * width
+    if account.used is None and not used:
+        return "?" * width
+    filled = min(max(width * used // account.allowed, 1 if used else 0), width)
+    return signs.pods * filled + signs.free * (width - filled)
+
+
+def _over_for(account: AccountStatus, frame: ScreenFrame) -> str:
+    if account.over_since is None or frame.status is None:
+        return ""
+    return span(float(round(max(frame.status.at - account.over_since, 0.0) + frame.elapsed_s)))
+
+
+def _next_style(progress: AccountProgress) -> Style:
+    if progress.is_acting:
+        return BAD
+    if progress.next is None:
+        return DIM
+    if progress.is_waiting:
+        return WARN
+    return BAD if progress.next.do.enforces else PLAIN
+
+
+def selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
+    """An account in words, and its processes, the largest first."""
+    first = text(row.title, TITLE)
+    lines = [cut(Text.assemble(first, text(f": {_summary(row, frame)}"), no_wrap=True, end=""), frame.width)]
+    if not row.is_unattributed:
+        lines.append(cut(text(f"Next: {row.progress.full(frame.elapsed_s)}"), frame.width))
+    uses = sorted(row.account.processes, key=lambda use: -(use.used or 0))
+    space = room - len(lines) - 1
+    if uses and space > 0:
+        labels = labels_of(frame.status) if frame.status is not None else {}
+        cells = [_process(use, labels.get(use.gpu)) for use in uses]
+        hidden = len(uses) - space + 1 if len(uses) > space else 0
+        lines += table(_PROCESSES, cells, frame.width, gap=1, shown=range(len(uses) - hidden))
+        if hidden:
+            lines.append(text(f"and {hidden} more", DIM))
+    return lines[:room]
+
+
+def _process(use: ProcessStatus, label: str | None) -> tuple[Cell, ...]:
+    return str(use.pid), use.name or "-", use.container or "-", label or use.gpu or "unknown", byte_cell(use.used)
+
+
+def _summary(row: TopRow, frame: ScreenFrame) -> str:
+    account = row.account
+    if row.is_unattributed:
+        return f"{used_of(account, frame.signs)} in use; no limit applies and no action is taken"
+    over_for = _over_for(account, frame)
+    parts = (
+        f"declares {format_bytes(account.declared)}" if account.declared is not None else "",
+        f"by {account.declared_by}" if account.declared_by and account.declared is not None else "",
+    )
+    facts = (
+        " ".join(filter(None, parts)),
+        f"allowed {format_bytes(account.allowed)}" if account.allowed is not None else "",
+        f'rule "{account.rule}"' if account.rule else "no rule",
+        f"over for {over_for}" if over_for else "",
+    )
+    return ", ".join(filter(None, facts))
+
+
+def action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
+    """The recent actions, newest first."""
+    recent = status.recent
+    if not recent or room < 2:
+        return []
+    lines = table(_ACTIONS, [_action(each, status, frame) for each in recent], frame.width, gap=1)
+    # In little room the rows matter more than their titles.
+    return [text(f"Recent actions: {len(recent)}", TITLE), *lines[room < _TITLED :]][:room]
+
+
+def _action(recent: RecentStatus, status: Status, frame: ScreenFrame) -> tuple[Cell, ...]:
+    when = "now" if recent.at is None else clock_time(recent.at, status.at)
+    style = WARN if recent.result is None else _RESULTS.get(recent.result, PLAIN)
+    return (
+        when.removesuffix(" UTC"),
+        recent.do,
+        text(recent.result or "in progress", style),
+        recent_title(recent),
+        amount(recent.used, recent.used_at_least, frame.signs),
+        byte_cell(recent.allowed),
+        recent.rule or "-",
+        why(recent) or "-",
+    )
+
+
+_TALL: Final = 32  # from this height on blank lines separate the sections
+_SHORT: Final = 16  # below this height there is room for the table only
 _ENFORCING: Final = Style(color="green", bold=True)
 _FOOT: Final = "q quit, ? help, f filter, o over, space pause, j k move, sort: u p n t d v"
 HELP: Final = (
@@ -48,7 +367,7 @@ HELP: Final = (
 
 
 def draw(frame: ScreenFrame) -> list[Text]:
-    """The lines of a frame: never more than the terminal has, nor wider."""
+    """The lines of a frame, within the terminal's height and width."""
     return [cut(line, frame.width) for line in _lines(frame)[: frame.height]]
 
 
@@ -67,16 +386,16 @@ def _lines(frame: ScreenFrame) -> list[Text]:
     lower = [*(gap + panel if panel else []), *(gap + actions if actions else [])]
     above = [*top, *gap, *gpus, *gap]
     room = height - len(above) - len(lower) - 1
-    if room < 4:  # the table is what people come for
+    if room < 4:  # the table matters most
         lower, above = [], [*top[:2], *gpus[: max(height - 8, 0)]]
         room = height - len(above) - 1
-    # The keys stay on the last line, and the panels above the empty ones, however few rows there are.
+    # The keys stay on the last line, with blank lines above them if there are few rows.
     empty = max(room - max(len(rows) + 2, 2), 0)
     return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(empty)), foot(frame)]
 
 
 def head(status: Status, frame: ScreenFrame) -> list[Text]:
-    """What node this is and whether it enforces; how its GPUs, its pods and the daemon are."""
+    """The node, whether it enforces, and totals of its GPUs and pods."""
     state = enforcement(status)
     line = text("gpu-watchdog top", TITLE)
     line.append_text(text(f"  node {status.node}", TITLE))
@@ -98,30 +417,30 @@ def _totals(status: Status, frame: ScreenFrame) -> Text:
         parts.append((f", {used_of(unattributed.account, frame.signs)} unattributed", STYLES["unattributed"]))
     pods = count(len({account.uid for account in status.accounts}), "pod")
     verdicts = Counter(account.verdict for account in status.accounts)
-    told = [verdict for verdict in VERDICTS if verdicts[verdict]]
-    parts.append((f"  {pods}:" if told else f"  {pods}", PLAIN))
-    parts += [(f"{' ' if each == told[0] else ', '}{verdicts[each]} {each}", STYLES[each]) for each in told]
+    present = [verdict for verdict in VERDICTS if verdicts[verdict]]
+    parts.append((f"  {pods}:" if present else f"  {pods}", PLAIN))
+    parts += [(f"{' ' if each == present[0] else ', '}{verdicts[each]} {each}", STYLES[each]) for each in present]
     line = text("")
     for words, style in parts:
         if line.cell_len and line.cell_len + len(words) > frame.width:
-            break  # the rest matters less, and half of a number would be another
+            break  # the rest matters less, and half a number would read as another
         line.append(words, style)
     return line
 
 
 def problem_lines(frame: ScreenFrame, room: int) -> list[Text]:
-    """What is wrong, wrapped, in at most this many lines."""
-    told = problems(frame.status) if frame.status is not None else ()
+    """The problems, wrapped, in at most `room` lines."""
+    found = problems(frame.status) if frame.status is not None else ()
     lines = [line for part in frame.problem.splitlines() for line in _wrapped(part, BAD, frame)][:room]
-    for number, problem in enumerate(told):
-        space = room - len(lines) - (0 if number == len(told) - 1 else 1)
+    for number, problem in enumerate(found):
+        space = room - len(lines) - (0 if number == len(found) - 1 else 1)
         if space < 1:
-            left = count(len(told) - number, "more problem")
+            left = count(len(found) - number, "more problem")
             return [*lines, text(f"! {left}: see `gpu-watchdog top --once`", WARN)][:room]
-        found = _wrapped(f"! {problem}", WARN, frame)
-        if len(found) > space:
-            found[space - 1].append(" ...")
-        lines += found[:space]
+        wrapped_lines = _wrapped(f"! {problem}", WARN, frame)
+        if len(wrapped_lines) > space:
+            wrapped_lines[space - 1].append(" ...")
+        lines += wrapped_lines[:space]
     return lines[:room]
 
 
@@ -133,7 +452,7 @@ def _wrapped(words: str, style: Style, frame: ScreenFrame) -> list[Text]:
 
 
 def foot(frame: ScreenFrame) -> Text:
-    """What the keys do, or the filter that is being written."""
+    """The keys, or the filter being typed."""
     typed = frame.selection.typed
     if typed is None:
         return text(_FOOT, DIM)
@@ -141,7 +460,7 @@ def foot(frame: ScreenFrame) -> Text:
 
 
 def help_lines(width: int) -> list[Text]:
-    """The keys, one a line."""
+    """The keys, one per line."""
     lines = [text("Keys", TITLE), *(Text.assemble((f"{key:<16}", TITLE), what) for key, what in HELP)]
     bars = "Bars of GPUs: processes of pods, unattributed processes, the rest in use (driver, residual), free."
     return [*lines, text(""), *wrapped(bars, max(width, 10))]

@@ -1,0 +1,126 @@
+"""The last look: whether what has come due is borne out by it, and what speaks against a first signal."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+import pytest
+
+from tests.act.eviction_rig import Seen
+from tests.worlds import Gi, Mi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import ProcessKey, Snapshot
+from watchdog.core.plan import Outcome, PlanEntry
+from watchdog.core.policy import Allowance, Match
+from watchdog.daemon.last_look import retarget, still_listed, update
+
+POD: Final = pod("a", container("main", "4Gi"))
+CONTEXTS: Final = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(0))
+
+
+def _seen(*used: float, second: float) -> Snapshot:
+    return snapshot([use(pid, int(gib * Gi)) for pid, gib in enumerate(used, 5)], second=second)
+
+
+@pytest.mark.parametrize(
+    ("for_s", "counted", "looked", "goes_on"),
+    [
+        (3.0, (4.0, 1.2), (4.8,), False),  # above 4.5Gi, which it may use now, and not above 5Gi as before
+        (3.0, (4.8,), (4.0, 1.2), False),  # above 5Gi, which it may use now, and not all the time
+        (3.0, (4.0, 1.2), (5.1,), True),
+        (0.0, (4.0, 1.2), (4.8,), True),  # this reading alone is enough
+    ],
+)
+def test_the_last_look_extends_the_stretch_or_nothing_is_done(
+    for_s: float, counted: tuple[float, ...], looked: tuple[float, ...], goes_on: bool
+) -> None:
+    """Law 5, points 15 and 22: the threshold is that of the largest amount allowed within the stretch."""
+    under, ledger = policy(rule(step(for_s=for_s)), allowance=CONTEXTS), Ledger()
+    for second in range(int(for_s) + 1):
+        plan = planned(_seen(*counted, second=second), [POD], under, ledger)
+        ledger = plan.ledger
+    (entry,) = plan.taken
+    (found,) = assessed(_seen(*looked, second=for_s + 0.5), [POD], under)
+    assert isinstance(update(entry, found, at(for_s + 0.5)), PlanEntry) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, ""),
+        ({"used": None}, ""),  # what is known is above the threshold by itself
+        ({"used_at_least": 4 * Gi + 1, "used": 4 * Gi + 1}, ""),
+        ({"used_at_least": 4 * Gi, "used": 4 * Gi}, "its use was at or below the threshold again"),
+        ({"used_at_least": 4 * Gi, "used": None}, "part of its use was unknown"),
+        ({"allowed": None}, "its use or its limit was unknown"),
+        ({"rule": rule(step())}, "the policy, or the rule that applies to the pod, had changed"),
+        ({"protected": "it is a static pod"}, "the pod had become protected: it is a static pod"),
+        ({"observes": True}, "rule all had switched to only observing"),
+        ({"shares": ()}, "a different container was now furthest over its declaration"),
+        ({"short": frozenset()}, "its GPU was no longer short of memory"),
+        ({"short": frozenset(), "observes": True}, "rule all had switched to only observing"),
+    ],
+)
+@pytest.mark.parametrize("under_pressure", [False, True])
+def test_what_speaks_against_the_first_signal(changed: dict[str, object], said: str, *, under_pressure: bool) -> None:
+    """Point 22: use above the threshold, the same rule and victim, no protection, and under pressure a short card."""
+    full = replace(_seen(5, second=0), gpus=(gpu(used=79 * Gi),))
+    (entry,) = planned(full, [POD], policy(rule(step(under_pressure=under_pressure)))).taken
+    again = update(entry, replace(entry.assessment, **changed), at(0.5))  # type: ignore[arg-type]
+    why = "" if isinstance(again, PlanEntry) else again.reason if isinstance(again, Outcome) else again
+    expected = said if under_pressure or said != "its GPU was no longer short of memory" else ""
+    assert why.startswith(expected)
+    assert bool(why) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("do", "is_reloaded", "name"), [("kill", False, "other"), ("evict", False, "one"), ("kill", True, "one")]
+)
+def test_a_step_gives_way_only_to_one_of_the_same_kind_and_policy(do: str, name: str, *, is_reloaded: bool) -> None:
+    """Point 22: what stands on disk as a kill does not become an eviction, nor anything that another policy says."""
+    one = rule(step(), name="one", match=Match(labels={"tier": "a"}))
+    other = rule(step(do=do), name="other")
+    under = policy(one, other)
+    plan = planned(_seen(5, second=0), [replace(POD, labels={"tier": "a"})], under)
+    (entry,) = plan.taken
+    (found,) = assessed(_seen(5, second=0.5), [POD], under)
+    after = policy(replace(one), replace(other)) if is_reloaded else under
+    assert retarget(entry, found, after, plan.ledger, at(0.5)).rule.name == name
+
+
+def test_under_the_same_rule_the_planned_step_is_the_one_that_is_done() -> None:
+    """Point 22: what stands on disk is done or withdrawn; what has come due by the last look is for the next cycle."""
+    under = policy(rule(step(above="100%"), step(above="150%", grace_s=0.0)))
+    plan = planned(_seen(5, second=0), [POD], under)
+    (entry,) = plan.taken
+    (found,) = assessed(_seen(7, second=0.5), [POD], under)
+    assert retarget(entry, found, under, plan.ledger, at(0.5)) is entry
+
+
+KEY: Final = ProcessKey(pid=5, start_ticks=50)
+
+
+@pytest.mark.parametrize(
+    ("now", "may_be", "is_listed"),
+    [
+        (snapshot([use(5, Gi)]), False, True),
+        (snapshot([use(5, Gi)], [process(5, key=None)]), False, True),
+        (snapshot([use(5, Gi)], processes=[process(5, key=replace(KEY, start_ticks=51))]), False, False),
+        (snapshot([use(5, Gi)], [process(5, key=replace(KEY, start_ticks=51))]), True, True),
+        (replace(snapshot([use(5, Gi)]), processes={}), False, True),
+        (snapshot([use(6, Gi)]), False, False),
+        (snapshot([use(6, Gi)]), True, True),
+        (snapshot(blind=True), False, True),
+    ],
+    ids=["listed", "start unknown", "recycled", "recycled, and hidden", "unread", "gone", "hidden", "blind"],
+)
+def test_memory_counts_as_listed_until_it_is_seen_free(now: Snapshot, *, may_be: bool, is_listed: bool) -> None:
+    """Point 24: memory that may be a victim's keeps the account's next action waiting; a recycled PID's does not."""
+
+    class Scan(Seen):
+        """A scanner by which a process may be listed although it is not seen."""
+
+        def may_be_listed(self, key: object, snapshot: Snapshot) -> bool:
+            return may_be
+
+    assert still_listed(Scan(), now)(KEY) is is_listed

@@ -1,0 +1,170 @@
+"""Tokens that are rotated under a feed: in a file that a kubeconfig names, and in a pod's service account."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.accounts import Account, NewAccount
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.informer_rig import OBSERVES, Followed, following_by
+from tests.cluster.network import LOOPBACK
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.node.support import REPOSITORY, need_root, wait_until
+
+pytestmark = pytest.mark.slow
+
+# A pod's mount is at a fixed place: the script gets one of its own there, which nobody else sees.
+_IN_POD = """
+set -e
+mount -t tmpfs none /run
+mkdir -p /run/secrets/kubernetes.io/serviceaccount
+mount --bind "$1" /run/secrets/kubernetes.io/serviceaccount
+shift
+exec "$@"
+"""
+_FOLLOW = textwrap.dedent(
+    """
+    import json, sys, time
+    from watchdog import clock
+    from watchdog.clock import Bell
+    from watchdog.kube.client import Api
+    from watchdog.kube.informers import PodInformer
+
+    feed = PodInformer(Api(), sys.argv[1], Bell())
+    feed.start()
+    while True:
+        names = sorted(pod.name for pod in feed.read(clock.now()).pods)
+        print(json.dumps({"names": names, "problem": feed.problem and str(feed.problem)}), flush=True)
+        time.sleep(0.1)
+    """
+)
+
+
+class Tokens:
+    """The tokens of an account: the first one is refused after 20 s or so."""
+
+    def __init__(self, account: Account) -> None:
+        plane, identity = account.plane, account.identity
+        path = f"/api/v1/namespaces/{identity.namespace}/serviceaccounts/{identity.name}"
+        uid = plane.api.ask("GET", path)["metadata"]["uid"]
+        self._plane = plane
+        # The server takes a token for a minute longer than it says (DefaultLeeway in go-jose/jwt).
+        self.first = plane.signer.token(identity.namespace, identity.name, uid, begins_s=-100, lasts_s=60)
+        self.next = account.token
+
+    def wait_until_refused(self) -> None:
+        """Until the server takes the first token no more."""
+        wait_until(lambda: self._plane.api.call("GET", "/version", token=self.first).status == 401)
+
+
+def test_a_token_file(
+    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """A token that was replaced in its file: the first 401 reads it again and asks again at once; no list is made."""
+    node = pods.node()
+    pods.create("old", node=node)
+    tokens, file = Tokens(new_account(OBSERVES)), tmp_path / "token"
+    file.write_text(tokens.first)
+    config = control_plane.kubeconfig(token="here", server=tcp_proxy.url)
+    config.write_text(config.read_text().replace('"token": "here"', f'"tokenFile": "{file}"'))
+    with following_by(Followed(control_plane, config, node)) as followed:
+        followed.begin(["old"])
+        file.write_text(tokens.next + "\n")
+        tokens.wait_until_refused()
+        followed.forget()
+        tcp_proxy.cut()
+        pods.create("new", node=node, running=False)
+        followed.wait_for(["old", "new"])
+        assert [(one.verb, one.code) for one in followed.asked()] == [("watch", 401), ("watch", 200)]
+        assert followed.feed.problem is None
+
+
+def test_the_service_account_of_a_pod(
+    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """In a pod, where the kubelet swaps a link: the next watch goes on with the new token, and no list is made."""
+    need_root()
+    node = pods.node()
+    pods.create("old", node=node)
+    tokens, mount = Tokens(new_account(OBSERVES)), tmp_path / "mount"
+    write_token(control_plane, mount, "1", tokens.first)
+    since_s = time.time()
+    with in_a_pod(mount, tcp_proxy, node) as told:
+        wait_for(told, lambda told: told["names"] == ["old"])
+        write_token(control_plane, mount, "2", tokens.next)
+        tokens.wait_until_refused()
+        tcp_proxy.cut()
+        pods.create("new", node=node, running=False)
+        found = wait_for(told, lambda told: told["names"] == ["new", "old"])
+        assert found["problem"] is None
+        seen = control_plane.requests(user_agent="gpu-memory-watchdog/", since=since_s)
+        verbs = [(one.verb, one.code) for one in seen if one.resource == "pods"]
+        assert verbs[:2] == [("list", 200), ("watch", 200)]
+        assert verbs[2:] in ([("watch", 401), ("watch", 200)], [("watch", 200)])
+
+
+def write_token(plane: ControlPlane, mount: Path, version: str, token: str) -> None:
+    """What a pod has mounted, in the way in which the kubelet changes it: `..data` comes to name another folder."""
+    folder = mount / f"..{version}"
+    folder.mkdir(parents=True)
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_bytes(plane.ca.read_bytes())
+    link = mount / "..new"
+    link.symlink_to(folder.name)
+    link.rename(mount / "..data")
+    for name in ("token", "ca.crt"):
+        if not (mount / name).is_symlink():
+            (mount / name).symlink_to(f"..data/{name}")
+
+
+@contextmanager
+def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[dict[str, Any]]"]:
+    """A process that follows as it would in a pod with this service account; gives what it tells, line by line."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "KUBERNETES_SERVICE_HOST": LOOPBACK.address,
+        "KUBERNETES_SERVICE_PORT": str(proxy.port),
+    }
+    shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _IN_POD, "sh", str(mount)]
+    process = subprocess.Popen(
+        [*shell, sys.executable, "-c", _FOLLOW, node], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    output = process.stdout
+    assert output is not None
+
+    def read() -> None:
+        for line in output:
+            told.put(json.loads(line))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield told
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(10)
+        output.close()
+
+
+def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 180) -> dict[str, Any]:
+    """The first thing told that is so."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = told.get(timeout=max(0.1, deadline - time.monotonic()))
+        if true(found):
+            return found

@@ -1,0 +1,324 @@
+"""What owners of pods are told by Events: of each occurrence one, in words for somebody who knows nothing of this."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.export.build import NOTEBOOKS, climbing, entry, killed, outcome, policy, quiet, trainer, withheld
+from tests.export.occurrences import EVICT, OBSERVING, evicting, holding, misdeclaring, occurrences, told, warned
+from tests.export.test_words import KILLING
+from tests.worlds import MEMORY, at, rule, step
+from watchdog.core.assessment import MOST_MISDECLARED
+from watchdog.core.brakes import Brake
+from watchdog.core.model import Owner
+from watchdog.core.plan import Outcome, Result
+from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
+from watchdog.core.policy import Policy
+
+CONTACT = "Questions: ask gpu-team@example.org."
+NUMBERS = {"used": "13314398617", "declared": "8589934592", "allowed": "10909216931", "gpu": "GPU-0,GPU-1"}
+
+
+def marks(pod_event: PodEvent) -> dict[str, str]:
+    """The annotations, by their names after the prefix."""
+    assert all(key.startswith("gpu-memory-watchdog/") for key in pod_event.annotations)
+    return {key.partition("/")[2]: value for key, value in pod_event.annotations.items()}
+
+
+def only(*reports: object) -> PodEvent:
+    """The one thing that is told."""
+    (pod_event,) = told(*reports)  # type: ignore[arg-type]
+    return pod_event
+
+
+@pytest.mark.parametrize(
+    ("reason", "action", "is_normal"),
+    [
+        ("GPUMemoryOverLimit", "Warn", False),
+        ("GPUMemoryKilled", "Kill", False),
+        ("GPUMemoryReleased", "Release", True),
+        ("GPUMemoryEvicted", "Evict", False),
+        ("GPUMemoryEvictionBlocked", "Evict", False),
+        ("GPUMemoryWithheld", "Withhold", False),
+        ("GPUMemoryMisdeclared", "Warn", False),
+    ],
+)
+def test_each_occurrence_has_its_reason_and_action(reason: str, action: str, is_normal: bool) -> None:
+    """Machines filter by these words: they are those of the contract, and on the pod that it is about."""
+    found = occurrences()[reason]
+    assert (found.action, found.is_normal) == (action, is_normal)
+    assert (found.namespace, found.pod, found.uid) == ("a", "trainer", "u1")
+    assert found.note.endswith(CONTACT)
+    assert found.at_s == pytest.approx(at(31).wall_s, abs=10)
+
+
+def test_a_kill_is_told_at_its_first_signal() -> None:
+    """The note begins as promised, then says what follows, what to do and whom to ask; machines have plain bytes."""
+    found = only(quiet(31, began=(killed(),)))
+    assert found.note == (
+        f"{KILLING} The pod's restart policy decides whether the container restarts. Kubernetes does not "
+        "report OOMKilled. The container shows Error (exit code 143 or 137), or Completed if its main process "
+        "exits with 0 (its Job counts that as success). To stay within the limit, "
+        f'use less GPU memory or declare more: set resources.limits["{MEMORY}"] of container main to at '
+        f"least 11Gi (the allowance is added to this). {CONTACT}"
+    )
+    more = {"container": "main", "rule": "notebooks", "mark": "above 110% for 10s"}
+    assert marks(found) == NUMBERS | more
+
+
+def test_the_end_of_a_kill_is_another_event() -> None:
+    """A note can't be rewritten on the server, so the outcome has an Event of its own, once."""
+    began, ended = quiet(31, began=(killed(),)), quiet(44, outcomes=(killed(release_s=12.4),))
+    first, second, *rest = told(began, ended, quiet(45))
+    assert (first.reason, second.reason, rest) == ("GPUMemoryKilled", "GPUMemoryReleased", [])
+    assert "the memory was free 12s after the first signal" in second.note
+    assert (marks(second)["result"], marks(second)["release-seconds"]) == ("done", "12.400")
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "words"),
+    [
+        (Result.DONE, "the driver still lists its memory after release_timeout", "the driver still lists its memory"),
+        (Result.FAILED, "3 processes did not end after SIGKILL", "failed: 3 processes did not end after SIGKILL"),
+        (
+            Result.INTERRUPTED,
+            "the watchdog was stopped in the grace period",
+            "was interrupted: the watchdog was stopped",
+        ),
+    ],
+)
+def test_whatever_came_of_a_kill_is_told(result: Result, reason: str, words: str) -> None:
+    """Memory that is not seen free in time, a kill that failed or was interrupted: the first Event is not the last."""
+    ended = replace(killed(), result=result, reason=reason)
+    _, last = told(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)))
+    assert (last.reason, last.is_normal) == ("GPUMemoryReleased", True)
+    assert words in last.note
+    assert "release-seconds" not in marks(last)
+
+
+def test_a_kill_that_fails_as_it_begins_is_told_whole() -> None:
+    """Its processes have got signals, although the cycle knows of it only that it has ended."""
+    failed = replace(killed(), result=Result.FAILED, reason="no right to signal process 7")
+    assert [each.reason for each in told(quiet(31, outcomes=(failed,)))] == ["GPUMemoryKilled", "GPUMemoryReleased"]
+
+
+@pytest.mark.parametrize("result", [Result.FAILED, Result.GONE])
+def test_a_kill_without_a_signal_is_not_told(result: Result) -> None:
+    """Nothing has happened to the pod: what was not needed, or not possible, is for the operator's log."""
+    assert told(quiet(31, outcomes=(outcome(result=result, reason="nobody was signalled"),))) == ()
+
+
+def test_a_warning_names_what_comes_next_and_repeats_as_a_series() -> None:
+    """Warned again an hour later it is the same thing once more; at another mark it is not."""
+    first, again, other = told(
+        quiet(31, outcomes=(outcome(warned()),)),
+        quiet(3631, outcomes=(outcome(warned(), at=at(3631)),)),
+        quiet(3631, outcomes=(outcome(entry(climbing(5, under=policy(rule(step("50%", 0, "warn")))), "warn")),)),
+    )
+    assert "This is a warning: the rule kills above 110% for 10s (threshold 11.2Gi)." in first.note
+    assert first.key == again.key != other.key
+    assert first.again_within_s == 3600 + SERIES_GAP_S > again.at_s - first.at_s
+
+
+def test_another_end_is_no_repetition() -> None:
+    """Freed, and not freed in time, are two things; so are two containers, two pods and two brakes."""
+    freed, stuck = killed(release_s=1.0), killed()
+    began = quiet(31, began=(killed(), killed(number=2)))
+    _, _, one, two = told(began, quiet(32, outcomes=(freed, replace(stuck, number=2))))
+    assert one.key != two.key
+    owner, node = told(holding(withheld(Brake.OWNER), withheld(Brake.NODE)))
+    assert owner.key != node.key
+    assert (marks(owner)["brake"], marks(owner)["would"]) == ("owner", "kill")
+
+
+def test_a_withholding_is_told_once() -> None:
+    """Once an incident and brake, as the gate counts it: a cycle in which it is no news tells nothing."""
+    held = withheld(Brake.OWNER_BACKOFF)
+    found = only(holding(held), holding(replace(held, is_new=False)))
+    assert "No action taken: killing 3 processes of container main is due but held back" in found.note
+
+
+def test_the_end_of_an_eviction_counts_from_its_acceptance() -> None:
+    """An eviction has no signal of ours: its memory is free so long after the API server has taken it."""
+    made = outcome(evicting(), number=4)
+    _, ended = told(quiet(31, began=(made,)), quiet(50, outcomes=(replace(made, release_s=19.0),)))
+    assert ended.reason == "GPUMemoryReleased"
+    assert (
+        "evicted the pod with a grace period of 30s; the memory was free 19s after the eviction was accepted"
+        in ended.note
+    )
+
+
+def test_an_eviction_names_who_may_put_another_pod_in_its_place() -> None:
+    """Whoever reads it learns that the pod goes, when, and what comes after."""
+    found = only(quiet(31, began=(outcome(evicting(), number=1),)))
+    assert "Evicting the pod with a grace period of 30s. Replacing the pod is up to its Job train." in found.note
+    bare = replace(evicting(), assessment=replace(evicting().assessment, pod=trainer(owner=None)))
+    assert "No controller will replace the pod." in only(quiet(31, began=(outcome(bare, number=1),))).note
+    assert "container" not in marks(found)
+
+
+@pytest.mark.parametrize(
+    ("result", "word"), [(Result.BLOCKED, "The eviction is blocked"), (Result.FAILED, "It failed")]
+)
+def test_an_eviction_that_is_not_possible_says_why(result: Result, word: str) -> None:
+    """The budget's owner is usually the pod's: the reason says what to change. Tried again, it is a series."""
+    reason = "PodDisruptionBudget trainers allows no disruption now"
+    first, again = told(*(quiet(n, outcomes=(outcome(evicting(), result, reason=reason),)) for n in (31, 631)))
+    assert first.reason == "GPUMemoryEvictionBlocked"
+    assert f"Evicting the pod with a grace period of 30s. {word}: {reason}" in first.note
+    assert ("It is retried for up to 10m." in first.note) is (result is Result.BLOCKED)
+    assert first.key == again.key
+    assert first.again_within_s >= 600
+
+
+def test_a_wrong_declaration_is_told_once_for_each_pod_and_finding() -> None:
+    """Not at each cycle, and not again by the next life of the daemon; a pod of the same name is another one."""
+    first = misdeclaring()
+    found = only(first, first, quiet(40, pods=first.pods))
+    assert found.once
+    says = "is used as written: 900Gi is more than all cards"
+    assert found.note.startswith(f"Pod a/trainer: {MEMORY} of container main {says}")
+    assert "Correct it in the pod's manifest." in found.note
+    assert len(told(first, misdeclaring("800Gi"))) == 2
+
+
+def test_wrong_declarations_without_end_are_told_and_kept_to_a_bound() -> None:
+    """Whoever may annotate a pod could write 256 KiB of another mistake each second, and fill the daemon's memory."""
+    found = told(*(misdeclaring(f"{number}{'x' * 200_000}") for number in range(MOST_MISDECLARED + 8)))
+    assert len(found) == MOST_MISDECLARED
+    assert all(len(repr(each)) < 5000 for each in found)
+
+
+def test_a_wrong_declaration_of_a_pod_without_a_rule_is_nobodys_business() -> None:
+    """A policy that is not for a pod writes nothing on it."""
+    assert told(misdeclaring(rules=())) == ()
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        {"enforcing": False},
+        {"enforcing": False, "suspended": ("lock",)},
+        {"enforcing": False, "policy": policy(mode="observe")},
+    ],
+)
+def test_a_pod_that_is_only_observed_is_told_nothing(idle: dict[str, object]) -> None:
+    """Trying a policy out must not frighten tenants, whatever it is that makes the daemon only observe."""
+    observed = outcome(result=Result.OBSERVED)
+    assert told(quiet(31, outcomes=(observed,), **idle)) == ()
+    assert told(replace(holding(withheld(Brake.NODE)), **idle)) == ()  # type: ignore[arg-type]
+    assert told(replace(misdeclaring(), **idle)) == ()  # type: ignore[arg-type]
+
+
+def test_a_rule_that_only_observes_tells_nothing() -> None:
+    """The mode of the rule counts like that of the policy; the others' pods are told all the same."""
+    held = withheld(Brake.NODE)
+    quiet_one = replace(held, assessment=replace(held.assessment, observes=True))
+    assert len(told(holding(quiet_one, held))) == 1
+
+
+def test_a_wrong_declaration_is_told_when_enforcement_begins() -> None:
+    """What was kept quiet in observe mode is not lost: it is told as soon as it matters."""
+    seen = misdeclaring()
+    assert len(told(replace(seen, enforcing=False), seen)) == 1
+
+
+@pytest.mark.parametrize("of", [entry, warned, evicting])
+def test_what_would_have_been_done_is_said_plainly_where_the_policy_wants_it(of: object) -> None:
+    """With `[events] observe` a pod is told; nobody finds a kill or an eviction on it that there was not."""
+    made: Outcome = outcome(of(), Result.OBSERVED)  # type: ignore[operator]
+    found = only(quiet(31, policy=OBSERVING, enforcing=False, outcomes=(made,)))
+    assert (found.reason, found.action) == ("GPUMemoryOverLimit", "Warn")
+    assert "Would " in found.note
+    assert (
+        "no action is taken: the watchdog is in observe mode" in found.note.lower()
+        or ("no action will be taken: the watchdog is in observe mode") in found.note
+    )
+    assert marks(found)["would"] == made.entry.do.value
+    for never in ("Killing", "Evicting", "restart policy", "OOMKilled"):
+        assert never not in found.note
+
+
+def test_what_would_have_been_held_back_says_that_too() -> None:
+    """In observe mode a brake is not what spares the pod."""
+    found = only(holding(withheld(Brake.NODE), under=OBSERVING, enforcing=False))
+    assert "No action would be taken anyway: the watchdog is in observe mode." in found.note
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    """Machines that read an annotation can rely on its number: an unknown one is not there, and never 0."""
+    made = entry()
+    blind = replace(made.assessment, used=None, declared=None, allowed=None, uses=())
+    found = only(quiet(31, began=(killed(entry=replace(made, assessment=blind)),)))
+    assert marks(found).keys() == {"container", "rule", "mark"}
+
+
+def test_a_static_pod_is_told_where_kubectl_looks() -> None:
+    """`kubectl describe` looks for a mirror pod's Events by the hash of its configuration."""
+    pod = trainer(static=True, config_hash="0123456789abcdef0123456789abcdef")
+    held = withheld(Brake.PROTECTED)
+    held = replace(held, assessment=replace(held.assessment, pod=pod))
+    assert only(holding(held)).uid == "0123456789abcdef0123456789abcdef"
+
+
+def test_at_rest_nothing_is_told() -> None:
+    """A quiet pass costs no Event."""
+    assert told(quiet(0), quiet(1), quiet(2)) == ()
+
+
+names = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=12), st.integers(1, 60))
+amounts = st.integers(0, 2**70)
+
+
+@given(names, names, names, names, amounts, st.tuples(st.sampled_from(sorted(Brake)), st.sampled_from([0, 1, 2])))
+def test_every_note_fits_and_is_inert(
+    namespace: str, name: str, other: str, contact: str, used: int, held_at: tuple[Brake, int]
+) -> None:
+    """Law: whatever tenants and operators call things, a note is printable, has at most 1 kB and names whom to ask."""
+    brake, base = held_at[0], _ENTRIES[held_at[1]]
+    assessment = replace(
+        base.assessment,
+        pod=trainer(namespace=namespace, name=name, owner=Owner(kind=other, name=name)),
+        declared_by=other,
+        used=used,
+        used_at_least=used,
+    )
+    under: Policy = policy(contact=contact[:200], events_in_observe=True)
+    hostile = replace(base, assessment=assessment, victim=other, rule=replace(base.rule, name=other))
+    held = replace(_QUIET.plan, entries=(replace(hostile, withheld_by=brake, is_new=True),))
+    ends = (replace(_KILLED, entry=hostile), *(outcome(hostile, result, reason=name) for result in Result))
+    everything = replace(_QUIET, policy=under, plan=held, began=(replace(_KILLED, entry=hostile),), outcomes=ends)
+    for pod_event in told(everything, replace(everything, enforcing=False)):
+        assert pod_event.note.isprintable()
+        assert len(pod_event.note.encode()) <= 1024
+        assert pod_event.note.endswith(".")
+        assert "Questions: ask " in pod_event.note
+        assert all(value.isprintable() for value in pod_event.annotations.values())
+
+
+_ENTRIES = (entry(), warned(), evicting())
+_QUIET, _KILLED = quiet(31), killed(release_s=1e9)
+
+
+def test_long_names_cost_what_matters_least() -> None:
+    """With the longest names that Kubernetes allows the note still says what is done, what to do and whom to ask."""
+    made = _ENTRIES[0]
+    pod = trainer(namespace="n" * 63, name="p" * 253)
+    long = replace(
+        made,
+        assessment=replace(made.assessment, pod=pod, declared_by=f"{'d' * 253}/{'k' * 63}"),
+        victim="c" * 63,
+        rule=replace(NOTEBOOKS, name="r" * 63),
+    )
+    found = only(quiet(31, began=(killed(entry=long),)))
+    assert "Killing 3 processes of container cc" in found.note
+    assert "To stay within the limit, use less GPU memory or " in found.note
+    assert found.note.endswith(CONTACT)
+
+
+def test_the_policy_of_the_tests_evicts() -> None:
+    """The worlds above reach what they are for."""
+    assert evicting().rule == EVICT

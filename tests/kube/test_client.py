@@ -1,0 +1,182 @@
+"""The way to the API: what a kubeconfig or a service account lacks is said before anything is sent."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes.config import ConfigException
+
+from tests.cluster.credentials import write_kubeconfig
+from tests.kube import faulty
+from watchdog.kube.client import Api, ApiConfigError, ApiError
+from watchdog.kube.failure import no_way
+
+UNTIL = "; correct it until `kubectl --kubeconfig {path} get --raw /version` works"
+CONFIGS = {
+    "empty": ("", "is not usable: {path} file is empty" + UNTIL),
+    "no YAML": (
+        "{{{{",
+        "is not usable: invalid YAML in line 1, column 5: expected the node content, but found '<stream end>'" + UNTIL,
+    ),
+    "binary": ("\0\1", "is not usable: it is not YAML" + UNTIL),
+    "a list": ("[1]", "is not usable: it does not have the form of a kubeconfig" + UNTIL),
+    "no context": ('{"kind": "Config"}', "is not usable: Expected key current-context in {path}" + UNTIL),
+    "no such context": (
+        '{"current-context": "x", "contexts": []}',
+        "is not usable: Expected object with name x in {path}/contexts list" + UNTIL,
+    ),
+}
+
+
+def _problem(kubeconfig: Path | None) -> str:
+    with Api(kubeconfig) as api, pytest.raises(ApiConfigError) as caught:
+        api.call("GET", "/version")
+    sentence = str(caught.value)
+    assert sentence.startswith("there is no way to the API server: ")
+    assert sentence.count("; ") == 1
+    return sentence.removeprefix("there is no way to the API server: ")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_kubeconfig_that_is_none(tmp_path: Path, name: str) -> None:
+    """What is wrong with the file is said, and how one sees that it is mended."""
+    text, said = CONFIGS[name]
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert _problem(path) == f"the kubeconfig {path} {said.format(path=path)}"
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    """A file that is not there, or is a folder, is told as that."""
+    remedy = "; name the right file with --kubeconfig, and let this account read it"
+    path = tmp_path / "config"
+    assert _problem(path) == f"the kubeconfig {path} can't be read: No such file or directory{remedy}"
+    assert _problem(tmp_path) == f"the kubeconfig {tmp_path} can't be read: Is a directory{remedy}"
+
+
+def test_an_authority_that_is_not_there(tmp_path: Path) -> None:
+    """A file that the kubeconfig names and that is missing is named."""
+    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=tmp_path / "ca.crt", token="t")
+    assert f"is not usable: File does not exist: {tmp_path / 'ca.crt'}; correct it" in _problem(config)
+
+
+def test_an_address_without_a_scheme(tmp_path: Path) -> None:
+    """The library would go on without TLS."""
+    config = write_kubeconfig(tmp_path / "config", server="10.0.0.1:6443", ca=None, token="t")
+    assert "is not usable: its server '10.0.0.1:6443' does not begin with https://; " in _problem(config)
+
+
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.DependencyWarning")
+@pytest.mark.parametrize(
+    "proxy", ["proxy.local:3128", "ftp://me:secret@proxy:1", "http://me:secret@[::1", "socks5://p:1"]
+)
+def test_a_proxy_that_is_none(tmp_path: Path, proxy: str) -> None:
+    """The thread that follows the pods would end by the library's own exception, and the log have the password."""
+    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
+    document = yaml.safe_load(config.read_text())
+    document["clusters"][0]["cluster"]["proxy-url"] = proxy
+    config.write_text(yaml.safe_dump(document))
+    said = _problem(config)
+    assert said.startswith("the proxy that is to be used (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
+    assert "secret" not in said
+
+
+def test_the_end_does_not_wait_for_a_plugin(tmp_path: Path) -> None:
+    """An `exec` plugin that hangs holds up its own thread alone: the daemon ends within a second all the same."""
+    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
+    document = yaml.safe_load(config.read_text())
+    begun = tmp_path / "begun"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh"}
+    plugin["args"] = ["-c", f"touch {begun}; exec sleep 4"]  # type: ignore[assignment]
+    document["users"][0]["user"] = {"exec": plugin}
+    config.write_text(yaml.safe_dump(document))
+    api = Api(config)
+    asking = threading.Thread(target=_ask_in_vain, args=(api,), daemon=True)
+    asking.start()
+    deadline_s = time.monotonic() + 20
+    while not begun.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    began_s = time.monotonic()
+    api.close()
+    assert time.monotonic() - began_s < 1.0
+    assert asking.is_alive()
+    asking.join(20)
+
+
+def _ask_in_vain(api: Api) -> None:
+    with contextlib.suppress(ApiError):
+        api.call("GET", "/version")
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "tökén", "\x1b[2Jx", "\x00"])
+def test_a_token_that_can_not_be_sent(tmp_path: Path, token: str) -> None:
+    """It is refused here, and never stands in a sentence: the transport's own exception would quote it."""
+    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token=token)
+    said = _problem(config)
+    assert "its token contains characters that no token has" in said
+    assert token not in said
+
+
+def test_a_line_break_after_a_token_is_no_part_of_it(tmp_path: Path) -> None:
+    """Whoever writes a token into a file with an editor has one there."""
+    seen: list[bytes] = []
+
+    def answer(connection: socket.socket) -> None:
+        seen.append(connection.recv(65536))
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with faulty.server(answer, faulty.certificate()) as port:
+        url, ca = f"https://127.0.0.1:{port}", faulty.authority().certificate
+        config = write_kubeconfig(tmp_path / "config", server=url, ca=ca, token="secret\n")
+        with Api(config) as api:
+            assert api.call("GET", "/version").is_good
+    assert b"\r\nauthorization: Bearer secret\r\n" in seen[0]
+
+
+def test_a_way_that_is_mended_is_taken(tmp_path: Path) -> None:
+    """A configuration that could not be read is read again at the next request."""
+    path = tmp_path / "config"
+    with Api(path) as api:
+        with pytest.raises(ApiConfigError):
+            api.call("GET", "/version")
+        body = json.dumps({"gitVersion": "v1.34.4"})
+        text = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        with faulty.server(faulty.answers(text), faulty.certificate()) as port:
+            write_kubeconfig(path, server=f"https://127.0.0.1:{port}", ca=faulty.authority().certificate, token="t")
+            assert api.call("GET", "/version").body == body.encode()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ConfigException("Service host/port is not set."),
+            "this is not a pod; give --kubeconfig FILE, or run in a pod",
+        ),
+        (ConfigException("Service token file does not exist."), "this pod has no token of a service account ("),
+        (
+            ConfigException("Token file exists but empty."),
+            "/token is empty; delete this pod, so that it gets a new one",
+        ),
+        (
+            ConfigException("Service certification file does not exist."),
+            "ca.crt) is missing or empty; check the Conf",
+        ),
+        (
+            ConfigException("Cert file exists but empty."),
+            "ca.crt) is missing or empty; check the ConfigMap kube-root",
+        ),
+        (PermissionError(13, "Permission denied", "/token"), "/token can't be read: Permission denied; run as a user"),
+        (ConfigException("of another version"), "the service account of this pod can't be used: of another version; "),
+    ],
+)
+def test_what_a_pod_can_lack(error: Exception, said: str) -> None:
+    """Each thing that the library says of a pod's service account has its own sentence and remedy."""
+    problem = no_way(error, None)
+    assert said in str(problem)
+    assert problem.remedy

@@ -1,0 +1,203 @@
+"""What a feed asks next, after each answer that an API server can give."""
+
+from typing import Any
+
+import pytest
+
+from tests.kube.watch_lines import status
+from watchdog.core.errors import Problem
+from watchdog.kube.client import ApiResponse
+from watchdog.kube.reflector import NextRequest, Reflector, RequestOutcome, WatchEnd
+
+SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
+WHAT = "watching the pods"
+
+
+def reflector(*, heartbeat: bool = True, version: str = "") -> Reflector:
+    return Reflector(SELECTOR, heartbeat=heartbeat, version=version)
+
+
+def watching(*, heartbeat: bool = True) -> Reflector:
+    """One that has listed at version 5."""
+    found = reflector(heartbeat=heartbeat)
+    found.listed("5")
+    return found
+
+
+def answer(code: int, reason: str = "", headers: dict[str, str] | None = None, **details: Any) -> ApiResponse:
+    return ApiResponse(code, status(code, reason, **details), headers or {})
+
+
+def end(found: Reflector, lasted_s: float | None = None, **how: Any) -> tuple[NextRequest, RequestOutcome]:
+    """Request, and let the watch end; after its full length if nothing else is said."""
+    ask = found.next_request()
+    ended = WatchEnd(lasted_s=ask.length_s if lasted_s is None else lasted_s, **{"bookmarked": True, **how})
+    return ask, found.ended(ask, ended)
+
+
+EXPIRED = answer(410, "Expired")
+TOO_NEW = answer(
+    504, "Timeout", causes=[{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+)
+
+
+def test_the_first_requests() -> None:
+    """First a list from the server's memory, then a watch from its version with bookmarks and a random end."""
+    found = reflector()
+    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "0"})
+    assert found.listed("5").problem is None
+    asks = [found.next_request() for _ in range(200)]
+    assert {ask.query["resourceVersion"] for ask in asks} == {"5"}
+    assert all(ask.watch and ask.query["allowWatchBookmarks"] == "true" for ask in asks)
+    ends = {int(ask.query["timeoutSeconds"]) for ask in asks}
+    assert (min(ends) >= 240, max(ends) <= 300, len(ends) > 30) == (True, True, True)
+
+
+@pytest.mark.parametrize("why", [None, Problem("it broke")])
+def test_a_watch_is_resumed_from_what_was_seen_last(why: Problem | None) -> None:
+    """However a watch ends, the next one goes on from the last version, and no list is made."""
+    found = watching()
+    found.advance("8")
+    found.advance("")  # one that could not be read
+    end(found, why=why)
+    assert (found.next_request().watch, found.next_request().query["resourceVersion"]) == (True, "8")
+
+
+def test_a_true_410_lists_once_from_where_it_stood() -> None:
+    """The history is gone: one list, at once, that is not older than what was seen; then a watch from there."""
+    found = watching()
+    found.advance("8")
+    assert found.refused(EXPIRED, WHAT).problem is None
+    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "8"})
+    found.listed("20")
+    assert found.next_request().query["resourceVersion"] == "20"
+
+
+@pytest.mark.parametrize("again", [answer(410, "Gone"), answer(410), answer(500, "Expired")])
+def test_410_again_and_again_has_pauses(again: ApiResponse) -> None:
+    """A server that refuses the version it returned is not asked again at once, until a watch was stable."""
+    found = watching()
+    found.refused(EXPIRED, WHAT)
+    found.listed("20")
+    assert found.refused(again, WHAT).problem is not None
+    assert not found.next_request().watch
+    found.listed("21")
+    end(found)
+    assert found.refused(again, WHAT).problem is None
+
+
+@pytest.mark.parametrize("refusal", [EXPIRED, TOO_NEW])
+def test_a_list_that_this_server_can_not_give(refusal: ApiResponse) -> None:
+    """Where the last version can't be listed the newest is, by a read that etcd confirms; it fails with a pause."""
+    found = watching()
+    found.refused(EXPIRED, WHAT)
+    assert found.refused(refusal, WHAT).problem is None
+    assert found.next_request() == NextRequest(watch=False, query=SELECTOR)
+    assert found.refused(refusal, WHAT).problem is not None
+    assert found.next_request() == NextRequest(watch=False, query=SELECTOR)
+    found.listed("3")
+    assert found.next_request().query["resourceVersion"] == "3"
+
+
+def test_a_first_list_is_never_from_the_newest() -> None:
+    """A server that refuses the first list is asked the same again, after a pause."""
+    found = reflector()
+    assert found.refused(EXPIRED, WHAT).problem is not None
+    assert found.next_request().query["resourceVersion"] == "0"
+
+
+def test_a_course_that_goes_on_from_an_earlier_one() -> None:
+    """A feed that starts over lists, and not from before what it had seen."""
+    found = reflector(version="8")
+    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "8"})
+
+
+def test_401_is_tried_once_with_new_credentials() -> None:
+    """A rotated token costs no pause; refused again, it does, and the sentence says what to look at."""
+    found = watching()
+    assert found.refused(answer(401, "Unauthorized"), WHAT).problem is None
+    again = found.refused(answer(401, "Unauthorized"), WHAT)
+    assert "401" in str(again.problem)
+    for lasted_s, why in ((None, None), (100, Problem("it broke"))):
+        end(found, lasted_s, why=why)
+        assert found.refused(answer(401), WHAT).problem is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "retry_after_s"),
+    [
+        (answer(429, "TooManyRequests", {"Retry-After": "7"}), 7),
+        (answer(429, "TooManyRequests", retryAfterSeconds=3), 3),
+        (answer(429), None),
+        (answer(403, "Forbidden"), None),
+        (answer(500, "InternalError"), None),
+        (answer(503, headers={"Retry-After": "soon"}), None),
+        (answer(302), None),
+    ],
+)
+@pytest.mark.parametrize("listing", [False, True])
+def test_every_other_refusal_waits_and_asks_the_same(
+    refusal: ApiResponse, retry_after_s: float | None, listing: bool
+) -> None:
+    """No list, no other version; the pause that the server names is passed on."""
+    found = reflector() if listing else watching()
+    before = found.next_request().query["resourceVersion"]
+    outcome = found.refused(refusal, WHAT)
+    assert str(refusal.status) in str(outcome.problem)
+    assert outcome.retry_after_s == retry_after_s
+    assert (found.next_request().watch, found.next_request().query["resourceVersion"]) == (not listing, before)
+
+
+def test_an_error_within_a_watch() -> None:
+    """The error of a stable watch begins a new count of failures; another one continues the count."""
+    outcomes = [watching().refused(answer(500), WHAT, lasted_s) for lasted_s in (3, 300)]
+    assert [(each.accepted, each.is_stable) for each in outcomes] == [(True, False), (True, True)]
+    assert watching().refused(answer(500), WHAT).accepted is False
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "why", "problem", "is_stable"),
+    [
+        (None, None, False, True),  # in its time
+        (3, None, True, False),
+        (100, None, True, True),
+        (3, Problem("it broke"), True, False),
+        (100, Problem("it broke"), True, True),
+        (None, Problem("it broke"), True, True),
+    ],
+)
+def test_ends_of_a_watch(lasted_s: float | None, why: Problem | None, problem: bool, is_stable: bool) -> None:
+    """Only an end in its time is none worth a pause; one that came soon does not begin a new count of failures."""
+    _, outcome = end(watching(), lasted_s, why=why)
+    assert (outcome.problem is not None, outcome.is_stable, outcome.in_time) == (problem, is_stable, not problem)
+
+
+def test_a_server_that_says_nothing() -> None:
+    """With no bookmark after more than a minute, the watch is renewed at once, with ends that show that it is there."""
+    found = watching()
+    ask = found.next_request()
+    assert 65 < ask.silence_s < 85
+    _, outcome = end(found, ask.silence_s, bookmarked=False, why=Problem("silence"), silent=True)
+    assert (outcome.problem, outcome.is_stable, outcome.in_time) == (None, True, False)
+    short, outcome = end(found, bookmarked=False)
+    assert (short.length_s <= 75, short.silence_s > short.length_s, outcome.in_time) == (True, True, True)
+    again, _ = end(found, bookmarked=True)
+    assert again.length_s <= 75
+    assert found.next_request().length_s >= 240
+
+
+def test_silence_after_bookmarks() -> None:
+    """Bookmarks that stop coming, and a short watch that does not end, are connections that nothing comes through."""
+    found = watching()
+    assert end(found, 200, bookmarked=True, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
+    end(found, 75, bookmarked=False, why=Problem("silence"), silent=True)
+    assert end(found, 90, bookmarked=False, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
+
+
+def test_without_heartbeat() -> None:
+    """What nothing urgent hangs on is never renewed early for want of words; silence beyond its end is a failure."""
+    found = watching(heartbeat=False)
+    ask, _ = end(found, bookmarked=False)
+    assert ask.silence_s > ask.length_s
+    assert found.next_request().length_s >= 240
+    assert end(found, 310, bookmarked=False, why=Problem("silence"), silent=True)[1].problem == Problem("silence")

@@ -1,0 +1,252 @@
+"""The table of listed processes: identity over death, recycling and missing rights."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import DEAD_LEADER, FakeProc, need_root, python, run_python, sleeper, sleepers, wait_until
+from watchdog.core.model import GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, ProcessKey
+from watchdog.node.process_table import ProcessTable
+from watchdog.node.procfs import Procfs
+
+UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
+PLACE = Place(kind=PlaceKind.POD, pod=UID, container=ID)
+POD = f"0::/kubepods/pod{UID}/{ID}\n"
+REAL = Procfs()
+
+ways = pytest.mark.parametrize("pidfds", [True, False])
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def real_stat(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/stat").read_bytes()
+
+
+@ways
+def test_look(*, pidfds: bool) -> None:
+    """Point 11: a listed process is known by PID and start time, and stays the same from look to look."""
+    table = ProcessTable(REAL, pidfds=pidfds)
+    with sleeper() as process:
+        wait_until(lambda: REAL.name(process.pid) == "sleep")
+        found, gaps = table.update([process.pid])
+        assert gaps == ()
+        seen = found[process.pid]
+        assert seen.key == ProcessKey(pid=process.pid, start_ticks=REAL.stat(process.pid).start_ticks)
+        assert (seen.name, seen.mps_server) == ("sleep", False)
+        assert table.update([process.pid])[0][process.pid] is seen
+        assert table.reread([process.pid])[0] == found
+    table.close()
+
+
+@ways
+def test_end_of_a_process(*, pidfds: bool) -> None:
+    """A process that ends is a zombie, then gone, and keeps its identity for whoever waits for its memory."""
+    table = ProcessTable(REAL, pidfds=pidfds)
+    with sleeper() as process:
+        before = open_files()
+        key = table.update([process.pid])[0][process.pid].key
+        process.kill()
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        for _ in range(2):
+            zombie = table.update([process.pid])[0][process.pid]
+            assert (zombie.place, zombie.key) == (ZOMBIE, key)
+            assert open_files() == before
+        process.wait()
+        for read in (table.update, table.update, table.reread):
+            gone = read([process.pid])[0][process.pid]
+            assert (gone.place, gone.key) == (GONE, key)
+    table.close()
+
+
+@ways
+def test_gone_before_it_was_seen(*, pidfds: bool) -> None:
+    """A PID that has no process any more has no identity."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    table = ProcessTable(REAL, pidfds=pidfds)
+    found, gaps = table.update([process.pid, 0, 2**22 + 1])
+    assert {(seen.key, seen.place) for seen in found.values()} == {(None, GONE)}
+    assert gaps == ()
+
+
+@ways
+def test_zombie_at_first_sight(*, pidfds: bool) -> None:
+    """A process that was a zombie when first listed has an identity and no place."""
+    process = subprocess.Popen(["true"])
+    wait_until(lambda: REAL.stat(process.pid).state == "Z")
+    seen = ProcessTable(REAL, pidfds=pidfds).update([process.pid])[0][process.pid]
+    assert (seen.place, seen.key) == (
+        ZOMBIE,
+        ProcessKey(pid=process.pid, start_ticks=REAL.stat(process.pid).start_ticks),
+    )
+    process.wait()
+
+
+@ways
+def test_dead_leader(*, pidfds: bool) -> None:
+    """A process whose leader has ended stays what it was while a thread lives."""
+    table = ProcessTable(REAL, pidfds=pidfds)
+    with python(DEAD_LEADER) as process:
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        own = table.update([process.pid, os.getpid()])[0]
+        assert own[process.pid].place == own[os.getpid()].place != ZOMBIE
+        assert table.update([process.pid])[0][process.pid] == own[process.pid]
+    table.close()
+
+
+def test_known_processes_are_not_read_again(tmp_path: Path) -> None:
+    """What is known and alive comes without a look at /proc; a look before force reads again."""
+    table = ProcessTable(Procfs(tmp_path))
+    with sleeper() as process:
+        FakeProc(tmp_path).add(process.pid, POD, real_stat(process.pid))
+        seen = table.update([process.pid])[0][process.pid]
+        assert seen.place == PLACE
+        shutil.rmtree(tmp_path / str(process.pid))
+        assert table.update([process.pid])[0][process.pid] is seen
+        found, gaps = table.reread([process.pid])
+        assert found[process.pid].place == UNREADABLE
+        assert "hides it" in str(gaps[0].problem)
+    table.close()
+
+
+@ways
+def test_fresh_sees_a_move(tmp_path: Path, *, pidfds: bool) -> None:
+    """Point 22: before force the cgroup is read again, and a process that has moved is no longer where it was."""
+    table = ProcessTable(Procfs(tmp_path), pidfds=pidfds)
+    with sleeper() as process:
+        fake = FakeProc(tmp_path)
+        fake.add(process.pid, POD, real_stat(process.pid))
+        assert table.update([process.pid])[0][process.pid].place == PLACE
+        fake.add(process.pid, "0::/\n", real_stat(process.pid))
+        assert table.update([process.pid])[0][process.pid].place == PLACE
+        assert table.reread([process.pid])[0][process.pid].place == HOST
+    table.close()
+
+
+@ways
+@pytest.mark.parametrize(
+    "text", ["0::/\n1:x:broken\n", f"0::/kubepods/pod{UID}\n", f"{POD}1:x:/kubepods/pod{UID}/{'b' * 64}\n"]
+)
+def test_unsettled_places_are_read_again(tmp_path: Path, text: str, *, pidfds: bool) -> None:
+    """A place that is not known for good, as while a runtime sets a container up, is read until it is."""
+    table = ProcessTable(Procfs(tmp_path), pidfds=pidfds)
+    with sleeper() as process:
+        fake = FakeProc(tmp_path)
+        fake.add(process.pid, text, real_stat(process.pid))
+        assert table.update([process.pid])[0][process.pid].place != PLACE
+        fake.add(process.pid, POD, real_stat(process.pid))
+        assert table.update([process.pid])[0][process.pid].place == PLACE
+    table.close()
+
+
+def test_descriptors_are_bounded() -> None:
+    """PIDs that are no longer listed are released, and so is everything at the end."""
+    before = open_files()
+    table = ProcessTable(REAL)
+    with sleepers(20) as processes:
+        pids = [process.pid for process in processes]
+        for start in range(15):
+            table.update(pids[start : start + 5])
+            assert open_files() <= before + 5
+        table.update(pids)
+        assert open_files() == before + 20
+        for process in processes[:10]:
+            process.kill()
+            process.wait()
+        table.update(pids)
+        assert open_files() == before + 10
+        table.close()
+        table.close()
+        assert open_files() == before
+
+
+def test_no_descriptor_left() -> None:
+    """Without descriptors for all, the others are still read, and a gap says what to do."""
+    code = """
+        import resource
+        from pathlib import Path
+        from tests.node.support import sleepers
+        from watchdog.node.process_table import ProcessTable
+        from watchdog.node.procfs import Procfs
+        with sleepers(40) as processes:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 100))
+            table = ProcessTable(Procfs())
+            pids = [process.pid for process in processes]
+            found, gaps = table.update(pids)
+            again, gaps_again = table.update(pids)
+            print(sum(1 for seen in found.values() if seen.key), found == again, gaps == gaps_again)
+            print([(gap.reason.value, gap.what[-7:], "ulimit" in str(gap.problem)) for gap in gaps])
+            processes[0].kill(); processes[-1].kill(); processes[0].wait(); processes[-1].wait()
+            ended, _ = table.update(pids)
+            print(sorted({pids.index(pid) for pid, seen in ended.items() if seen.place.kind == "gone"}))
+    """
+    lines = run_python(code).splitlines()
+    assert lines == ["40 True True", "[('descriptors', ' 5 more', True)]", "[0, 39]"]
+
+
+RECYCLED = """
+    import os, subprocess, time
+    from pathlib import Path
+    from watchdog.node.process_table import ProcessTable
+    from watchdog.node.procfs import Procfs
+
+    def start(last):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(last))
+        return subprocess.Popen(["sleep", "60"])
+
+    table = ProcessTable(Procfs(), pidfds={pidfds})
+    first = start(500)
+    before = table.update([first.pid])[0][first.pid]
+    held = table.handle(before.key)
+    first.kill(); first.wait(); time.sleep(0.05)
+    second = start(500)
+    assert second.pid == first.pid == 501, (first.pid, second.pid)
+    try:
+        held.signal(9)
+    except ProcessLookupError:
+        print("nobody was signalled")
+    after = table.update([second.pid])[0][second.pid]
+    print(before.key != after.key, after.place == before.place, table.handle(before.key))
+    print(second.poll())
+    table.handle(after.key).signal(9)
+    print(second.wait())
+"""
+
+
+@pytest.mark.node
+@ways
+def test_recycled_pid(*, pidfds: bool) -> None:
+    """Point 11: a PID that was given to another process is another process, and the old one's handle reaches nobody."""
+    need_root()
+    code = RECYCLED.replace("{pidfds}", str(pidfds))
+    printed = run_python(code, "unshare", "--pid", "--fork", "--mount-proc").splitlines()
+    assert printed == ["nobody was signalled", "True True None", "None", "-9"]
+
+
+HIDDEN = """
+    import os, subprocess
+    from watchdog.node.process_table import ProcessTable
+    from watchdog.node.procfs import Procfs
+    subprocess.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], check=True)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    found, gaps = ProcessTable(Procfs(), pidfds={pidfds}).update([os.getppid(), gone.pid])
+    shown = [(gap.reason.value, str(gap.problem)) for gap in gaps]
+    print(found[os.getppid()].place.kind, found[gone.pid].place.kind, shown)
+"""
+
+
+@pytest.mark.node
+@ways
+def test_hidden_by_hidepid(*, pidfds: bool) -> None:
+    """A mount with hidepid hides processes that live: they are unreadable, not gone, and a gap names the remedy."""
+    need_root()
+    printed = run_python(HIDDEN.replace("{pidfds}", str(pidfds)), "unshare", "--mount")
+    assert printed.startswith("unreadable gone [('procfs', 'it runs but the proc file system hides it; mount /proc ")

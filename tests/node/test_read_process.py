@@ -1,0 +1,218 @@
+"""One look at one process: who it is, where it belongs, and what could not be read."""
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.node.support import DEAD_LEADER, FakeProc, python, stat_line, wait_until
+from watchdog.core.errors import Problem
+from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
+from watchdog.node.process import NO_DESCRIPTOR, ReadFailure, ReadFailures, describe_error, read_process
+from watchdog.node.procfs import Procfs
+
+UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
+POD = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
+ROOT = "2:pids:/\n0::/\n"
+PLACE = Place(kind=PlaceKind.POD, pod=UID, container=ID)
+
+
+def line(state: str, *, exiting: bool = False) -> bytes:
+    return stat_line(5, b"python3", state, exiting=exiting)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "leader", "threads", "place"),
+    [
+        (POD, line("S"), [], PLACE),
+        (ROOT, line("S"), [], HOST),
+        (ROOT, line("Z"), [], ZOMBIE),
+        (ROOT, line("X"), [], ZOMBIE),
+        (POD, line("Z"), [], ZOMBIE),
+        (ROOT, line("R", exiting=True), [], ZOMBIE),
+        (POD, line("R", exiting=True), [], PLACE),
+        (ROOT, line("Z"), [(POD, line("S"))], PLACE),
+        (ROOT, line("R", exiting=True), [(POD, line("S"))], PLACE),
+        (ROOT, line("Z"), [(ROOT, line("S"))], HOST),
+        (ROOT, line("Z"), [(ROOT, line("Z")), (ROOT, line("R", exiting=True)), (POD, line("S"))], PLACE),
+        (ROOT, line("Z"), [(ROOT, line("Z"))], ZOMBIE),
+        (ROOT, line("Z"), [(POD, b"broken")], ZOMBIE),
+    ],
+)
+def test_places(tmp_path: Path, cgroup: str, leader: bytes, threads: list[tuple[str, bytes]], place: Place) -> None:
+    """A process whose leader has ended does not escape while a thread lives; a whole zombie is one."""
+    fake = FakeProc(tmp_path)
+    fake.add(5, cgroup, leader)
+    fake.add(5, cgroup, leader, task=5)
+    for number, (text, stat) in enumerate(threads):
+        fake.add(5, text, stat, task=6 + number)
+    process, failure = read_process(Procfs(tmp_path), 5)
+    assert (process.place, failure) == (place, None)
+    assert process.key == ProcessKey(pid=5, start_ticks=1000)
+
+
+@pytest.mark.parametrize(("cgroup", "meanwhile"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
+def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile: Place) -> None:
+    """However many traced threads have ended, each look goes on where the last one ended; then the living one is kept.
+
+    Where none lives the process is a zombie in the end, and stays one.
+    """
+    fake = FakeProc(tmp_path)
+    fake.add(5, cgroup, line("Z"))
+    for tid in range(5, 4200):
+        fake.add(5, cgroup, line("Z"), task=tid)
+    procfs = Procfs(tmp_path)
+    fake.add(5, POD, line("S"), task=4150)
+    places = [read_process(procfs, 5)[0].place for _ in range(4)]
+    assert places == [meanwhile, meanwhile, PLACE, PLACE]
+    fake.add(5, cgroup, line("Z"), task=4150)
+    places = [read_process(procfs, 5)[0].place for _ in range(6)]
+    assert places == [meanwhile, meanwhile, ZOMBIE, ZOMBIE, ZOMBIE, ZOMBIE]
+
+
+def test_cgroup_that_cannot_be_read(tmp_path: Path) -> None:
+    """A process whose cgroup can't be read keeps its identity and is unreadable, not of the host."""
+    fake = FakeProc(tmp_path)
+    fake.add(5)
+    (tmp_path / "5/cgroup").unlink()
+    (tmp_path / "5/cgroup").symlink_to("cgroup")
+    process, failure = read_process(Procfs(tmp_path), 5)
+    assert (process.key, process.place) == (ProcessKey(pid=5, start_ticks=1000), UNREADABLE)
+    assert failure is not None
+    assert (failure.reason, "symbolic links" in str(failure.problem)) == (GapReason.CGROUP, True)
+
+
+def test_status_that_cannot_be_read(tmp_path: Path) -> None:
+    """Without a start time there is no identity, and a place alone would be a guess."""
+    FakeProc(tmp_path).add(5, POD, b"broken")
+    process, failure = read_process(Procfs(tmp_path), 5)
+    assert (process.key, process.place) == (None, UNREADABLE)
+    assert failure is not None
+    assert failure.reason is GapReason.PROCFS
+
+
+def test_cgroup_text_of_another_form(tmp_path: Path) -> None:
+    """A cgroup text that the kernel would not write is a gap."""
+    FakeProc(tmp_path).add(5, "pids\n")
+    process, failure = read_process(Procfs(tmp_path), 5)
+    assert process.place == UNREADABLE
+    assert failure is not None
+    assert failure.reason is GapReason.CGROUP
+
+
+def test_gone(tmp_path: Path) -> None:
+    """A process that is gone is said to be, at whichever file it is noticed."""
+    fake = FakeProc(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        read_process(Procfs(tmp_path), 5)
+    fake.add(5)
+    (tmp_path / "5/stat").unlink()
+    with pytest.raises(ProcessLookupError):
+        read_process(Procfs(tmp_path), 5)
+
+
+@pytest.mark.parametrize(
+    ("comm", "cmdline", "server"),
+    [
+        (b"nvidia-cuda-mps", b"nvidia-cuda-mps-server\0", True),
+        (b"nvidia-cuda-mps", b"/usr/bin/nvidia-cuda-mps-server\0-d\0", True),
+        (b"nvidia-cuda-mps", b"nvidia-cuda-mps-control\0-d\0", False),
+        (b"nvidia-cuda-mps", b"", False),
+        (b"python3", b"nvidia-cuda-mps-server\0", False),
+        (b"nvidia-cuda-mp", b"nvidia-cuda-mps-server\0", False),
+    ],
+)
+def test_mps_server(tmp_path: Path, comm: bytes, cmdline: bytes, *, server: bool) -> None:
+    """Point 35: an MPS server has this name and first argument; its control daemon has others."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, comm), cmdline=cmdline)
+    process, _ = read_process(Procfs(tmp_path), 5)
+    assert process.mps_server is server
+
+
+@pytest.mark.parametrize(
+    ("bounding", "users", "privileged"),
+    [
+        ("000001ffffffffff", "0 0 4294967295", True),
+        ("00000000a80425fb", "0 0 4294967295", False),  # an ordinary container's, whoever the user is
+        ("000001ffffffffff", "0 65536 65536", False),  # a user namespace gives all rights, in itself
+        ("000001ffffffffff", "", False),
+        ("zz", "0 0 4294967295", False),
+        (None, "0 0 4294967295", False),
+    ],
+)
+def test_where_an_mps_server_runs(tmp_path: Path, bounding: str | None, users: str, *, privileged: bool) -> None:
+    """Point 35: only a process that a privileged container started has its rights; a tenant can't give itself those."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"), cmdline=b"nvidia-cuda-mps-server\0")
+    (tmp_path / "5/uid_map").write_text(f"         {users}\n", encoding="ascii")
+    status = tmp_path / "5/status"
+    status.write_text(f"Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t{bounding}\n", encoding="ascii")
+    if bounding is None:
+        status.unlink()
+    process, _ = read_process(Procfs(tmp_path), 5)
+    assert (process.mps_server, process.privileged) == (True, privileged)
+
+
+def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
+    """Point 35: what may be an MPS server is taken for one."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"))
+    (tmp_path / "5/cmdline").unlink()
+    (tmp_path / "5/cmdline").symlink_to("cmdline")
+    process, _ = read_process(Procfs(tmp_path), 5)
+    assert process.mps_server
+
+
+def test_real_process() -> None:
+    """A look at this very process names it."""
+    process, failure = read_process(Procfs(), os.getpid())
+    assert failure is None
+    assert process.name
+    assert process.place.kind in (PlaceKind.HOST, PlaceKind.POD)
+
+
+def test_real_zombie() -> None:
+    """A process that has ended and was not reaped is a zombie."""
+    process = subprocess.Popen(["true"])
+    wait_until(lambda: Procfs().stat(process.pid).state == "Z")
+    try:
+        assert read_process(Procfs(), process.pid)[0].place == ZOMBIE
+    finally:
+        process.wait()
+
+
+def test_real_dead_leader() -> None:
+    """A process whose leader has ended is no zombie while its thread runs."""
+    with python(DEAD_LEADER) as process:
+        wait_until(lambda: Procfs().stat(process.pid).state == "Z")
+        assert read_process(Procfs(), process.pid)[0].place == read_process(Procfs(), os.getpid())[0].place
+
+
+def test_troubles_become_one_gap_each() -> None:
+    """A thousand hidden processes are one gap that names a few of them."""
+    failures = ReadFailures()
+    for pid in range(1000, 0, -1):
+        failures.add(pid, NO_DESCRIPTOR)
+    failures.add(7, ReadFailure(GapReason.CGROUP, Problem("why")))
+    gaps = failures.gaps()
+    assert [(gap.reason, gap.what) for gap in gaps] == [
+        (GapReason.CGROUP, "process 7"),
+        (GapReason.DESCRIPTORS, "processes 1, 2, 3, 4, 5 and 995 more"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "words"),
+    [
+        (errno.EMFILE, GapReason.DESCRIPTORS, "limit of open files"),
+        (errno.ENFILE, GapReason.DESCRIPTORS, "limit of open files"),
+        (errno.EACCES, GapReason.CGROUP, "without hidepid"),
+        (errno.ENAMETOOLONG, GapReason.CGROUP, "longer than the kernel writes"),
+        (errno.EIO, GapReason.CGROUP, "Input/output error"),
+    ],
+)
+def test_errors_name_the_remedy(number: int, reason: GapReason, words: str) -> None:
+    """Each kind of error says what can be done about it."""
+    failure = describe_error(OSError(number, os.strerror(number)), GapReason.CGROUP)
+    assert failure.reason is reason
+    assert words in str(failure.problem)

@@ -1,0 +1,199 @@
+"""Actions of the oracle: who was acted on, and whether that has truly ended."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.soak.driver import Told
+from tests.soak.kernel import Task
+from tests.soak.policies import StepPlan
+from tests.soak.standing import Standing
+from tests.soak.timers import Timers
+from tests.soak.truth import Key, TrueUse
+from tests.soak.violation import fail
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import Result
+
+ENDED: Final = "point 24, the next action waits until the last one has ended"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class TrackedAction:
+    """An action in progress, as the oracle follows it. `names` are the containers that it is about.
+
+    `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk.
+    """
+
+    number: int
+    key: Key
+    owner: tuple[str, str, str]
+    step: StepPlan
+    threshold_bytes: int
+    names: frozenset[str]
+    boxes: frozenset[str]
+    targets: frozenset[ProcessKey]
+    dated: Now
+    began: Now
+    ends_s: float
+    life: int
+    termed: set[Task] = field(default_factory=set)
+    killed: set[Task] = field(default_factory=set)
+    is_killing: bool = False
+    is_dead: bool = False
+    is_grace_over: bool = False
+    chosen: ProcessKey | None = None
+    result: Result | None = None
+
+    @property
+    def signalled(self) -> set[Task]:
+        """Every process that got a signal."""
+        return self.termed | self.killed
+
+
+class ActionBook:
+    """Follows each action from its intention to the last of its memory."""
+
+    def __init__(self, standing: Standing, timers: Timers) -> None:
+        self._standing = standing
+        self._timers = timers
+        self.open: dict[int, TrackedAction] = {}
+        self._lingering: dict[int, TrackedAction] = {}  # truly ended, and the daemon does not know that yet
+        self.closed_s: dict[str, float] = {}
+        self._seen_alive: set[tuple[str, ProcessKey]] = set()
+        self._told: Told | None = None
+        self._asked_s = 0.0
+
+    def daemon_starts(self, now: Now) -> None:
+        """A daemon starts: what earlier ones began it waits for as long as for memory."""
+        self._lingering.clear()
+        self._seen_alive.clear()
+        for action in self.open.values():
+            action.ends_s = now.boottime_s + self._standing.plan.release_timeout_s
+
+    def forget(self) -> None:
+        """The journal was lost while no daemon ran: nobody knows any more what is in progress."""
+        self.open.clear()
+        self._lingering.clear()
+
+    def saw(self, uses: Iterable[TrueUse], told: Told) -> None:
+        """What the daemon has seen alive, and on which card."""
+        self._seen_alive |= {(use.gpu, use.task.key) for use in uses if use.gpu not in told.dark}
+
+    def given(self, told: Told, asked: Now) -> None:
+        """A reading is about to be taken: actions whose victims are no longer listed, or overdue, have ended."""
+        self._told, self._asked_s = told, asked.boottime_s
+        listed = {line.task for line in told.lines}
+        for number, action in list(self.open.items()):
+            is_over = action.life != self._standing.life and asked.boottime_s >= action.ends_s
+            if is_over or not self._may_hold(action, listed, told):
+                self.close(number)
+
+    def _may_hold(self, action: TrackedAction, listed: set[Task | None], told: Told) -> bool:
+        """Whether memory of a victim may still be taken, or a victim of this daemon's own still lives.
+
+        Of an earlier daemon's action the journal tells whom it was meant for, and not the forks that it met.
+        """
+        if action.life != self._standing.life:
+            return told.reading.blind or any(task is not None and task.key in action.targets for task in listed)
+        if told.reading.blind or not action.signalled:
+            return True
+        # As long as the daemon does not call its processes dead, those that have joined are its victims, too.
+        joined = any(
+            task is not None and task.pod == action.key[0] and task.container in action.boxes for task in listed
+        )
+        return (joined and not action.is_dead) or any(task.lives or task in listed for task in action.signalled)
+
+    def close(self, number: int) -> None:
+        """An action has ended, by its own end or by the oracle's."""
+        action = self.open.pop(number, None)
+        if action is not None:
+            self._lingering[number] = action
+            self._timers.end_force(action.key, self._asked_s)
+            self.closed_s[action.key[0]] = self._asked_s
+
+    def _forget(self, number: int) -> None:
+        self.close(number)
+        self._lingering.pop(number, None)
+
+    def of(self, task: Task) -> TrackedAction | None:
+        for action in (*self.open.values(), *self._lingering.values()):
+            if action.life == self._standing.life and action.key[0] == task.pod and task.container in action.boxes:
+                return action
+        return None
+
+    def may_seem_to_live(self, uid: str, now: Now) -> bool:
+        """Whether the daemon may still look for processes of an ended action: it can't read the place of some."""
+        here = self._standing
+        mine = (action for action in self._lingering.values() if action.key[0] == uid and action.life == here.life)
+        return any(not action.is_dead and now.boottime_s < action.ends_s for action in mine)
+
+    def advanced(self, now: Now) -> None:
+        """The daemon has let its actions go on: those whose grace was over then are past it for good."""
+        for action in (*self.open.values(), *self._lingering.values()):
+            over = now.boottime_s >= action.began.boottime_s + action.step.grace_s
+            if over or self.hastened(action):
+                action.is_grace_over = True
+
+    def before_reload(self) -> None:
+        """What a stronger step has cut short stays so, whatever the next policy says."""
+        for action in self.open.values():
+            action.is_grace_over = action.is_grace_over or self.hastened(action)
+
+    def hastened(self, action: TrackedAction) -> bool:
+        """Whether a stronger step can have come due: one after the action's own in the rule as it is now."""
+        reading = self._standing.reading
+        fact = reading.facts.get(action.key) if reading is not None else None
+        if fact is None:
+            return False
+        names = [step.name for step in fact.rule.steps]
+        own = names.index(action.step.name) if action.step.name in names else len(names)
+        return any(step.do == "kill" and self._timers.due(fact, step) for step in fact.rule.steps[own + 1 :])
+
+    def ended(self, number: int, result: Result, now: Now) -> None:
+        """The daemon says that an action has ended, or that its processes are dead."""
+        action = self.open.get(number) or self._lingering.get(number)
+        if action is None:
+            return
+        if result is Result.FAILED:
+            self._timers.note_failed(action.key)
+            self._standing.seen["failed"] += 1
+            self._forget(number)
+        elif result is Result.DONE:
+            action.is_dead = True
+        elif result is Result.GONE:
+            if action.step.scope != "process" or action.is_killing:
+                fail(ENDED, f"action {number} is called no longer needed")
+            self._standing.seen["spared SIGKILL"] += 1
+            self._forget(number)
+        elif result is Result.INTERRUPTED:
+            action.result = result
+            self._timers.end_force(action.key, now.boottime_s)
+            self._standing.seen["interrupted"] += 1
+
+    def _demand_unlisted(self, action: TrackedAction, told: Told) -> None:
+        for line in told.lines:
+            said = self._standing.answers.get(line.pid)
+            is_another = said is None or line.task is None or said.key not in (None, line.task.key)
+            if line.gpu in told.dark and line.task is not None:
+                # What the daemon never saw alive on a card it can't tie to it while the card is not listed.
+                is_tied = (line.gpu, line.task.key) in self._seen_alive and line.pid not in self._standing.recycled
+                is_another = is_another or not is_tied
+            is_meant = line.task is not None and line.task.key in action.targets
+            if not is_another and (is_meant if action.life != self._standing.life else line.task in action.signalled):
+                fail(ENDED, f"action {action.number} is called released, and {line} is listed")
+
+    def released(self, number: int, now: Now, release_s: float | None) -> None:
+        """The daemon says that the memory of an action is free, or that it waits no longer."""
+        self._lingering.pop(number, None)
+        action = self.open.get(number)
+        if action is None:
+            return
+        is_early = now.boottime_s < action.ends_s
+        if action.life == self._standing.life and release_s is None:
+            # It gave up waiting, or was told to stop.
+            if is_early and action.result is not Result.INTERRUPTED:
+                fail(ENDED, f"action {number} is given up {action.ends_s - now.boottime_s} s too early")
+        elif is_early and self._told is not None:
+            self._demand_unlisted(action, self._told)
+        self._standing.seen["not released"] += now.boottime_s >= action.ends_s
+        self._forget(number)

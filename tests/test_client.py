@@ -1,0 +1,146 @@
+"""Asking a daemon: the address that is given and no other, and answers that are none."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from watchdog.cli.client import QueryError, listen_url, query_status, status_url
+from watchdog.report.status import Moment, Status
+
+AT_S = 1_800_000_000.0
+STATUS = {"node": "n1", "at": "2027-01-15T08:00:00Z", "accounts": [], "plan": []}
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that answers every request with these bytes; its address, and the requests that came."""
+    seen: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    seen.append(connection.recv(65536))
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", seen
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(5)
+
+
+def http(body: bytes, head: str = "200 OK", more: str = "") -> bytes:
+    """An answer of HTTP."""
+    return f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("http://127.0.0.1:9837", "http://127.0.0.1:9837/api/status"),
+        ("http://127.0.0.1:9837/", "http://127.0.0.1:9837/api/status"),
+        ("http://n1:9837/api/status", "http://n1:9837/api/status"),
+        ("https://gateway/n1/", "https://gateway/n1/api/status"),
+        ("http://[::1]:9837", "http://[::1]:9837/api/status"),
+    ],
+)
+def test_the_address_of_the_status(given: str, asked: str) -> None:
+    """The daemon's address is enough, and that of the status itself is taken too."""
+    assert status_url(given) == asked
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "127.0.0.1:9837", "file:///etc/passwd", "ftp://n1", "http://", "http://n1:port", "http://n1:99999",
+     "http://[::1", "http://n1/a b", "http://user:word@n1", "http://n1/\n", "http://nä"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(given: str) -> None:
+    """A wrong address is wrong use, said before anything is asked."""
+    with pytest.raises(ValueError, match="address"):
+        status_url(given)
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1:9837", "http://127.0.0.1:9837"),
+        ("0.0.0.0:9837", "http://127.0.0.1:9837"),
+        ("[::]:9837", "http://[::1]:9837"),
+        ("[fe80::1]:80", "http://[fe80::1]:80"),
+    ],
+)
+def test_the_daemon_of_this_machine(listen: str, url: str) -> None:
+    """What a daemon listens on says where it is asked; `all interfaces` is asked on loopback."""
+    assert listen_url(listen) == url
+
+
+def test_a_daemon_answers() -> None:
+    """One GET of the status, and what it says."""
+    with answering(http(json.dumps(STATUS).encode())) as (url, seen):
+        assert query_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
+    assert seen[0].startswith(b"GET /api/status HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (http(b"<html>"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (http(b"[" * 100_000), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (http(b"\xff\xfe"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (http(b"[]"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (http(b'{"node": "n1"}'), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (
+            http(b"no cycle has completed yet\n", "503 Service Unavailable"),
+            ("knows nothing yet: no cycle has completed yet"),
+        ),
+        (http(b"busy\n", "503 Service Unavailable"), "status 503, busy"),
+        (http(b"<html>\x1b[2J", "404 Not Found"), "does not answer at http://127.0.0.1:{port}/api/status: status 404"),
+        (http(b"", "302 Found", "Location: http://127.0.0.1:1/\r\n"), "status 302"),
+        (b"nothing of HTTP\r\n\r\n", "does not answer at"),
+        (b"", "does not answer at"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "its answer is cut short"),
+    ],
+)
+def test_answers_that_are_none(answer: bytes, says: str) -> None:
+    """Whatever else may listen there, the error names the address and what came."""
+    with answering(answer) as (url, seen), pytest.raises(QueryError) as error:
+        query_status(url)
+    assert says.format(port=url.rpartition(":")[2]) in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(seen) == 1, "a redirection is not followed"
+
+
+def test_nobody_listens() -> None:
+    """A daemon that does not run is said in the words of the system."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(QueryError, match=f"does not answer at http://127.0.0.1:{port}/api/status: Connection refused"):
+        query_status(f"http://127.0.0.1:{port}")
+
+
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is meant for this node is not carried to a proxy that the shell has set up for the internet."""
+    with answering(http(json.dumps(STATUS).encode())) as (url, _), answering(b"") as (proxy, asked):
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy)
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("NO_PROXY", "")
+        assert query_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
+    assert asked == []
+
+
+@pytest.mark.slow
+def test_an_answer_that_never_comes() -> None:
+    """Something that takes the connection and says nothing is given up after some seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(QueryError, match="nothing came within 5s"):
+        query_status(f"http://127.0.0.1:{server.getsockname()[1]}")

@@ -1,0 +1,235 @@
+"""The daemon of the demo: its own cycle, with a simulated driver and /proc, at a pace that people can follow."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Final
+
+from watchdog import clock
+from watchdog.cli.demo.driver import SimDriver, SimProcfs
+from watchdog.cli.demo.events import DemoEvents
+from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, RELEASE_S, SimNode, pod_list
+from watchdog.cli.demo.screen import DemoView
+from watchdog.config.load import parse_policy
+from watchdog.core.inputs import Inputs
+from watchdog.core.model import Node, Now
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
+from watchdog.core.policy import Policy
+from watchdog.core.rules import Switches
+from watchdog.core.units import format_duration
+from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.enforcement import REMEDIES, Environment, judge
+from watchdog.daemon.eviction import Evictions
+from watchdog.daemon.kills import Kills
+from watchdog.daemon.last_look import LastLook
+from watchdog.daemon.main import FRESH_S
+from watchdog.daemon.sampler import Pace
+from watchdog.daemon.sources import is_stale
+from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
+from watchdog.journal.lock import NodeLock
+from watchdog.kube.files import PodFile
+from watchdog.node.process import pidfd_supported
+from watchdog.node.process_table import ProcessTable
+from watchdog.node.procfs import Procfs
+from watchdog.node.scan import Scanner
+from watchdog.report.changes import Changes
+from watchdog.report.status import Status
+from watchdog.report.status_build import status_of
+from watchdog.report.text import elapsed_s
+
+
+class FastClock:
+    """A clock that runs `speed` times as fast as the real one, so that the policy's waits are that much shorter."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+        self._begin = clock.now()
+
+    def now(self) -> Now:
+        """The present moment."""
+        begin, real = self._begin, clock.now()
+        return Now(
+            boottime_s=begin.boottime_s + (real.boottime_s - begin.boottime_s) * self.speed,
+            wall_s=begin.wall_s + (real.wall_s - begin.wall_s) * self.speed,
+            boot_id=real.boot_id,
+        )
+
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return self.now().boottime_s - self._begin.boottime_s
+
+
+# More often than a daemon would need, so that the screen moves.
+_CYCLE_EVERY_S: Final = 0.25
+# How long the other pods are watched after the memory was released.
+_AFTERWARDS_S: Final = 2.0
+_TOO_LONG_S: Final = 40.0
+
+
+class DemoDaemon:
+    """Runs cycles over the simulated node, with everything of the daemon but its driver, its /proc and its sinks."""
+
+    def __init__(self, folder: Path, sim_node: SimNode, clock: FastClock, contact: str = "") -> None:
+        self.policy = _policy(contact)
+        self._clock = clock
+        pods = {pod.uid: sim_node.start(pod) for pod in PODS}
+        procfs = SimProcfs(folder / "proc")
+        missing = pidfd_supported()
+        self._environment = Environment(in_host_pid_namespace=Procfs().in_host_pid_namespace(), pidfd_missing=missing)
+        self._journal_path = folder / "journal.db"
+        self._lock = NodeLock(self._journal_path)
+        self._lock.acquire()
+        self._journal = _open_journal(self._journal_path, self.policy)
+        self._changes = Changes()
+        self._pods = PodFile(folder / "pods.json", NODE)
+        (folder / "pods.json").write_text(json.dumps(pod_list(PODS, NODE)), encoding="utf-8")
+        self._begin = clock.now()
+        self._driver = SimDriver(CARD, lambda: clock.now().boottime_s, release_s=RELEASE_S)
+        self._events = DemoEvents(self._journal, pods, self._begin)
+        for pod in pods.values():
+            procfs.admit(pod.session, pod.spec.cgroup)
+            for process in pod.processes:
+                self._driver.allocate(process.key, process.spec.curve)
+        self._scanner = Scanner(ProcessTable(procfs, pidfds=missing is None))
+        kills = Kills(self._scanner, self._events, clock.now)
+        self._cycle = Cycle(self._scanner, kills, Evictions(None, self._events, clock.now))
+        self._pace = Pace(_CYCLE_EVERY_S)
+        self._ends_s = self._begin.boottime_s + _TOO_LONG_S
+        self._is_ending = False
+        self._status, self._cycle_at = self._run_cycle()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of the kill, once it has ended."""
+        return self._events.outcome
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the demo has come to its end, or has taken too long."""
+        return self._clock.now().boottime_s >= self._ends_s
+
+    @property
+    def next_wake_s(self) -> float:
+        """Seconds of the demo's clock until there is something to do."""
+        return min(self._pace.next_reading_s, self._cycle.next_wake_s) - self._clock.now().boottime_s
+
+    def advance(self) -> None:
+        """Continue the actions in progress, and run a cycle if it is time."""
+        self._cycle.advance(self._clock.now(), lambda _entry: None)
+        if self._clock.now().boottime_s >= self._pace.next_reading_s:
+            self._status, self._cycle_at = self._run_cycle()
+        now = self._clock.now()
+        self._events.watch_grace(now)
+        if self.outcome is not None and not self._is_ending:
+            self._is_ending = True
+            self._ends_s = now.boottime_s + (_AFTERWARDS_S if self.outcome.result is Result.DONE else 0.0)
+
+    def view(self) -> DemoView:
+        """What there is to show now."""
+        now = self._clock.now()
+        return DemoView(
+            second=elapsed_s(self._begin, now),
+            status=self._status,
+            elapsed_s=elapsed_s(self._cycle_at, now),
+            rule=_rule_text(self.policy),
+            events=self._events.events,
+        )
+
+    def end(self) -> bool:
+        """Report on the other pods; whether everything went as it should."""
+        others_run = self._events.check_others(self._clock.now())
+        return others_run and self.outcome is not None and self.outcome.result is Result.DONE
+
+    def close(self) -> None:
+        """Stop what is in progress, and release everything."""
+        self._cycle.interrupt("the demo was stopped", self._clock.now())
+        self._scanner.close()
+        self._driver.close()
+        if self._journal is not None:
+            self._journal.close()
+        self._lock.release()
+
+    def _run_cycle(self) -> tuple[Status, Now]:
+        """One cycle, as the daemon runs it: the status, and when the node was read."""
+        asked = self._clock.now()
+        self._pace.begin(asked)
+        reading = self._driver.read()
+        now = self._clock.now()
+        opened = self._cycle.intend(self._cycle.open(reading, self._inputs(now), asked, now))
+        finish = self._cycle.close(opened, self._last_look(opened), self._clock.now())
+        self._pace.plan(finish.plan, self._clock.now())
+        self._events.add_cycle(opened.assessments, finish.outcomes, now)
+        report = self._report(opened, finish)
+        if self._journal is not None:
+            self._journal.record(report, self._changes.since(report))
+        return status_of(report), report.at
+
+    def _last_look(self, opened: OpenCycle) -> LastLook | None:
+        if not opened.only:
+            return None
+        asked = self._clock.now()
+        reading = self._driver.read(opened.only)
+        return LastLook(
+            reading=reading,
+            at=asked,
+            fresh_until_s=asked.boottime_s + FRESH_S,
+            refusal=lambda _entry: None,
+            inputs=lambda: opened.inputs,
+        )
+
+    def _inputs(self, now: Now) -> Inputs:
+        pods = self._pods.read(now)
+        enforcement = judge(
+            self.policy,
+            self._environment,
+            self._journal_path,
+            Switches(),
+            has_lock=self._lock.held,
+            # Where SQLite is too old for the journal, the events are the only record: the processes are our own.
+            has_journal=True,
+        )
+        return Inputs(
+            policy=self.policy,
+            node=Node(name=NODE),
+            pods=pods,
+            pods_stale=is_stale(pods, self.policy, now),
+            enforcing=enforcement.enforcing,
+        )
+
+    def _report(self, opened: OpenCycle, finish: ClosedCycle) -> CycleReport:
+        return CycleReport(
+            node=opened.inputs.node,
+            at=opened.snapshot.at,
+            policy=self.policy,
+            policy_loaded_at_s=self._begin.wall_s,
+            enforcing=opened.inputs.enforcing,
+            suspended=(),
+            snapshot=opened.snapshot,
+            pods=opened.inputs.pods,
+            attribution=opened.attribution,
+            assessments=opened.assessments,
+            plan=finish.plan,
+            began=finish.began,
+            outcomes=finish.outcomes,
+        )
+
+
+def _policy(contact: str) -> Policy:
+    text = POLICY.read_text(encoding="utf-8")
+    if contact:
+        text += f"\n[events]\ncontact = {json.dumps(contact)}\n"
+    return parse_policy(text, POLICY.name)
+
+
+def _open_journal(path: Path, policy: Policy) -> Journal | None:
+    with contextlib.suppress(JournalError):
+        return Journal.open(path, policy.journal, NODE, REMEDIES)
+    return None
+
+
+def _rule_text(policy: Policy) -> str:
+    """The demo's rule: `Rule "shared card": warn above 100% for 2s, kill above 120% for 4s`."""
+    (rule,) = policy.rules
+    steps = (f"{step.do.value} above {step.above} for {format_duration(step.for_s)}" for step in rule.steps)
+    return f'Rule "{rule.name}": {", ".join(steps)}'

@@ -1,0 +1,156 @@
+"""The last look right before the first signal: whether a new reading of the GPUs concerned still justifies it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from watchdog.core.assess import allowed_under_pressure, assess
+from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import due_step, targets_of, victim_of
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Now, ProcessKey, Snapshot
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.policy import Do, Policy
+from watchdog.node.driver import DriverReading
+from watchdog.node.scan import Scanner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastLook:
+    """The reading right before the first signal, when it was taken, and until when (boot time) it may be used.
+
+    `refusal`, called right before a first signal, gives a reason against it whatever the reading shows, or None.
+    `inputs` gives the pods, the node and the namespaces at that moment.
+    """
+
+    reading: DriverReading
+    at: Now
+    fresh_until_s: float
+    refusal: Callable[[PlanEntry], str | None]
+    inputs: Callable[[], Inputs]
+
+
+Reassess = Callable[[Inputs], Mapping[AccountKey, Assessment]]
+
+
+def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, now: Now) -> Reassess:
+    """A function that reassesses the accounts that a cycle is about to act on, by a last reading of their GPUs."""
+    if last is None or not opened.only:
+        return lambda inputs: {}
+    snapshot = scanner.rescan(opened.snapshot, last, opened.only, now)
+    concerned = {entry.account.uid for entry in opened.plan.taken}
+
+    def reassess(inputs: Inputs) -> Mapping[AccountKey, Assessment]:
+        attribution = attribute(snapshot, inputs.pods.pods)
+        pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
+        given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=opened.inputs.overdue)
+        return {each.account: each for each in assess(attribution, snapshot, given)}
+
+    return reassess
+
+
+def refuse(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook) -> str | None:
+    """Why a first signal must not be sent, right before it is; None if there is no reason.
+
+    If the pod, the node or a namespace has changed since the last look, the same reading is assessed again, so that
+    a tenant can't delay the signal by changing its objects often.
+    """
+    why = last_look.refusal(entry)
+    if why is not None:
+        return why
+    inputs, pod = last_look.inputs(), entry.assessment.pod
+    is_same = inputs.node == before.node and inputs.namespaces == before.namespaces
+    if is_same and pod in inputs.pods.pods:
+        return None
+    again = justify(entry, reassess(inputs), inputs, last_look, last_look.at)
+    if not isinstance(again, PlanEntry):
+        return again.reason if isinstance(again, Outcome) else again
+    has_same = again.assessment.pod.containers == pod.containers
+    return None if has_same else "the containers of the pod had changed since the last look"
+
+
+def retarget(entry: PlanEntry, assessment: Assessment | None, policy: Policy, ledger: Ledger, now: Now) -> PlanEntry:
+    """The entry or, if another rule applies to the pod at the last look, that rule's due step with the same action.
+
+    A tenant can't avoid enforcement by changing the label that a rule matches again and again. After a reload, earlier
+    plans are void.
+    """
+    is_same_policy = any(rule is entry.rule for rule in policy.rules)
+    if assessment is None or assessment.rule is entry.rule or not is_same_policy:
+        return entry
+    due = due_step(assessment, policy, ledger, now)
+    return replace(due, taken=True) if due is not None and due.do is entry.do else entry
+
+
+def justify(
+    entry: PlanEntry, reassessed: Mapping[AccountKey, Assessment], inputs: Inputs, last_look: LastLook | None, now: Now
+) -> PlanEntry | Outcome | str:
+    """The entry updated by the last look; an outcome or a reason if it must not begin."""
+    if inputs.maintenance:
+        return "the GPUs came under maintenance"
+    if inputs.pods_stale:
+        return "the pod list had become too old"
+    if not inputs.acts_on(entry.assessment):
+        return "enforcement had been turned off"
+    if inputs.is_held:
+        return "the policy file had changed and might still be being written"
+    if last_look is None:
+        return "the driver did not answer the last look in time"
+    return update(entry, reassessed.get(entry.account), now)
+
+
+def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEntry | Outcome | str:
+    """The entry updated by the last look; an outcome if nothing is left to do, a reason if that is uncertain."""
+    if assessment is None or assessment.allowed is None:
+        return "its use or its limit was unknown at the last look"
+    step = entry.definition
+    allowed = allowed_under_pressure(assessment) if step.under_pressure else assessment.allowed
+    threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
+    if assessment.used_at_least <= threshold_bytes and assessment.used is None:
+        return "part of its use was unknown at the last look"
+    victim = victim_of(assessment, entry.card) if entry.do is Do.KILL else entry.victim
+    changed = _change(entry, assessment, victim)
+    if assessment.used_at_least <= threshold_bytes:
+        return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the threshold again")
+    if changed is None and entry.card is not None and entry.card not in assessment.short:
+        return Outcome(entry=entry, result=Result.GONE, at=now, reason="its GPU was no longer short of memory")
+    changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
+    targets = targets_of(assessment, victim, step, entry.card)
+    again = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
+    if again.mps_hazard is not None:
+        return changed or "it would have broken the work of other pods: a process had become an MPS client"
+    return changed or again
+
+
+def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:
+    """Why the step is no longer due: the last look is a reading like any other, and may restart its stretch."""
+    stretch = entry.stretch
+    if stretch is None or entry.definition.for_s <= 0:
+        return None
+    if min(used, stretch.least_used) > max(threshold_bytes, stretch.threshold_bytes):
+        return None
+    return "its limit had changed, and its use had not been above the new threshold the whole time"
+
+
+def _change(entry: PlanEntry, assessment: Assessment, victim: str) -> str | None:
+    """The change since the plan was made that invalidates the entry; None if there is none."""
+    if assessment.rule is not entry.rule:
+        return "the policy, or the rule that applies to the pod, had changed"
+    if assessment.protected is not None:
+        return f"the pod had become protected: {assessment.protected}"
+    if assessment.observes:
+        return f"rule {entry.rule.name} had switched to only observing"
+    return "a different container was now furthest over its declaration" if victim != entry.victim else None
+
+
+def still_listed(scanner: Scanner, snapshot: Snapshot) -> Callable[[ProcessKey], bool]:
+    """A function: whether the driver may still list a process, or its memory after it has ended."""
+    pids = {use.pid for use in snapshot.uses}
+
+    def is_listed(key: ProcessKey) -> bool:
+        process = snapshot.processes.get(key.pid)
+        is_there = key.pid in pids and (process is None or process.key in (None, key))
+        return is_there or snapshot.blind or scanner.may_be_listed(key, snapshot)
+
+    return is_listed

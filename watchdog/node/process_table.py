@@ -1,0 +1,254 @@
+"""The table of known processes: those that NVML lists, each held by a pidfd and read from /proc once.
+
+Also finds every process of a container that is to be killed.
+"""
+
+import os
+import re
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.model import Gap, GapReason, PlaceKind, Process, ProcessKey
+from watchdog.node.process import (
+    NO_DESCRIPTOR,
+    Handle,
+    PidfdHandle,
+    ReadFailures,
+    TicksHandle,
+    describe_error,
+    gone,
+    is_same_process,
+    open_pidfd,
+    poll_dead,
+    read_held,
+    read_process,
+    read_unheld,
+    signalable,
+)
+from watchdog.node.procfs import Procfs
+
+# A line of a cgroup v1 hierarchy (v2 has number 0), and one that names something below the root.
+_V1: Final = re.compile(rb"^[1-9]", re.MULTILINE)
+_V1_BELOW_ROOT: Final = re.compile(rb"^[1-9][0-9]*:[^:\n]*:/.", re.MULTILINE)
+
+
+def container_members(
+    procfs: Procfs, ids: frozenset[str], pods: frozenset[str], *, pidfds: bool = True, spare_servers: bool = False
+) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
+    """Find all living processes in these containers (IDs) of the pod with one of these keys (UID, config hash).
+
+    The caller closes the handles. Init, this daemon and ended processes are left out, and with `spare_servers` anything
+    named like an MPS server. A gap means that there may be more: a process could not be read or held.
+    """
+
+    def belongs(process: Process) -> bool:
+        place = process.place
+        named = place.pod is None or place.pod in pods
+        is_spared = spare_servers and process.mps_server
+        return place.kind is PlaceKind.POD and place.container in ids and named and not is_spared
+
+    failures = ReadFailures()
+    handles = []
+    for pid in _candidates(procfs, ids, failures):
+        try:
+            handle = hold(procfs, pid, belongs, pidfds=pidfds)
+        except ProcessLookupError:
+            continue
+        except OSError as error:
+            failures.add(pid, describe_error(error, GapReason.PROCFS))
+            continue
+        if handle is not None:
+            handles.append(handle)
+    return tuple(handles), failures.gaps()
+
+
+def hold(procfs: Procfs, pid: int, accept: Callable[[Process], bool], *, pidfds: bool = True) -> Handle | None:
+    """Hold a process if what is read of it while held is acceptable; OSError where it can't be held."""
+    if not pidfds:
+        process, _ = read_process(procfs, pid)
+        return (
+            TicksHandle(process.key, lambda: _is_still_accepted(procfs, process, accept))
+            if process.key and accept(process)
+            else None
+        )
+    fd = open_pidfd(pid)
+    try:
+        process, _ = read_process(procfs, pid)
+        if process.key is not None and accept(process):
+            handle = PidfdHandle(process.key, fd)
+            if handle.alive():
+                fd = -1
+                return handle
+        return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _is_still_accepted(procfs: Procfs, before: Process, accept: Callable[[Process], bool]) -> bool:
+    try:
+        process, _ = read_process(procfs, before.pid)
+    except OSError:
+        return False
+    return process.key == before.key and accept(process)
+
+
+def _candidates(procfs: Procfs, ids: frozenset[str], failures: ReadFailures) -> Iterator[int]:
+    """PIDs whose cgroup text mentions one of the IDs: a cheap filter, since most processes belong to others."""
+    needles = [container.encode() for container in sorted(ids)]
+    for pid in sorted(procfs.pids()):
+        if pid <= 1 or pid == os.getpid():
+            continue
+        try:
+            text = procfs.cgroup_text(pid)
+            if any(needle in text for needle in needles) or _hides_its_place(procfs, pid, text):
+                yield pid
+        except ProcessLookupError:
+            continue
+        except OSError as error:
+            failures.add(pid, describe_error(error, GapReason.CGROUP))
+
+
+def _hides_its_place(procfs: Procfs, pid: int, text: bytes) -> bool:
+    """Whether its leader has ended while other threads may still live: on v1 such a leader reads `/`."""
+    return bool(_V1.search(text)) and not _V1_BELOW_ROOT.search(text) and procfs.stat(pid).exiting
+
+
+# Descriptors reserved for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
+_RESERVE: Final = 256
+
+
+@dataclass(slots=True)
+class _KnownProcess:
+    """A listed process, its pidfd if it is held, and whether its place can't change any more while it runs."""
+
+    process: Process
+    fd: int | None
+    settled: bool
+
+
+class ProcessTable:
+    """Processes by PID, kept from cycle to cycle.
+
+    With `pidfds` False, or when no descriptor is left, a process is known by its start time, which is read every cycle.
+    """
+
+    def __init__(self, procfs: Procfs, *, pidfds: bool = True) -> None:
+        self._procfs = procfs
+        self._pidfds = pidfds
+        self._entries: dict[int, _KnownProcess] = {}
+        self._room = 0
+
+    def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Give the process of each listed PID: known ones that still run are not read again, others are released."""
+        wanted = set(pids)
+        for pid in self._entries.keys() - wanted:
+            _release(self._entries.pop(pid))
+        return self._read_all(wanted, reread=False)
+
+    def reread(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        """Read start time and cgroup of these PIDs again, known or not: the check right before an action."""
+        return self._read_all(set(pids), reread=True)
+
+    def handle(self, key: ProcessKey) -> Handle | None:
+        """A handle of a listed process, for the caller to close; None if it has ended, was replaced or is not listed.
+
+        OSError where it can't be held, ValueError for processes that are never signalled: init and this daemon.
+        """
+        entry = self._entries.get(key.pid)
+        if entry is None or entry.process.key != key:
+            return None
+        if entry.fd is not None:
+            handle = PidfdHandle(signalable(key), os.dup(entry.fd))
+            if handle.alive():
+                return handle
+            handle.close()
+            return None
+        place = entry.process.place
+        try:
+            return hold(self._procfs, key.pid, lambda now: now.key == key and now.place == place, pidfds=self._pidfds)
+        except ProcessLookupError:
+            return None
+
+    def container_members(
+        self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
+    ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
+        """All processes of these containers of this pod, listed or not; see the function `container_members`."""
+        return container_members(self._procfs, ids, pods, pidfds=self._pidfds, spare_servers=spare_servers)
+
+    def describe(self, pid: int) -> str:
+        """PID, name and user of a process for logs, as far as they can be read.
+
+        Never its command line, which may contain tokens and passwords.
+        """
+        try:
+            return f"{pid} {self._procfs.name(pid)} (user {self._procfs.user(pid)})"
+        except OSError:
+            return str(pid)
+
+    def close(self) -> None:
+        """Release every process."""
+        for entry in self._entries.values():
+            _release(entry)
+        self._entries.clear()
+
+    def _read_all(self, pids: set[int], *, reread: bool) -> tuple[dict[int, Process], tuple[Gap, ...]]:
+        held = [entry.fd for entry in self._entries.values() if entry.fd is not None]
+        dead = poll_dead(held)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._room = limit - min(_RESERVE, limit // 4) - len(held)
+        failures = ReadFailures()
+        found = {}
+        for pid in pids:
+            entry = self._entries.get(pid)
+            if reread or entry is None or entry.fd is None or entry.fd in dead or not entry.settled:
+                if entry is not None and entry.fd in dead:
+                    _release(entry)
+                entry = self._entries[pid] = self._renew(pid, entry, failures, reread=reread)
+            found[pid] = entry.process
+        return found, failures.gaps()
+
+    def _renew(self, pid: int, entry: _KnownProcess | None, failures: ReadFailures, *, reread: bool) -> _KnownProcess:
+        """Read a process that is new, has ended or is not settled; it is held before anything is read."""
+        before = None if entry is None else entry.process
+        fd = None if entry is None else entry.fd
+        try:
+            fd = self._open(pid, failures) if fd is None else fd
+        except ProcessLookupError:
+            return _KnownProcess(gone(pid, before), None, settled=False)
+        if fd is not None:
+            process = read_held(self._procfs, fd, pid, before, failures)
+        elif entry is not None and entry.settled and not reread and is_same_process(self._procfs, entry.process):
+            return entry
+        else:
+            process = read_unheld(self._procfs, pid, before, failures)
+        place = process.place
+        renewed = _KnownProcess(process, fd, settled=place.kind is PlaceKind.HOST or place.container is not None)
+        if place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
+            _release(renewed)
+        return renewed
+
+    def _open(self, pid: int, failures: ReadFailures) -> int | None:
+        """Open a pidfd; None if the process must be known by its start time; ProcessLookupError if it is gone."""
+        if not self._pidfds:
+            return None
+        if self._room <= 0:
+            failures.add(pid, NO_DESCRIPTOR)
+            return None
+        try:
+            fd = open_pidfd(pid)
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            failures.add(pid, describe_error(error, GapReason.DESCRIPTORS))
+            return None
+        self._room -= 1
+        return fd
+
+
+def _release(entry: _KnownProcess) -> None:
+    fd, entry.fd = entry.fd, None
+    if fd is not None:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""The wording, by subject: each fact is put into words once, and every surface takes it from here."""

@@ -1,0 +1,222 @@
+"""How an account stands, in words, from the status of a daemon: use, limit, verdict, rule, what follows."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from watchdog.core.rules import TERMINATING
+from watchdog.core.units import format_bytes
+from watchdog.report.sentences.brakes import rule_observes
+from watchdog.report.sentences.following import following
+from watchdog.report.sentences.usage import account_name, limit_sum, origin
+from watchdog.report.status import AccountStatus, Status
+from watchdog.report.text import capital, clock_time, inert
+
+_MOST_GAPS: Final = 3
+
+Paragraph = tuple[str, ...]
+
+
+def account_paragraphs(account: AccountStatus, status: Status) -> tuple[Paragraph, ...]:
+    """How an account stands; by which rule something follows, and what; what can be changed."""
+    groups = ((use, may_use, standing, skipped), (_rule, following), (_change,))
+    written = (tuple(text for part in group for text in part(account, status)) for group in groups)
+    return tuple(paragraph for paragraph in written if paragraph)
+
+
+def use(account: AccountStatus, status: Status) -> Iterator[str]:
+    """What it uses, or that this is not known."""
+    used, at_least, gpu = account.used, account.used_at_least or 0, account.gpu
+    where = f" on {inert(gpu)}" if gpu is not None else ""
+    name = account_name(account.namespace, account.pod, account.container)
+    subject = capital(name)
+    if used is None and not at_least and status.maintenance is not None:
+        yield f"What {name} uses is unknown while the driver is released for maintenance."
+    elif used is None:
+        yield from _unknown_use(account, name, where)
+    elif used:
+        yield f"{subject} uses {format_bytes(used)} of GPU memory{where}."
+    else:
+        yield f"{subject} uses no GPU memory{where}."
+        yield from _strangers(status)
+    if account.behind and account.container is None:
+        yield from _unlisted(account)
+    if account.container == "":
+        yield (
+            "That memory belongs to processes of a container that is not in the pod list (yet): it is counted, but "
+            "never leads to a kill or an eviction."
+        )
+
+
+def _unknown_use(account: AccountStatus, name: str, where: str) -> Iterator[str]:
+    at_least, most = account.used_at_least or 0, account.used_at_most
+    subject = capital(name)
+    if at_least:
+        yield f"{subject} uses at least {format_bytes(at_least)} of GPU memory{where}; the rest is currently unknown."
+    else:
+        yield f"How much GPU memory {name} uses{where} is currently unknown."
+    if most is not None:
+        total = " in total" if at_least else ""
+        yield f"According to its GPU's memory counter it is at most {format_bytes(most)}{total}."
+
+
+def _unlisted(account: AccountStatus) -> Iterator[str]:
+    """What a pod uses in containers that the pod list does not have."""
+    there = [each.used or 0 for each in account.processes if not each.container]
+    if there:
+        yield (
+            f"{format_bytes(sum(there))} is used by a container that is not in the pod list yet. It counts once the "
+            "container is listed, or a minute after it was first seen. The container is not killed until it is listed."
+        )
+
+
+def _strangers(status: Status) -> Iterator[str]:
+    """What processes use whose pod can't be told: a pod that seems to use nothing may be theirs."""
+    uses = [each for each in status.unattributed if each.reason in ("unknown_pod", "spoofed")]
+    if uses:
+        amount = format_bytes(sum(each.used or 0 for each in uses))
+        yield f"Processes whose pod is unknown use {amount} on this node; no pod is charged for it."
+
+
+def gaps(account: AccountStatus, status: Status) -> Iterator[str]:
+    """What could not be learned: of this account's GPUs where any gap is, or else of the node and of this pod."""
+    named = [(gap.what, gap.text) for gap in status.gaps]
+    gaps = [gap for gap in named if _concerns(*gap, account, status)]
+    own = {process.gpu or "" for process in account.processes} | {account.gpu or ""}
+    mine = [gap for gap in gaps if any(gpu and gpu in gap[0] for gpu in own)] or gaps
+    for what, why in mine[:_MOST_GAPS]:
+        yield f"Data gap: {inert(what)}: {inert(why, 600).rstrip('.')}."
+    if len(mine) > _MOST_GAPS:
+        yield f"Data gaps not shown: {len(mine) - _MOST_GAPS}."
+
+
+def _concerns(what: str, why: str, account: AccountStatus, status: Status) -> bool:
+    """Whether a gap says something of this account that is not said elsewhere: tenants are not shown each other."""
+    namespace, pod, unknown = account.namespace or "", account.pod or "", account.rule_unknown
+    if why == unknown or (what == "NVML" and status.maintenance is not None):
+        return False
+    for noun in ("labels of namespace ", "namespace "):
+        if what.startswith(noun):
+            return what == f"{noun}{namespace}"
+    if what.startswith("namespaces"):
+        return unknown is not None
+    if what.startswith("container "):
+        return what.endswith(f" of pod {namespace}/{pod}")
+    is_pod = what.startswith("pod ") and not what.startswith("pod file")
+    return not is_pod or what == f"pod {namespace}/{pod}"
+
+
+def may_use(account: AccountStatus, _status: Status) -> Iterator[str]:
+    """What it may use, and by what declaration."""
+    allowed, declared, by = account.allowed, account.declared, account.declared_by
+    if allowed is None or declared is None:
+        return
+    start = "It declares no GPU memory, so the default of its rule applies: its" if by == "default" else "Its"
+    yield f"{start} limit is {limit_sum(allowed, declared, origin(by, 'that default'), _allowance(account))}."
+    requested, by_request = account.requested, account.allowed_by_request
+    if requested is not None and by_request is not None and by_request < allowed:
+        yield (
+            f"It has set a limit above the {format_bytes(requested)} that it requested: while its GPU is short of "
+            f"memory only the request counts, and its limit is {format_bytes(by_request)}."
+        )
+
+
+def _allowance(account: AccountStatus) -> str:
+    """How the allowance adds up, where it can be told."""
+    allowance = account.allowance
+    if allowance is None:
+        return ""
+    percent, each, contexts = allowance.percent, allowance.per_context, allowance.contexts
+    whole = format_bytes(account.declared or 0)
+    parts = [f"{inert(percent)} of {whole}"] if percent is not None and percent != "0%" else []
+    if each and contexts:
+        of = "1 CUDA context" if contexts == 1 else f"each of {contexts} CUDA contexts"
+        parts.append(f"{format_bytes(each)} for {of}")
+    return f" ({', plus '.join(parts)})" if parts else ""
+
+
+def standing(account: AccountStatus, status: Status) -> Iterator[str]:
+    """Whether that is too much, as far as it is known."""
+    verdict, allowed, at_least = account.verdict, account.allowed, account.used_at_least or 0
+    if verdict == "over" and allowed is not None:
+        since, now = account.over_since, status.at
+        lasting = f", exceeded since {clock_time(since, now)}" if since is not None and now is not None else ""
+        yield f"That is {format_bytes(at_least - allowed)} over its limit{lasting}."
+    elif verdict == "within":
+        yield "That is within its limit."
+    elif verdict == "undeclared" and account.container != "":
+        yield "It has no declaration that the policy recognizes, so it is only measured and no action is taken on it."
+        key = account.declare_by
+        if key is not None:
+            yield f"It can declare GPU memory with {inert(key)}, which then sets its limit."
+    elif verdict == "misdeclared":
+        yield "Its declaration is invalid and no other applies, so it is only measured and no action is taken on it."
+    elif verdict == "unknown":
+        unknown = "Its limit" if allowed is None else "Whether it is over its limit"
+        yield f"{unknown} is currently unknown, so no action is taken."
+        most = account.used_at_most
+        if allowed is not None and most is not None and most <= allowed:
+            yield f"Even at the maximum of {format_bytes(most)} it would be within its limit."
+    if account.used is None or verdict == "unknown":
+        silent = sum(1 for process in account.processes if process.used is None)
+        # Under maintenance nobody asks the driver; that it is let go is said of the node.
+        if silent and status.maintenance is None:
+            yield f"The driver reports no usage for {silent} of its processes."
+        yield from gaps(account, status)
+
+
+def skipped(account: AccountStatus, _status: Status) -> Iterator[str]:
+    """Which declarations were skipped, and why; and which count although they can hardly be meant."""
+    holds = account.declared is not None
+    for each in account.misdeclarations:
+        source, why = each.source or "", each.why or ""
+        if each.counts:
+            yield f"The declaration {inert(source)} is used as written: {inert(why, 600)}"
+            continue
+        instead = "; the limit above applies instead" if holds else ""
+        reason = inert(why, 600).rstrip(".")
+        end = "" if reason.endswith("?") and not instead else "."
+        yield f"The declaration {inert(source)} is ignored: {reason}{instead}{end}"
+
+
+def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
+    rule, unknown = account.rule, account.rule_unknown
+    if unknown is not None:
+        yield f"Which rule applies to it is unknown: {inert(unknown, 600).rstrip('.')}."
+        return
+    if rule is None:
+        yield "No rule of the policy matches this pod, so it is only measured and no action is taken on it."
+        return
+    ladder = account.ladder
+    more = ""
+    if account.verdict == "undeclared":
+        more = ", which has no default for a pod that declares nothing"
+    elif ladder and not any(step.do.enforces for step in ladder):
+        more = ", which only warns"
+    yield f'Its rule is "{inert(rule)}"{more}.'
+    protected = account.protected
+    if protected == TERMINATING and account.under_way is not None:
+        return  # by the very action of which is told next
+    if protected == TERMINATING:
+        yield f"This pod is exempt from kills and evictions for now: {TERMINATING}."
+    elif protected is not None:
+        yield f"This pod is never killed or evicted, whatever it uses: {inert(protected, 600)}."
+    elif account.observes:
+        yield _observing(account, status)
+
+
+def _observing(account: AccountStatus, status: Status) -> str:
+    active = account.active
+    nothing = "it records what it would do and takes no action"
+    if active is None or active.now:
+        return f"{capital(rule_observes(None))}: {nothing}."
+    changes, at, now = active.changes, active.changes_at, status.at
+    until = ""
+    if changes is not None and at is not None and now is not None:
+        until = f" Its hours start {inert(changes)} ({clock_time(at, now)})."
+    return f"{capital(rule_observes(active.hours))}: now {nothing}.{until}"
+
+
+def _change(account: AccountStatus, _status: Status) -> Iterator[str]:
+    advice = account.advice
+    if advice is not None:
+        yield f"To stay within its limit, {inert(advice, 1000)}."

@@ -1,0 +1,247 @@
+"""What holds an action back, in words: brakes, the breaker, a refused eviction, and that only observing is allowed."""
+
+from typing import Final, assert_never
+
+from watchdog.core.assessment import Assessment, MpsHazard, MpsRole
+from watchdog.core.brakes import Brake
+from watchdog.core.eviction import DAEMON, GIVE_UP_AFTER_S, MOST_TRIES, against_evicting
+from watchdog.core.ledger import PendingEviction
+from watchdog.core.model import Now
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
+from watchdog.core.units import format_duration, format_percent
+from watchdog.report.text import LONGEST_NAME, clock_time, count, inert, said, span
+
+_LONGEST: Final = 400
+_BOUND: Final = f"up to {MOST_TRIES} times within {format_duration(GIVE_UP_AFTER_S)}"
+AGAIN: Final = f"and is retried {_BOUND}"
+
+
+def trying_because(trying: PendingEviction) -> str:
+    """Why an eviction has not come about, as the end of a sentence."""
+    if trying.next_s is None:
+        which = "" if trying.tries == 1 else f", for the {_ordinal(trying.tries)} time"
+        return f"the API server is being asked to evict it{which}"
+    times = "once" if trying.tries == 1 else f"{trying.tries} times"
+    whom = (
+        "its disruption budget does not let the eviction through"
+        if trying.is_blocked
+        else "the eviction has not succeeded"
+    )
+    return f"{whom} ({refusal(trying.refused)}); tried {times} so far, {_BOUND}"
+
+
+def refusal(reason: str) -> str:
+    """What the API server said, made harmless, as a part of a sentence."""
+    return said(reason, _LONGEST)
+
+
+def brief(reason: str, limit: int) -> str:
+    """Likewise, in a note whose names have at most `limit` characters: a sentence has room for a few of them."""
+    return said(reason, max(3 * limit, 120))
+
+
+def _ordinal(number: int) -> str:
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
+
+
+_CROWDED: Final = (
+    "so many workloads are over their limits at once that a wrong policy or reading is more likely than that many real "
+    "offenders"
+)
+
+
+def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int = LONGEST_NAME) -> str:
+    """Why an entry is held back, as the end of a sentence; with the policy's numbers where the policy is given."""
+    brake = entry.withheld_by
+    if brake is None:
+        return "nothing holds it back"
+    bounds = policy.brakes if policy is not None else Brakes()
+    if entry.presumed:
+        return _presumed(entry, brake, bounds, limit)
+    observing = entry.assessment.observes or (policy is not None and policy.mode == "observe")
+    return _standing(entry, brake, policy, limit) or _counted(entry, brake, bounds, limit, observing=observing)
+
+
+def _standing(entry: PlanEntry, brake: Brake, policy: Policy | None, limit: int) -> str:
+    """Why a brake holds that is about the pod, its processes or the watchdog; empty for those that count actions."""
+    match brake:
+        case Brake.PROTECTED:
+            protected = entry.assessment.protected
+            why = f"the pod is protected: {inert(protected, limit)}" if protected else ""
+            why = why or against_evicting(entry.assessment.pod) or DAEMON
+        case Brake.PENDING if entry.pending_eviction is not None:
+            why = trying_because(entry.pending_eviction)
+        case Brake.PENDING:
+            where = f"on {inert(entry.card, limit)}" if entry.card is not None else "here"
+            why = f"an earlier kill or eviction {where} is still in progress: its memory has not been freed yet"
+        case Brake.STALE:
+            older = f" (older than {format_duration(policy.stale_after_s)})" if policy is not None else ""
+            why = f"the list of this node's pods is too old to act on{older}"
+        case Brake.JOURNAL:
+            why = "the watchdog can't write its journal, and takes no action without a record"
+        case Brake.MAINTENANCE:
+            why = "the GPUs of this node are under maintenance"
+        case Brake.MPS:
+            why = _mps(entry.mps_hazard, limit)
+        case Brake.UNKNOWN_CONTAINER:
+            why = "no container in the pod list exceeds its own declaration"
+        case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:
+            why = ""
+        case _:
+            assert_never(brake)
+    return why
+
+
+def _counted(entry: PlanEntry, brake: Brake, bounds: Brakes, limit: int, *, observing: bool) -> str:
+    """Why a brake holds that counts actions, with its bound where that is known."""
+    whose = _owner(entry, limit)
+    if brake is Brake.OWNER:
+        return _window(bounds.owner, f"{whose} reached", f" of {whose}", observing=observing)
+    if brake is Brake.OWNER_BACKOFF:
+        waits = f": {_waits(bounds.owner_backoff)}" if bounds.owner_backoff is not None else ""
+        return f"the last kill or eviction of {whose}{'' if waits else ' on this node'} is too recent{waits}"
+    if brake is Brake.NAMESPACE:
+        namespace = f"namespace {inert(entry.assessment.pod.namespace, limit)}"
+        return _window(bounds.namespace, f"{namespace} reached", f" in {namespace}", observing=observing)
+    if brake is Brake.NODE:
+        return _window(bounds.node, "this node reached", "", observing=observing)
+    return _breaker(bounds.breaker) if bounds.breaker is not None else _CROWDED
+
+
+def held_back(due_in_s: float, letting_go: str, because: str) -> str:
+    """That a step is held back, and why, after what it is: `is due but held back for another 4m 10s, because ...`."""
+    when, then = (f"would be due in {span(due_in_s)}", " then") if due_in_s > 0 else ("is due", "")
+    return f"{when} but held back{then}{letting_go}, because {because}"
+
+
+def letting_go(lets_go_in_s: float | None, due_in_s: float, wall_s: float | None, *, is_longest: bool = False) -> str:
+    """When the brake releases: ` for another 4m 10s, until 14:05:10 UTC`; empty where that is not a matter of time.
+
+    Of a step that is not due yet only the moment: how long it will have been held back by then is another span.
+    `wall_s` is the Unix time of the cycle; `is_longest`: it may release earlier.
+    """
+    if lets_go_in_s is None or wall_s is None:
+        return ""
+    if due_in_s > 0:
+        return until(lets_go_in_s, wall_s)
+    return f" for {'at most ' if is_longest else ''}another {span(lets_go_in_s)}{until(lets_go_in_s, wall_s)}"
+
+
+def entry_letting_go(entry: PlanEntry, now: Now) -> str:
+    """The same of an entry of a plan."""
+    is_longest = entry.withheld_by is Brake.PENDING and entry.pending_eviction is None
+    return letting_go(entry.lets_go_in_s, entry.due_in_s, now.wall_s, is_longest=is_longest)
+
+
+def until(seconds: float, wall_s: float) -> str:
+    """The moment `seconds` after a Unix time: `, until 14:05:10 UTC`."""
+    return f", until {clock_time(wall_s + seconds, wall_s)}"
+
+
+def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes, limit: int) -> str:
+    """Why a brake holds that counts as full, with its number where that is known."""
+    namespace = f"the limit of namespace {inert(entry.assessment.pod.namespace, limit)}"
+    windows = {
+        Brake.OWNER: (f"the limit of {_owner(entry, limit)}", bounds.owner),
+        Brake.NAMESPACE: (namespace, bounds.namespace),
+    }
+    whose, window = windows.get(brake, ("the limit of this node", bounds.node))
+    bound = f" ({window.count} per {format_duration(window.per_s)})" if window is not None else ""
+    if brake is Brake.OWNER_BACKOFF:
+        whose, backoff = f"the wait after a kill or eviction of {_owner(entry, limit)}", bounds.owner_backoff
+        bound = f" (at most {format_duration(backoff.max_s)})" if backoff is not None else ""
+    return (
+        "the watchdog's journal was found damaged or missing and it is not known how many kills and evictions came "
+        f"before, so {whose}{bound} is treated as reached for one full period"
+    )
+
+
+def _mps(hazard: MpsHazard | None, limit: int) -> str:
+    """What of an MPS server's or its clients' would break."""
+    role = MpsRole.HIDDEN if hazard is None else hazard.role
+    if role is MpsRole.HIDDEN or hazard is None:
+        return "clients of an MPS server may run on a GPU that can't be listed now, and ending one can break the others"
+    who = f"container {inert(hazard.container or '', limit)}"
+    if hazard.key is not None:
+        who = f"process {hazard.key.pid} ({inert(hazard.name, limit)}) in {who}"
+    if role is MpsRole.SERVER:
+        return f"{who} may be an MPS server, and the work of all its clients would break with it"
+    return f"{who} is a client of an MPS server outside its pod, and ending it can break the work of the other clients"
+
+
+def _window(window: Window | None, whose: str, where: str, *, observing: bool) -> str:
+    if window is None:
+        return f"{whose} the policy's limit on kills and evictions on this node"
+    number, per = count(window.count, "kill or eviction", "kills or evictions"), format_duration(window.per_s)
+    begun = "would have started" if observing else "was started" if window.count == 1 else "were started"
+    return f"{number}{where} {begun} on this node in the last {per}, and the policy allows {window.count} per {per}"
+
+
+def _waits(backoff: Backoff) -> str:
+    first, longest = format_duration(backoff.first_s), format_duration(backoff.max_s)
+    if backoff.factor == 1 or backoff.first_s >= backoff.max_s:
+        return f"the policy waits {format_duration(min(backoff.first_s, backoff.max_s))} between them"
+    return (
+        f"the back-off is {first} after the first and grows {backoff.factor:g}-fold with each further one, "
+        f"up to {longest}"
+    )
+
+
+def _breaker(breaker: Breaker) -> str:
+    share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
+    then = f"until fewer are over, one workload is killed or evicted every {hold}"
+    return f"{_CROWDED} (the breaker opens at {share}); {then}"
+
+
+def _owner(entry: PlanEntry, limit: int) -> str:
+    pod = entry.assessment.pod
+    if pod.owner is None:
+        return "this pod"
+    return f"pods of {inert(pod.owner.kind, limit)} {inert(pod.owner.name, limit)}"
+
+
+# In short; the remedies stand beside the reasons themselves (watchdog.daemon.enforcement).
+_SUSPENDED: Final = {
+    "pid_namespace": "the watchdog does not run in the host's PID namespace",
+    "procfs": "the watchdog's /proc belongs to another PID namespace",
+    "pidfd": "the pidfd system calls are missing",
+    "policy_section": "the policy has a section that this version does not support",
+    "lock": "another watchdog holds the lock",
+    "journal": "the journal can't be opened",
+    "stop_file": "a stop file exists on the node",
+    "node_annotation": "the node's annotation turns it off",
+    "node_unknown": "the Node object has not been read",
+    "policy_file": "the policy file is new or has changed, and may not be complete yet",
+}
+
+
+def rule_observes(hours: str | None) -> str:
+    """That a rule only observes; `hours` are those in which it does not."""
+    return f"this rule only observes{f' outside its hours ({inert(hours)})' if hours is not None else ''}"
+
+
+def observing_because(
+    assessment: Assessment, limit: int = LONGEST_NAME, policy: Policy | None = None, suspended: tuple[str, ...] = ()
+) -> str:
+    """Why nothing is done; `suspended` are the reasons why a daemon that was told to enforce does not."""
+    rule = assessment.rule
+    if assessment.observes and rule is not None:
+        has_hours = rule.mode != "observe" and rule.active is not None
+        return rule_observes(inert(rule.active.text, limit) if has_hours and rule.active is not None else None)
+    if suspended:
+        return f"enforcement is suspended ({suspended_because(suspended)})"
+    if policy is not None and policy.mode == "enforce":
+        return "enforcement was suspended"
+    return "the watchdog is in observe mode"
+
+
+def suspended_because(suspended: tuple[str, ...]) -> str:
+    """Why enforcement is suspended, in short."""
+    return "; ".join(_SUSPENDED.get(each, inert(each)) for each in suspended)
+
+
+def is_idle(assessment: Assessment, policy: Policy | None, suspended: tuple[str, ...]) -> bool:
+    """Whether nothing is done, as far as that is known; without the policy it is not known of the mode."""
+    return assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")

@@ -1,0 +1,201 @@
+"""The node's condition in words: what keeps the watchdog from acting there, and what it can't see.
+
+Each is one sentence or more, empty where it is not the case. `now_s` is the Unix time at which it is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.brakes import BrakeMemory, breaker_wait_s
+from watchdog.core.model import Now
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Brakes, Breaker
+from watchdog.core.units import format_duration, format_percent
+from watchdog.report.sentences.brakes import until
+from watchdog.report.status import GpuStatus, Status
+from watchdog.report.text import clock_time, count, inert
+
+TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
+_LONGEST: Final = 600
+_MOST_NAMED: Final = 3
+_NVML: Final = "NVML"  # what the gap is about that leaves nothing known
+_NO_OWNER: Final = ("", "", "")
+
+
+def gpu_label(gpu: GpuStatus) -> str:
+    """The name of a GPU for people: `GPU 3`, of a MIG instance `GPU 3, instance 1`."""
+    card = f"GPU {inert(gpu.uuid) if gpu.index is None else gpu.index}"
+    return card if gpu.gi is None else f"{card}, instance {gpu.gi}"
+
+
+def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
+    """The names of the first few GPUs, and how many more there are: `GPU 0, GPU 1, GPU 2 and 2 more`."""
+    names, more = [gpu_label(gpu) for gpu in gpus[:_MOST_NAMED]], len(gpus) - _MOST_NAMED
+    last = f"{more} more" if more > 0 else names.pop()
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def hung(status: Status, now_s: float) -> str:
+    """That the daemon answers while no cycle completes: what it says is of an earlier moment."""
+    if status.hangs_since is None:
+        return ""
+    return (
+        f"The watchdog on this node is hung: no cycle has completed since {clock_time(status.hangs_since, now_s)}. Its "
+        f"data is as of {clock_time(status.at, now_s)}, and no new kill or eviction starts until a cycle completes."
+    )
+
+
+def actions_continue(status: Status) -> str:
+    """That actions in progress need no cycle to go on, with the pods of which that is known."""
+    titles = [each.title for each in status.accounts if each.under_way is not None]
+    titles += [each.title for each in status.plan if each.trying is not None]
+    pods = sorted({inert(title) for title in titles})
+    more = f" and {count(len(pods) - _MOST_NAMED, 'more pod')}" if len(pods) > _MOST_NAMED else ""
+    known = f"; in progress: {', '.join(pods[:_MOST_NAMED])}{more}" if pods else ""
+    return f"Actions already in progress may continue, up to SIGKILL or a retried eviction{known}."
+
+
+def under_maintenance(status: Status) -> str:
+    """That the driver is released, and why."""
+    if status.maintenance is None:
+        return ""
+    why = inert(status.maintenance, _LONGEST)
+    return (
+        f"The GPUs of this node are under maintenance ({why}): their use is unknown, and no pod is killed or evicted."
+    )
+
+
+def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
+    """That NVML does not answer, or which GPUs do not; under maintenance that is intended, and said elsewhere."""
+    if status.maintenance is not None:
+        return ()
+    if no_answer := _blind(status, now_s):
+        return (no_answer,)
+    silent = _silent(status)
+    found = tuple(_silent_gpu(gpu, status, now_s) for gpu in silent[:_MOST_NAMED])
+    if len(silent) <= _MOST_NAMED:
+        return found
+    return (*found, f"{count(len(silent) - _MOST_NAMED, 'more GPU does', 'more GPUs do')} not answer either.")
+
+
+def without_unanswered(status: Status) -> Status:
+    """The status without the gaps that `unanswered` and `under_maintenance` report."""
+    return status.without_gaps({_NVML, *(gpu.uuid for gpu in _silent(status))})
+
+
+def _silent(status: Status) -> list[GpuStatus]:
+    return [gpu for gpu in status.gpus if not gpu.up]
+
+
+def _blind(status: Status, now_s: float) -> str:
+    since_s = status.health.blind_since if status.health is not None else None
+    error = _error(status, _NVML)
+    if since_s is None and not error:
+        return ""
+    unknown = "the GPUs of this node and the pods using them are unknown"
+    until_then = "No new kill or eviction starts until it answers again."
+    return f"NVML {_silent_since(since_s, now_s)}: {unknown}.{error} {until_then}"
+
+
+def _silent_gpu(gpu: GpuStatus, status: Status, now_s: float) -> str:
+    name = gpu_label(gpu) if gpu.index is None else f"{gpu_label(gpu)} ({inert(gpu.uuid)})"
+    since_s = next((gap.since for gap in status.gaps if gap.what == gpu.uuid), None)
+    return f"{name} {_silent_since(since_s, now_s)}: its use by pod is unknown.{_error(status, gpu.uuid)}"
+
+
+def unlisted(gpus: Sequence[GpuStatus]) -> str:
+    """That the processes on these GPUs are unknown."""
+    return f"What runs on {gpu_labels(gpus)} is not known." if gpus else ""
+
+
+def _silent_since(since_s: float | None, now_s: float) -> str:
+    return "does not answer" if since_s is None else f"has not answered since {clock_time(since_s, now_s)}"
+
+
+def _error(status: Status, what: str) -> str:
+    found = inert(next((gap.text for gap in status.gaps if gap.what == what), ""), _LONGEST).rstrip(".")
+    return f" Its error: {found}." if found else ""
+
+
+def pods_stale(status: Status, now_s: float) -> str:
+    """That the pod list is too old to act on, and since when."""
+    if not status.pods_stale:
+        return ""
+    synced = status.pods_synced_at
+    last = "has not been read yet" if synced is None else f"is out of date, last updated at {clock_time(synced, now_s)}"
+    return f"The pod list {last}: {TIMERS_PAUSED}."
+
+
+def breaker_open(status: Status, now_s: float) -> str:
+    """That the breaker is open, since when, why, and what it still lets through."""
+    breaker = status.breaker
+    if not breaker.open:
+        return ""
+    state = f"has been open since {clock_time(breaker.since, now_s)}" if breaker.since is not None else "is open"
+    then = "one workload at a time is killed or evicted"
+    if breaker.until is not None:
+        then = f"no pod is killed or evicted until {clock_time(breaker.until, now_s)}, then one workload at a time"
+    return f"The breaker {state}, because so many workloads were over their limits at once: {then}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerTimes:
+    """Since when the breaker is open, and when it lets the next one through (None: now); Unix times."""
+
+    since_s: float
+    until_s: float | None
+
+
+def breaker_times(report: CycleReport) -> BreakerTimes | None:
+    """How the breaker stands at a cycle; None: it is closed."""
+    memory, now = report.plan.ledger.brakes, report.at
+    if memory.opened is None:
+        return None
+    wait_s = breaker_wait_s(memory, report.policy.brakes.breaker, now.boottime_s)
+    since_s = now.wall_s - (now.boottime_s - memory.opened.at_s)
+    return BreakerTimes(since_s=since_s, until_s=now.wall_s + wait_s if wait_s > 0 else None)
+
+
+def breaker_note(report: CycleReport) -> str:
+    """Say that the breaker has opened, or was open before, why, and what follows; or that it has closed."""
+    times, breaker, opened = breaker_times(report), report.policy.brakes.breaker, report.plan.ledger.brakes.opened
+    if times is None or opened is None:
+        return "The breaker has closed: it no longer holds back kills and evictions."
+    if breaker is None:
+        return "The breaker is open."
+    if opened.at_s < report.at.boottime_s:
+        return _still_open(times, breaker, report.at.wall_s)
+    crowd, hold = report.plan.breaker_owners, format_duration(breaker.hold_s)
+    many = (
+        "" if crowd is None or not crowd.due else f": {len(crowd.due)} of {len(crowd.known)} workloads were due at once"
+    )
+    limit = f"{format_percent(breaker.offenders)} of at least {breaker.of_at_least}"
+    return (
+        f"The breaker is open{many} (it opens at {limit}). No pod is killed or evicted for {hold}, "
+        f"then one workload every {hold} until fewer are over. A wrong policy or reading is more likely than that many "
+        "real offenders: check `gpu-watchdog scan` and recent changes."
+    )
+
+
+def _still_open(times: BreakerTimes, breaker: Breaker, wall_s: float) -> str:
+    """What a daemon says of a breaker that it found open in the journal: nothing has been counted by it yet."""
+    hold = format_duration(breaker.hold_s)
+    then = f"one workload is killed or evicted every {hold} until fewer are over"
+    if times.until_s:
+        then = f"no pod is killed or evicted until {clock_time(times.until_s, wall_s)}, then {then}"
+    since = clock_time(times.since_s, wall_s)
+    return f"The breaker has been open since {since}: {then}. Check `gpu-watchdog scan` and recent changes."
+
+
+def presumed_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
+    """Say which brakes count as full because the journal was lost, and until when; empty where none does."""
+    waits = memory.waits(_NO_OWNER, brakes, now.boottime_s)
+    if memory.lost_s is None or not waits:
+        return ""
+    lost = clock_time(now.wall_s - (now.boottime_s - memory.lost_s), now.wall_s)
+    held = ", ".join(f"{brake.value}{until(wait_s, now.wall_s).replace(',', '')}" for brake, wait_s in waits)
+    return (
+        f"The journal was found damaged or missing at {lost}. How many kills and evictions came before is unknown, so "
+        f"each limit and back-off of the policy is treated as reached for one full period ({held})."
+    )
