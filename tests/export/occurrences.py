@@ -10,7 +10,8 @@ from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
-from watchdog.report.events import PodEvents
+from watchdog.report.changes import Changes
+from watchdog.report.events import pod_events
 
 EVICT = rule(step("110%", 10, "evict", grace_s=30.0), name="batch")
 # The API server's own words for it, in its own grammar, and the remedy.
@@ -23,8 +24,8 @@ OBSERVING = policy(mode="observe", events_in_observe=True)
 
 def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
     """What these cycles, one after the other, have for owners of pods."""
-    pod_events = PodEvents()
-    return tuple(pod_event for report in reports for pod_event in pod_events.since(report))
+    changes = Changes()
+    return tuple(pod_event for report in reports for pod_event in pod_events(changes.since(report), report))
 
 
 @cache

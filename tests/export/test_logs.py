@@ -93,16 +93,26 @@ def test_each_outcome_has_its_event(made: Outcome, event: str) -> None:
     assert news(quiet(0), quiet(1, outcomes=(made,))) == ["policy_loaded", event]
 
 
+def test_a_declaration_reported_while_observing_is_not_logged_again(stream: io.StringIO) -> None:
+    """When enforcement begins its owner gets an Event; log and journal have had it since it was first seen."""
+    log, seen = ReportLog(), misdeclaring("900 GB")
+    for report in (replace(seen, enforcing=False), seen, seen):
+        log.log_report(report)
+    assert [line["event"] for line in lines(stream)].count("misdeclared") == 1
+
+
 def test_a_release_is_an_event_of_its_own() -> None:
     """The end of a kill and the memory's return are two things to look for; what its owner should read comes last."""
-    assert news(quiet(0), quiet(1, outcomes=(killed(),)))[1:] == ["kill_ended", "explained"]
-    assert news(quiet(0), quiet(1, outcomes=(killed(release_s=2.0),)))[1:] == ["kill_ended", "released", "explained"]
+    begins = quiet(0, began=(killed(),))
+    assert news(begins, quiet(1, outcomes=(killed(),)))[2:] == ["kill_ended", "explained"]
+    assert news(begins, quiet(1, outcomes=(killed(release_s=2.0),)))[2:] == ["kill_ended", "released", "explained"]
+    assert news(quiet(1, outcomes=(killed(),)))[1:] == ["kill_begun", "kill_ended", "explained"], "both at once"
 
 
 def test_the_explanation_is_for_the_journal_alone(stream: io.StringIO) -> None:
     """The log has the decision in short; the long text would stand there twice."""
     ReportLog().log_report(quiet(1, outcomes=(killed(),)))
-    assert [line["event"] for line in lines(stream)] == ["policy_loaded", "kill_ended"]
+    assert [line["event"] for line in lines(stream)] == ["policy_loaded", "kill_begun", "kill_ended"]
 
 
 def test_a_withheld_step_is_told_once(stream: io.StringIO) -> None:
@@ -276,7 +286,8 @@ def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
 def test_a_kill_that_ended_half_way_is_explained_too() -> None:
     """Interrupted and failed kills have the record for the owner; what never began, or was only observed, has none."""
     for result in (Result.INTERRUPTED, Result.FAILED):
-        assert news(quiet(0), quiet(1, outcomes=(killed(result=result),)))[1:] == ["kill_ended", "explained"]
+        ended = quiet(1, outcomes=(killed(result=result),))
+        assert news(quiet(0, began=(killed(),)), ended)[2:] == ["kill_ended", "explained"]
     assert news(quiet(0), quiet(1, outcomes=(outcome(result=Result.GONE),)))[1:] == ["kill_ended"]
 
 

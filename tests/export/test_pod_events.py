@@ -223,7 +223,9 @@ def test_a_rule_that_only_observes_tells_nothing() -> None:
 def test_a_wrong_declaration_is_told_when_enforcement_begins() -> None:
     """What was kept quiet in observe mode is not lost: it is told as soon as it matters."""
     seen = misdeclaring()
-    assert len(told(replace(seen, enforcing=False), seen)) == 1
+    assert len(told(replace(seen, enforcing=False), seen, replace(seen, enforcing=False), seen)) == 1
+    without_lock = replace(misdeclaring(mode="observe", events_in_observe=True), enforcing=False, suspended=("lock",))
+    assert len(told(without_lock, replace(without_lock, suspended=()))) == 1, "a second daemon writes no Events"
 
 
 @pytest.mark.parametrize("of", [entry, warned, evicting])

@@ -1,13 +1,12 @@
 """The connection to the cluster: what the daemon watches, evicts, writes and advertises through the API."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from watchdog.clock import Bell
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.needs import Needs, needs
-from watchdog.core.plan import CycleReport, Outcome
+from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
@@ -18,33 +17,25 @@ from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.messages import LogMessage
 from watchdog.kube.watch import Informer
 from watchdog.options import Options
-from watchdog.report.events import PodEvents
+from watchdog.report.changes import Change
+from watchdog.report.events import pod_events
 
 
 class EventRecorder:
-    """Hands the Events of each report to their writer, without ever waiting."""
+    """Hands the Events of each cycle to their writer, without ever waiting."""
 
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
-        self._pod_events = PodEvents()
-        self._last: CycleReport | None = None
 
     def counts(self) -> Mapping[str, int]:
         """The number of Events by result; may be called from any thread."""
         return self._writer.counts()
 
-    def announce(self, report: CycleReport, say: Callable[[str], None]) -> None:
-        """Write the Events of a report, and log the writer's messages."""
-        self._last = report
-        self._writer.offer(self._pod_events.since(report))
+    def announce(self, changes: Iterable[Change], report: CycleReport, say: Callable[[str], None]) -> None:
+        """Write the Events of a cycle's changes, and log the writer's messages."""
+        self._writer.offer(tuple(pod_events(changes, report)))
         for message in self._writer.messages.take():
             say(message)
-
-    def announce_end(self, outcomes: tuple[Outcome, ...], say: Callable[[str], None]) -> None:
-        """Write the Events of actions that ended after the last cycle: kills interrupted by the daemon's end."""
-        if self._last is not None and outcomes:
-            plan = replace(self._last.plan, entries=())
-            self.announce(replace(self._last, plan=plan, began=(), outcomes=outcomes), say)
 
     def close(self, timeout_s: float) -> None:
         """Write the remaining Events, within this time, and stop."""

@@ -26,7 +26,7 @@ from watchdog.journal.lock import NodeLock
 from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
-from watchdog.report.changes import ChangeKind, Changes, outcome_changes
+from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import presumed_note
 
@@ -347,7 +347,7 @@ class Sinks:
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()
         if self._event_recorder is not None and self.has_lock:  # a second daemon would write every Event twice
-            self._event_recorder.announce(report, self._log.warn)
+            self._event_recorder.announce(changes, report, self._log.warn)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Set what hangs at the moment; empty: nothing does."""
@@ -407,9 +407,10 @@ class Sinks:
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""
-        self._log.log_changes(change for outcome in outcomes for change in outcome_changes(outcome))
-        if self._event_recorder is not None:
-            self._event_recorder.announce_end(outcomes, self._log.warn)
+        changes, report = tuple(self._changes.ended(outcomes)), self._endpoints.report
+        self._log.log_changes(changes)
+        if self._event_recorder is not None and report is not None:
+            self._event_recorder.announce(changes, report, self._log.warn)
         self._log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")
         if self.has_journal:
             self._past.end(self.record)

@@ -197,8 +197,8 @@ class Log:
     def log_changes(self, changes: Iterable[Change]) -> None:
         """Write a line for each change."""
         for item in changes:
-            if item.event is ChangeKind.EXPLAINED:
-                continue  # for the journal: in full what other lines have in short
+            if item.event is ChangeKind.EXPLAINED or item.is_repeated:
+                continue  # the former is for the journal: in full what other lines have in short
             failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
             level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
             self._logger.log(level, item.event.value, **fields_of(item))

@@ -259,7 +259,8 @@ class Journal:
         return [
             row_of(item, self._node, report)
             for item in (changes if introduction is None else introduction.since(report))
-            if item.event not in _WRITTEN_BY_ACTIONS or item.outcome is None or item.outcome.number is None
+            if not item.is_repeated
+            and (item.event not in _WRITTEN_BY_ACTIONS or item.outcome is None or item.outcome.number is None)
         ]
 
     def write(self, rows: Iterable[Row]) -> None:

@@ -1,7 +1,7 @@
 """What is new since the last cycle: gaps, staleness, the breaker, and actions that began or ended."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
@@ -75,6 +75,8 @@ class Change:
     """One occurrence, with its sentence and whatever of the report it is about.
 
     `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
+    `was_begun`: the beginning of the action whose outcome this is was a change too. `for_owner`: what concerns the
+    pod's owner, and not only who reads the log; `is_repeated`: log and journal have it already, the owner does not.
     """
 
     event: ChangeKind
@@ -83,8 +85,12 @@ class Change:
     assessment: Assessment | None = None
     entry: PlanEntry | None = None
     outcome: Outcome | None = None
+    misdeclaration: Misdeclaration | None = None
     detail: str = ""
     gpu: str = ""
+    was_begun: bool = False
+    for_owner: bool = True
+    is_repeated: bool = False
 
 
 # A gap that comes and goes with every cycle is one gap: its end is reported once it has stayed away this long.
@@ -208,7 +214,9 @@ def begun(outcome: Outcome) -> Change:
     )
 
 
-def outcome_changes(outcome: Outcome, report: CycleReport | None = None) -> Iterator[Change]:
+def outcome_changes(
+    outcome: Outcome, report: CycleReport | None = None, *, was_begun: bool = False
+) -> Iterator[Change]:
     """What is new with the end of one action; the report, where there is one, says why nothing was done."""
     policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
     entry = outcome.entry
@@ -220,7 +228,8 @@ def outcome_changes(outcome: Outcome, report: CycleReport | None = None) -> Iter
         yield _of(outcome, ChangeKind.WARNED, note(entry, outcome.at))
     else:
         names = action_events(entry.do)
-        yield _of(outcome, names.blocked if outcome.result is Result.BLOCKED else names.ended, outcome_note(outcome))
+        event = names.blocked if outcome.result is Result.BLOCKED else names.ended
+        yield replace(_of(outcome, event, outcome_note(outcome)), was_begun=was_begun)
         if outcome.release_s is not None:
             yield _of(outcome, ChangeKind.RELEASED, release_note(outcome))
 
@@ -256,7 +265,8 @@ class Changes:
         self._suspended: frozenset[str] = frozenset()
         self._staleness = Staleness()
         self._gaps = GapChanges()
-        self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
+        self._misdeclared: dict[str, Mapping[Misdeclaration, bool]] = {}  # by pod; whether its owner has been told
+        self._begun: frozenset[int] = frozenset()
         self._breaker_open = False
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
 
@@ -271,10 +281,26 @@ class Changes:
             *self._breaker_changes(report),
             *self._delay_changes(report),
             *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.is_new),
-            *(begun(outcome) for outcome in report.began),
-            *(item for outcome in report.outcomes for item in outcome_changes(outcome, report)),
+            *(self._begin(outcome) for outcome in report.began),
+            *self.ended(report.outcomes, report),
             *(explained(each, report) for each in report.outcomes if is_explained(each)),
         )
+
+    def ended(self, outcomes: Iterable[Outcome], report: CycleReport | None = None) -> Iterator[Change]:
+        """What is new with the ends of these actions; without a report, the daemon's own end has interrupted them."""
+        for outcome in outcomes:
+            is_kill = outcome.entry.do is Do.KILL and outcome.number is not None
+            if is_kill and outcome.signalled and outcome.number not in self._begun:
+                yield self._begin(outcome)  # it failed in the very moment in which it began
+            was_begun = outcome.number in self._begun
+            if outcome.number is not None and was_begun:
+                self._begun -= {outcome.number}
+            yield from outcome_changes(outcome, report, was_begun=was_begun)
+
+    def _begin(self, outcome: Outcome) -> Change:
+        if outcome.number is not None:
+            self._begun |= {outcome.number}
+        return begun(outcome)
 
     def _policy_changes(self, report: CycleReport) -> Iterator[Change]:
         policy = report.policy
@@ -335,12 +361,32 @@ class Changes:
         listed = {pod.uid for pod in report.pods.pods}
         self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
         for assessment in report.assessments:
-            told = self._misdeclared.get(assessment.account.uid, frozenset())
+            told = dict(self._misdeclared.get(assessment.account.uid, {}))
+            # A pod that no rule applies to is none of this policy's business, so only the log has it.
+            for_owner = assessment.rule is not None and is_for_owner(assessment, report)
             for skipped in assessment.misdeclarations:
-                if skipped not in told and len(told) < MOST_MISDECLARED:
-                    told |= {skipped}
-                    sentence = misdeclared_note(assessment, skipped)
-                    item = Change(event=ChangeKind.MISDECLARED, at=report.at, sentence=sentence, assessment=assessment)
-                    yield item
+                is_repeated = skipped in told
+                if told[skipped] or not for_owner if is_repeated else len(told) >= MOST_MISDECLARED:
+                    continue
+                told[skipped] = for_owner
+                yield Change(
+                    event=ChangeKind.MISDECLARED,
+                    at=report.at,
+                    sentence=misdeclared_note(assessment, skipped),
+                    assessment=assessment,
+                    misdeclaration=skipped,
+                    for_owner=for_owner,
+                    is_repeated=is_repeated,
+                )
             if told:
                 self._misdeclared[assessment.account.uid] = told
+
+
+def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
+    """Whether nothing is done to this account: the daemon, or the account's rule, only observes now."""
+    return not report.enforcing or assessment.observes
+
+
+def is_for_owner(assessment: Assessment, report: CycleReport) -> bool:
+    """Whether Events are written on this pod; of two daemons on a node only the one with the lock writes any."""
+    return "lock" not in report.suspended and (report.policy.events.observe or not is_idle_for(assessment, report))

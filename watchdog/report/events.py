@@ -1,10 +1,10 @@
-"""Events on pods: what is reported to their owners, and in which form."""
+"""Events on pods: which changes are reported to their owners, and in which form."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, assert_never
 
-from watchdog.core.assessment import MOST_MISDECLARED, Assessment, Misdeclaration
+from watchdog.core.assessment import Assessment, Misdeclaration
 from watchdog.core.declare import CONTAINER
 from watchdog.core.eviction import GIVE_UP_AFTER_S
 from watchdog.core.model import Now, Pod
@@ -13,6 +13,7 @@ from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.report.advice import advice, unit_words
+from watchdog.report.changes import Change, ChangeKind, action_events, is_for_owner, is_idle_for
 from watchdog.report.sentences.action import outcome_note, replaced_by, shown_as
 from watchdog.report.sentences.brakes import observing_because
 from watchdog.report.sentences.following import begun_writer, misdeclared_note, note_writer
@@ -196,11 +197,6 @@ def wrong_note(assessment: Assessment, skipped: Misdeclaration, report: CycleRep
     return _whole(head, [correct, _contact(report.policy)])
 
 
-def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
-    """Whether nothing is done to this account: the daemon, or the account's rule, only observes now."""
-    return not report.enforcing or assessment.observes
-
-
 def _whole(head: Callable[[int], str], rest: Sequence[str | Callable[[int], str]]) -> str:
     """What happened, and of the rest as much as there is room for, from its end on.
 
@@ -295,73 +291,42 @@ def _contact(policy: Policy) -> str:
     return f"Questions: ask {clip(inert(policy.events.contact or _DEFAULT_CONTACT), _LONGEST_CONTACT)}."
 
 
-class PodEvents:
-    """Finds the Events of each report.
+def pod_events(changes: Iterable[Change], report: CycleReport) -> Iterator[PodEvent]:
+    """The Events of a cycle's changes; the report is the cycle's, or the last one before the daemon's end.
 
     On a pod that is only observed, by the mode or by its rule, nothing is written unless the policy wants it, and then
     as `GPUMemoryOverLimit` whatever would have been done: no one should find a kill there that never happened.
     """
-
-    def __init__(self) -> None:
-        self._misdeclared: dict[str, frozenset[Misdeclaration]] = {}
-        self._begun: frozenset[int] = frozenset()
-
-    def since(self, report: CycleReport) -> tuple[PodEvent, ...]:
-        """What is new in this report; each report is to be handed in once, in the order of their passes."""
-        return (
-            *self._wrong(report),
-            *(
-                _withheld(entry, report)
-                for entry in report.plan.entries
-                if entry.is_new and _is_for_owner(entry, report)
-            ),
-            *self._begin(report.began, report),
-            *(pod_event for outcome in report.outcomes for pod_event in self._end(outcome, report)),
-        )
-
-    def _wrong(self, report: CycleReport) -> Iterator[PodEvent]:
-        if self._misdeclared:
-            listed = {pod.uid for pod in report.pods.pods}
-            self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
-        for assessment in report.assessments:
-            # A pod that no rule is for is none of this policy's business.
-            if not assessment.misdeclarations or assessment.rule is None or not _is_for(assessment, report):
-                continue
-            uid = assessment.account.uid
-            told = self._misdeclared.get(uid, frozenset())
-            found = dict.fromkeys(each for each in assessment.misdeclarations if each not in told)
-            new = tuple(found)[: MOST_MISDECLARED - len(told)]
-            yield from (_misdeclared(assessment, each, report) for each in new)
-            self._misdeclared[uid] = told.union(new)
-
-    def _begin(self, outcomes: Iterable[Outcome], report: CycleReport) -> Iterator[PodEvent]:
-        for outcome in outcomes:
-            if outcome.number is not None:
-                self._begun |= {outcome.number}
-            yield _begun(outcome, report)
-
-    def _end(self, outcome: Outcome, report: CycleReport) -> Iterator[PodEvent]:
-        """What came of a step: of an action that has begun its end, of one that has not what is left to be said."""
-        entry, action = outcome.entry, outcome.number
-        if outcome.result is Result.OBSERVED:
-            yield from (_observed(outcome, report),) if report.policy.events.observe else ()
-        elif not entry.do.enforces:
-            yield outcome_event(entry, OVER_LIMIT, outcome, due_note(entry, outcome.at, report))
-        elif action is not None and action in self._begun:
-            self._begun -= {action}
-            yield _ended(outcome, report)
-        elif entry.do is Do.EVICT and outcome.result in (Result.BLOCKED, Result.FAILED):
-            yield outcome_event(entry, EVICTION_BLOCKED, outcome, blocked_note(outcome, report))
-        elif outcome.signalled:  # it failed in the very moment in which it began
-            yield from (_begun(outcome, report), _ended(outcome, report))
+    for change in changes:
+        yield from _event_of(change, report)
 
 
-def _is_for(assessment: Assessment, report: CycleReport) -> bool:
-    return report.policy.events.observe or not is_idle_for(assessment, report)
+def _event_of(change: Change, report: CycleReport) -> Iterator[PodEvent]:
+    assessment, entry, outcome = change.assessment, change.entry, change.outcome
+    if change.misdeclaration is not None and assessment is not None:
+        if change.for_owner:
+            text = wrong_note(assessment, change.misdeclaration, report)
+            yield misdeclared(assessment, change.misdeclaration, text, report.at.wall_s)
+    elif outcome is not None:
+        yield from _of_outcome(change.event, outcome, report, was_begun=change.was_begun)
+    elif change.event is ChangeKind.WITHHELD and entry is not None and is_for_owner(entry.assessment, report):
+        yield _withheld(entry, report)
 
 
-def _is_for_owner(entry: PlanEntry, report: CycleReport) -> bool:
-    return entry.withheld_by is not None and _is_for(entry.assessment, report)
+def _of_outcome(event: ChangeKind, outcome: Outcome, report: CycleReport, *, was_begun: bool) -> Iterator[PodEvent]:
+    """What came of a step: of an action that has begun its end, of one that has not what is left to be said."""
+    entry = outcome.entry
+    names = action_events(entry.do)
+    if event is ChangeKind.WOULD_ACT:
+        yield from (_observed(outcome, report),) if report.policy.events.observe else ()
+    elif event is names.begun:
+        yield _begun(outcome, report)
+    elif event not in (names.blocked, names.ended):
+        return
+    elif was_begun:
+        yield outcome_event(entry, RELEASED, outcome, ended_note(outcome, report.policy))
+    elif entry.do is Do.EVICT and outcome.result in (Result.BLOCKED, Result.FAILED):
+        yield outcome_event(entry, EVICTION_BLOCKED, outcome, blocked_note(outcome, report))
 
 
 def _withheld(entry: PlanEntry, report: CycleReport) -> PodEvent:
@@ -393,11 +358,3 @@ def _reason_of(do: Do) -> str:
 def _observed(outcome: Outcome, report: CycleReport) -> PodEvent:
     text = due_note(outcome.entry, outcome.at, report, observing=True)
     return outcome_event(outcome.entry, OVER_LIMIT, outcome, text, would=outcome.entry.do.value)
-
-
-def _ended(outcome: Outcome, report: CycleReport) -> PodEvent:
-    return outcome_event(outcome.entry, RELEASED, outcome, ended_note(outcome, report.policy))
-
-
-def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> PodEvent:
-    return misdeclared(assessment, skipped, wrong_note(assessment, skipped, report), report.at.wall_s)
