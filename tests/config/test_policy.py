@@ -137,13 +137,45 @@ def test_every_key_is_compiled() -> None:
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * 2**20, looks=Window(count=30, per_s=120.0))
     assert policy.mps == MpsControl(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
-    assert policy.without_effect == ("pulse", "mps")
+    assert policy.without_effect == ("mps",)
     assert [each for each in policy.warnings if "has no effect" in each] == [
-        f"{section}: has no effect in this version; as long as it is set, the daemon only observes"
-        for section in ("pulse", "mps")
+        "mps: has no effect in this version; as long as it is set, the daemon only observes"
     ]
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
     assert policy.events == Events(observe=True, contact="GPU team")
+
+
+PULSE_POLICY = """
+mode = "{mode}"
+[pulse]
+every = "{every}"
+[[rule]]
+name = "quick"
+match = {{}}
+{rule}
+[[rule.step]]
+above = "100%"
+for = "{for_}"
+do = "{do}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("differs", "is_useful"),
+    [
+        ({}, True),
+        ({"for_": "1s", "do": "evict"}, True),
+        ({"for_": "2s"}, False),
+        ({"do": "warn"}, False),
+        ({"every": "0s"}, False),
+        ({"mode": "observe"}, False),
+        ({"rule": 'mode = "observe"'}, False),
+    ],
+)
+def test_the_pulse_runs_only_where_a_kill_can_come_of_it(differs: dict[str, str], is_useful: bool) -> None:
+    """Reading counters 20 times a second is for rules that kill or evict within a second; no other needs it."""
+    keys = {"mode": "enforce", "every": "50ms", "rule": "", "for_": "0s", "do": "kill"} | differs
+    assert (parse(PULSE_POLICY.format(**keys)).useful_pulse is not None) is is_useful
 
 
 def test_every_key_of_a_rule_is_compiled() -> None:

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,9 @@ class _Stuck:
     def read(self, only: frozenset[str] | None = None) -> DriverReading:
         self.free.wait(30)
         return DriverReading(driver=None)
+
+    def used(self) -> Mapping[str, int]:
+        return {}
 
     def close(self) -> None:
         pass

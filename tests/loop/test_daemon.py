@@ -1,7 +1,7 @@
 """The daemon's own steps, one at a time: when the driver is read again after a cycle, and between two."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,10 @@ class NoGpus:
     def read(self, only: frozenset[str] | None = None) -> DriverReading:
         """Nothing, at once."""
         return DriverReading(driver="0")
+
+    def used(self) -> Mapping[str, int]:
+        """None."""
+        return {}
 
     def close(self) -> None:
         """There is nothing to release."""

@@ -43,7 +43,7 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), replace(FIRM, in_host_pid_namespace=False), (True, True), ("pid_namespace",)),
         (policy(), replace(FIRM, pidfd_missing=Problem("EPERM")), (True, True), ("pidfd",)),
         (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
-        (policy(pulse=Pulse()), FIRM, (True, True), ("policy_section",)),
+        (policy(pulse=Pulse()), FIRM, (True, True), ()),
         (policy(mps=MpsControl(), safety=ALLOWED), FIRM, (True, True), ("policy_section",)),
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),

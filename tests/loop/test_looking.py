@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
-from tests.stub import GIB, LISTS, StubDelay
+from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import at
 from watchdog.core.model import GapReason
+from watchdog.core.policy import Pulse, Window
 from watchdog.core.rules import Switches
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.node.devices import open_devices
 
 FREE = Switches()
 UNSEEN = Switches(unseen=True)
+PULSE = Pulse(every_s=0.02, rise=100 * MIB, looks=Window(count=2, per_s=60.0))
 MIG = Switches(maintenance="the node's label nvidia.com/mig.config.state is pending")
 
 
@@ -175,3 +177,51 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
     assert sampler.why_reexec(at(53.5)) == f"{MIG.maintenance}, but a call into NVML has not returned for 4 s"
     assert sampler.silence(10.0, at(53.5)) == ("NVML has not answered for 52 s",)
     time.sleep(0.6)
+
+
+def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
+    """Have the memory counter rise, and the sampler notice it at this second."""
+    world.show(card("a", ghost(1, used)))
+    assert select.select([sampler], [], [], 5.0)[0]
+    assert sampler.take(at(second)) is None
+    sampler.note_rise(at(second))
+
+
+def test_a_rise_brings_a_look_forward(world: NvmlWorld, sampler: Sampler) -> None:
+    """However shortly after the last one: what was allocated is to be seen now, and not at the next tick."""
+    sampler.note_switches(FREE, at(0))
+    sampler.set_pulse(PULSE)
+    reached(sampler, 0)
+    rise(world, sampler, 2 * GIB, 0.05)
+    assert sampler.wake_s(at(0.05)) == at(0.05).boottime_s
+    assert uses(reached(sampler, 0.05).reading, "GPU-a") == {1: 2 * GIB}
+    assert sampler.wake_s(at(0.06)) == at(1).boottime_s, "the tick stays where it was"
+
+
+def test_the_looks_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sampler) -> None:
+    """A pod that allocates without end costs the driver no more lists than the policy has for it; none is lost."""
+    sampler.pace.interval_s = 300.0
+    sampler.note_switches(FREE, at(0))
+    sampler.set_pulse(PULSE)
+    reached(sampler, 0)
+    for number, second in enumerate((0.1, 0.2), start=2):
+        rise(world, sampler, number * GIB, second)
+        reached(sampler, second)
+    rise(world, sampler, 4 * GIB, 0.3)
+    assert sampler.wake_s(at(0.3)) == pytest.approx(at(60.1).boottime_s)
+    reached(sampler, 60.1)
+    rise(world, sampler, 5 * GIB, 60.15)
+    assert sampler.wake_s(at(60.15)) == pytest.approx(at(60.2).boottime_s)
+
+
+def test_no_pulse_under_maintenance(world: NvmlWorld, sampler: Sampler) -> None:
+    """The GPUs are to be left alone, even for the moment until the driver is released."""
+    sampler.note_switches(FREE, at(0))
+    sampler.set_pulse(PULSE)
+    reached(sampler, 0)
+    sampler.note_switches(MIG, at(0.1))
+    sampler.set_pulse(PULSE)
+    time.sleep(0.05)
+    world.forget_calls()
+    time.sleep(0.1)
+    assert world.calls() == 0

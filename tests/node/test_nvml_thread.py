@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
-from tests.stub import GIB, LISTS, StubDelay
+from tests.stub import GIB, LISTS, MIB, StubDelay
+from watchdog.core.policy import Pulse
 from watchdog.node.driver import DriverReading
 from watchdog.node.driver_thread import DriverBusyError, DriverThread
 
@@ -150,3 +151,86 @@ def test_signals_go_to_the_main_thread(world: NvmlWorld, thread: DriverThread) -
     blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1], 16)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         assert blocked >> (number - 1) & 1
+
+
+PULSE = Pulse(every_s=0.02, rise=100 * MIB)
+
+
+def pulsing(world: NvmlWorld, thread: DriverThread) -> None:
+    """Read once, with a pulse; the counter of card a is 1 GiB then."""
+    thread.pulse = PULSE
+    thread.request()
+    wait(thread)
+    world.forget_calls()
+
+
+def test_a_counter_that_rises_is_noticed_once_for_each_reading(world: NvmlWorld, thread: DriverThread) -> None:
+    """The loop wakes within a pulse; until the next reading one rise is all there is to know."""
+    pulsing(world, thread)
+    world.show(card("a", ghost(1, GIB + 100 * MIB)), card("b", ghost(2)))
+    assert not is_readable(thread, 0.2), "not more than `rise`"
+    world.show(card("a", ghost(1)), card("b", ghost(2, GIB + 101 * MIB)))
+    assert is_readable(thread, 5.0)
+    assert (thread.take(), thread.take_rise(), thread.take_rise()) == (None, True, False)
+    world.show(card("a", ghost(1)), card("b", ghost(2, 3 * GIB)))
+    assert not is_readable(thread, 0.2)
+    assert world.calls(LISTS[0]) == 0
+    thread.request()
+    wait(thread)
+    world.show(card("a", ghost(1)), card("b", ghost(2, 2 * GIB)))
+    assert not is_readable(thread, 0.2), "less than at the last reading"
+    world.show(card("a", ghost(1)), card("b", ghost(2, 4 * GIB)))
+    assert is_readable(thread, 5.0)
+    assert thread.take_rise()
+
+
+def test_a_rise_before_a_reading_is_forgotten_with_it(world: NvmlWorld, thread: DriverThread) -> None:
+    """The reading has seen what rose, so that nothing more is to be looked at."""
+    pulsing(world, thread)
+    world.show(card("a", ghost(1, 3 * GIB)), card("b", ghost(2)))
+    assert is_readable(thread, 5.0)
+    thread.request()
+    wait(thread)
+    assert not thread.take_rise()
+
+
+def test_a_pulse_calls_only_a_session_that_is_open(world: NvmlWorld, thread: DriverThread) -> None:
+    """Under maintenance the driver is released, and a pulse must not open it again; nor one that is off call it."""
+    pulsing(world, thread)
+    thread.release()
+    assert is_readable(thread, 5.0)
+    thread.take()
+    world.forget_calls()
+    time.sleep(0.1)
+    assert world.calls() == 0
+    thread.pulse = None
+    thread.request()
+    wait(thread)
+    world.forget_calls()
+    time.sleep(0.1)
+    assert world.calls() == 0
+
+
+@pytest.mark.parametrize(("ms", "is_expensive"), [(0.0, False), (2.0, True)])
+def test_a_pulse_that_costs_too_much_stops_by_itself(
+    world: NvmlWorld, thread: DriverThread, ms: float, is_expensive: bool
+) -> None:
+    """Where a counter takes as long as a list, reading it at 20 Hz would disturb every tenant of the card."""
+    delays = (StubDelay(call="nvmlDeviceGetMemoryInfo_v2", ms=ms),) if ms else ()
+    world.show(card("a", ghost(1)), delays=delays)
+    thread.pulse = PULSE
+    thread.request()
+    wait(thread)
+    until_s = time.monotonic() + 5.0
+    while thread.pulse_cost is None:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    assert thread.pulse_cost.is_expensive is is_expensive
+    assert thread.pulse_cost.seconds >= ms / 1000
+    world.forget_calls()
+    time.sleep(0.2)
+    assert (world.calls() == 0) is is_expensive
+    thread.pulse = None
+    thread.request()
+    wait(thread)
+    assert thread.pulse_cost is None

@@ -16,6 +16,7 @@ from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.command import daemon
 from tests.rig.node import GPU
 from tests.rig.traced import traced
+from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubProcess
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 from watchdog.journal.read import history
@@ -273,3 +274,19 @@ def test_zombies_hide_no_living_thread(world: Node, zombies: int) -> None:
         with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
             running.wait(ended)
             assert world.members(hog) == set()
+
+
+def test_a_rise_between_readings_is_acted_on_at_once(world: Node) -> None:
+    """With a pulse the allocation itself brings the reading: the next tick is five minutes away, the kill is not."""
+    hog = world.pod("hog", ("main", "1Gi"))
+    over = world.start(hog, 0)
+    world.write()
+    policy = write_policy(world.root, KILL_AT_ONCE.replace("2s", "0s"), more='[pulse]\nevery = "50ms"\n')
+    mount(policy, policy.read_text(encoding="utf-8").replace('"1s"', '"5m"'))
+    with run(world, policy) as running:
+        running.wait(lambda each: each.metric("cycle_duration_seconds_count"))
+        world.use(over, 9 * GIB)
+        running.wait(ended, 10.0)
+        assert over.ended_by == signal.SIGKILL
+        running.wait(lambda each: each.status()["health"]["pulse"] == "on")
+        assert 0 < running.status()["health"]["pulse_s"] < 0.05

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated, Literal, NamedTuple, assert_never
+from typing import Annotated, Final, Literal, NamedTuple, assert_never
 
 from watchdog.core.hours import Hours
 from watchdog.core.units import LARGEST, format_percent, format_quantity
@@ -437,9 +437,13 @@ class Safety:
     )
 
 
+# A step that waits longer than this before it kills or evicts is due at a known time, and a reading is planned for it.
+_QUICK_S: Final = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """Cheap readings between full readings. No effect yet: while it is set, `run` only observes."""
+    """Reads of the GPUs' memory counters between full readings, while a rule can kill or evict within a second."""
 
     every_s: Annotated[float, "duration", "20ms", "1s", "0s"] = field(
         default=0.05, metadata=_key('How often each card\'s memory counter is read; "0s" is off.', "every")
@@ -456,7 +460,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsControl:
-    """How MPS clients are drained before they are signalled. No effect yet, like `[pulse]`."""
+    """How MPS clients are drained before they are signalled. No effect yet: while it is set, `run` only observes."""
 
     control: PathText = field(
         default="nvidia-cuda-mps-control",
@@ -512,13 +516,24 @@ class Policy:
     events: Events = field(default_factory=Events, metadata=_key("Events on pods."))
     journal: JournalLimits = field(default_factory=JournalLimits, metadata=_key("How much of the past is kept."))
     safety: Safety = field(default_factory=Safety, metadata=_key("Safety checks that the operator overrides."))
-    pulse: Pulse | None = field(default=None, metadata=_key("Cheap readings between full ones."))
+    pulse: Pulse | None = field(default=None, metadata=_key("Reads of memory counters between full readings."))
     mps: MpsControl | None = field(default=None, metadata=_key("How MPS clients are drained."))
 
     @property
     def without_effect(self) -> tuple[str, ...]:
         """The sections that are set but not supported yet: while there is one, the daemon only observes."""
-        return ("pulse",) * (self.pulse is not None) + ("mps",) * (self.mps is not None)
+        return ("mps",) * (self.mps is not None)
+
+    @property
+    def useful_pulse(self) -> Pulse | None:
+        """The pulse, where it can bring a kill or an eviction forward: a later step is due at a known time anyway."""
+        is_quick = any(
+            step.do.enforces and step.for_s <= _QUICK_S
+            for rule in self.rules
+            if rule.mode != "observe"
+            for step in rule.steps
+        )
+        return self.pulse if self.pulse and self.pulse.every_s and self.mode == "enforce" and is_quick else None
 
     @property
     def reset_after_s(self) -> float:

@@ -32,7 +32,7 @@ REMEDIES: Final = {
     "PIDs mean other processes here: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "policy_section": "the policy has a section that this version does not support, [pulse] or [mps], and a policy "
+    "policy_section": "the policy has a section that this version does not support, [mps], and a policy "
     "that is only partly supported is not enforced: remove the section",
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and no action is taken without a record: see the log for the cause",

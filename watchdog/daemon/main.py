@@ -178,6 +178,7 @@ class Daemon:
         self._sinks.bell.silence()  # something is on disk now, which is checked below
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
         reading = self._sampler.take(now)
+        self._sampler.note_rise(now)
         if reading is not None:
             self._take(reading, now)
         elif self._opened is not None:
@@ -203,6 +204,7 @@ class Daemon:
         self._judge(now)
         for note in self._cluster.take_messages() if self._cluster is not None else ():
             self._sinks.note(note.text, is_problem=note.is_problem)
+        self._sinks.note_pulse(self._sampler.pulse_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
     def _check_policy_file(self, now: Now) -> None:
@@ -221,6 +223,7 @@ class Daemon:
         if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
             self._sampler.pace.bring_forward(now)
         self._sampler.note_switches(self._permission.switches, now)
+        self._sampler.set_pulse(self._policy.useful_pulse if self._permission.enforcement.enforcing else None)
         if begins:
             self._cycle.ledger = self._cycle.ledger.reset()
             self._drop("enforcement was resumed")  # what was planned before must not be done now

@@ -4,6 +4,7 @@ import fcntl
 import math
 import os
 import sys
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -13,10 +14,11 @@ from watchdog.clock import Waiter
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
+from watchdog.core.policy import Pulse
 from watchdog.core.rules import Switches
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread
+from watchdog.node.driver_thread import DriverThread, PulseCost
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -56,6 +58,10 @@ class Pace:
         waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
+
+    def read_at(self, at_s: float) -> None:
+        """Read at this time at the latest, however shortly after the last reading that is."""
+        self._deadline_s = min(self._deadline_s, at_s)
 
     def bring_forward(self, now: Now) -> None:
         """Read soon, a second after the last reading at the earliest: the pods or the policy have changed."""
@@ -103,6 +109,28 @@ class Sampler:
         self._is_open = False
         self._is_releasing = False
         self._left_open: tuple[str, ...] = ()
+        self._looks: deque[float] = deque()  # boot times of the readings that the pulse has brought forward
+
+    @property
+    def pulse_cost(self) -> PulseCost | None:
+        """What the pulse costs on this driver; None before it has been measured, and while it is off."""
+        return self._thread.pulse_cost
+
+    def set_pulse(self, pulse: Pulse | None) -> None:
+        """Read the memory counters between readings, except under maintenance; None: do not."""
+        self._thread.pulse = pulse if self.maintenance is None else None
+
+    def note_rise(self, now: Now) -> None:
+        """Bring a reading forward if a memory counter has risen, as soon as the pulse's limit on readings permits."""
+        pulse = self._thread.pulse
+        if not self._thread.take_rise() or pulse is None:
+            return
+        while self._looks and self._looks[0] <= now.boottime_s - pulse.looks.per_s:
+            self._looks.popleft()
+        is_free = len(self._looks) < pulse.looks.count
+        at_s = now.boottime_s if is_free else self._looks[-pulse.looks.count] + pulse.looks.per_s
+        self._looks.append(at_s)
+        self.pace.read_at(at_s)
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when a reading or the release is finished."""

@@ -24,6 +24,7 @@ from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.writer import JournalWriter
+from watchdog.node.driver_thread import PulseCost
 from watchdog.options import Options
 from watchdog.past.recorder import Recorder
 from watchdog.report.changes import ChangeKind, Changes
@@ -306,6 +307,7 @@ class Sinks:
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
+        self._pulse_cost: PulseCost | None = None
 
     @property
     def has_lock(self) -> bool:
@@ -353,6 +355,20 @@ class Sinks:
         """Set what hangs at the moment; empty: nothing does."""
         self._silence = reasons
         self._update_health()
+
+    def note_pulse(self, cost: PulseCost | None) -> None:
+        """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
+        if cost == self._pulse_cost:
+            return
+        was_expensive = self._pulse_cost is not None and self._pulse_cost.is_expensive
+        self._pulse_cost = cost
+        self._endpoints.set_pulse(cost)
+        if cost is not None and cost.is_expensive != was_expensive:
+            took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
+            if cost.is_expensive:
+                self._log.warn(f"the pulse is off for an hour, since {took}; readings come at `interval` until then")
+            else:
+                self._log.inform(f"the pulse is on again: {took}")
 
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """Apply a new policy; the next report brings it to the log and the journal."""

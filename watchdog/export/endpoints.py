@@ -14,6 +14,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.export.metrics import Metrics, late_after_s, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput
+from watchdog.node.driver_thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
 from watchdog.report.recent import KEPT_S
@@ -129,6 +130,7 @@ class Endpoints:
         self._durations = Durations()
         self._journal = OK
         self._policy_error = ""
+        self._pulse_cost: PulseCost | None = None
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
         self._statuses: SecondCache[None, _CachedStatus | None] = SecondCache(lambda: now().boottime_s)
@@ -161,6 +163,10 @@ class Endpoints:
     def set_policy_error(self, mistakes: str) -> None:
         """Set why the policy file was rejected; empty: it was accepted."""
         self._policy_error = mistakes
+
+    def set_pulse(self, cost: PulseCost | None) -> None:
+        """Set what the pulse costs; None: it is off, or not measured yet."""
+        self._pulse_cost = cost
 
     @property
     def policy_error(self) -> str:
@@ -253,6 +259,8 @@ class Endpoints:
             api=inert(api, _LONGEST) if api is not None else None,
             blind_since=Moment(self._blind_since.wall_s) if self._blind_since is not None else None,
             hangs_since=None if self.health().ok else Moment(now.wall_s - (now.boottime_s - ended_s)),
+            pulse=None if (cost := self._pulse_cost) is None else "expensive" if cost.is_expensive else "on",
+            pulse_s=None if cost is None else round(cost.seconds, 6),
             stop_file=self._stop_file.encode(errors="replace").decode() or None,
         )
 

@@ -5,20 +5,105 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
+from watchdog.core.policy import Pulse
 from watchdog.node.driver import Driver, DriverReading
+
+# The share of `every` that the reads may take. With 12 us a call, as on an idle driver, 8 GPUs take 0.2% of 50 ms.
+_MOST_SHARE: Final = 0.02
+_MEASURED: Final = 20
+_MEASURED_EVERY_S: Final = 3600.0
 
 
 class _Request(Enum):
     """The requests besides a reading."""
 
     RELEASE = auto()
+    NONE = auto()  # only to notice that the pulse was set
 
 
 class DriverBusyError(RuntimeError):
     """A request was made while another one is in progress, or after `close`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulseCost:
+    """The median time that reading every memory counter takes, and whether that is too much for `every`."""
+
+    seconds: float
+    is_expensive: bool
+
+
+class CounterPulse:
+    """Reads the memory counters between readings, and notices once if one has risen since the last reading began.
+
+    The time that it takes is measured when it begins and every hour. Where it is expensive, it stops until then.
+    """
+
+    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._settings: Pulse | None = None
+        self._before: dict[str, int] = {}
+        self._is_noticed = False
+        self._costs: list[float] = []
+        self._measure_s = clock()
+        self.cost: PulseCost | None = None
+
+    @property
+    def settings(self) -> Pulse | None:
+        """Its settings; None: it is off. May be set from any thread."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Pulse | None) -> None:
+        self._settings, self._measure_s, self.cost = settings, self._clock(), None
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long to wait until the next read; None: until it is set."""
+        if self._settings is None:
+            return None
+        if self.cost is not None and self.cost.is_expensive:
+            return max(self._measure_s - self._clock(), self._settings.every_s)
+        return self._settings.every_s
+
+    def read(self, only: frozenset[str] | None) -> DriverReading:
+        """Take a reading; the counters that later ones are compared with are read before the processes are listed."""
+        before = dict(self._driver.used()) if self._settings is not None else {}
+        reading = self._driver.read(only)
+        self._before = {gpu.uuid: gpu.used for gpu in reading.gpus if gpu.used is not None} | before
+        self._is_noticed = False
+        return reading
+
+    def has_risen(self) -> bool:
+        """Read the counters; whether one has risen by more than `rise`, and none had before."""
+        if self._settings is None:
+            return False
+        used = self._measure(self._settings.every_s)
+        if self._is_noticed:
+            return False
+        self._is_noticed = any(
+            now > self._before.setdefault(uuid, now) + self._settings.rise for uuid, now in used.items()
+        )
+        return self._is_noticed
+
+    def _measure(self, every_s: float) -> Mapping[str, int]:
+        began_s = self._clock()
+        used = self._driver.used()
+        if began_s >= self._measure_s and used:
+            self._costs.append(self._clock() - began_s)
+        if len(self._costs) >= _MEASURED:
+            median_s = sorted(self._costs)[_MEASURED // 2]
+            self.cost = PulseCost(seconds=median_s, is_expensive=median_s > _MOST_SHARE * every_s)
+            self._costs.clear()
+            self._measure_s = began_s + _MEASURED_EVERY_S
+        return used
 
 
 class DriverThread:
@@ -29,6 +114,8 @@ class DriverThread:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._pulse = CounterPulse(driver)
+        self._has_risen = False
         self._lock = threading.Lock()
         self._requests: queue.SimpleQueue[frozenset[str] | _Request | None] = queue.SimpleQueue()
         self._reading: DriverReading | None = None
@@ -61,6 +148,31 @@ class DriverThread:
         It is done once the thread is no longer `busy`; the descriptor is readable then.
         """
         self._submit(_Request.RELEASE)
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """The pulse between readings; None: there is none."""
+        return self._pulse.settings
+
+    @pulse.setter
+    def pulse(self, settings: Pulse | None) -> None:
+        if settings != self._pulse.settings:
+            self._pulse.settings = settings
+            self._requests.put(_Request.NONE)
+
+    @property
+    def pulse_cost(self) -> PulseCost | None:
+        """What the pulse costs on this driver; None before it has been measured, and while it is off."""
+        return self._pulse.cost
+
+    def take_rise(self) -> bool:
+        """Whether a memory counter has risen since the last reading began; once for each reading.
+
+        The descriptor becomes readable when that is noticed.
+        """
+        with self._lock:
+            risen, self._has_risen = self._has_risen, False
+        return risen
 
     def _submit(self, request: frozenset[str] | _Request | None) -> None:
         with self._lock:
@@ -111,16 +223,30 @@ class DriverThread:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            request = self._requests.get()
+            try:
+                request = self._requests.get(timeout=self._pulse.wait_s)
+            except queue.Empty:
+                request = _Request.NONE
             if self._closing:
                 break
+            if request is _Request.NONE:
+                self._beat()
+                continue
             reading = None
             if isinstance(request, _Request):
                 self._driver.close()
             else:
-                reading = self._driver.read(request)
+                with self._lock:
+                    self._has_risen = False
+                reading = self._pulse.read(request)
             with self._lock:
                 self._reading = reading
                 self._busy_since = None
                 os.eventfd_write(self._event, 1)
         self._driver.close()
+
+    def _beat(self) -> None:
+        if self._pulse.has_risen():
+            with self._lock:
+                self._has_risen = True
+                os.eventfd_write(self._event, 1)

@@ -1,7 +1,7 @@
 """The NVIDIA driver, through NVML and pynvml: its session, and readings that never raise."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pynvml
@@ -82,6 +82,15 @@ class NvmlDriver:
         self._has_answered = True
         self._failed = self._refused = self._mismatched = 0
         return self._assemble(readings, only)
+
+    def used(self) -> Mapping[str, int]:
+        """The memory counter of each row, in bytes; a row that can't be read is missing, and the next reading says why.
+
+        No call is made without an open session.
+        """
+        if self._reader is None:
+            return {}
+        return self._reader.used(row for card in self._layout.cards if not card.doubled for row in card.rows)
 
     def close(self) -> None:
         """End the NVML session, which blocks GPU resets and MIG changes; a later reading opens a new one."""

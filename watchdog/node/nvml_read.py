@@ -1,5 +1,6 @@
 """A card's process lists and memory, merged, or rejected with a gap where they conflict."""
 
+import contextlib
 import ctypes
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -141,6 +142,16 @@ class CardSampler:
                 self._list_all(card, sample)
         return sample
 
+    def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
+        """The memory counters of those rows that can be read, in bytes."""
+        used: dict[str, int] = {}
+        for row in rows:
+            if row.handle is not None:
+                with contextlib.suppress(NvmlCallError):
+                    if (memory := self._memory.read(row.handle)) is not None:
+                        used[row.uuid] = memory.used
+        return used
+
     def parse(self, lists: Iterable[bytes]) -> list[ListEntry]:
         """Parse the entries of the raw lists."""
         return [entry for raw in lists for entry in self._lists.parse(raw)]
@@ -263,6 +274,10 @@ class CardReader:
         if not sample.errors and all(gap.reason in _LASTING for gap in reading.gaps):
             self._steady[card.uuid] = card.rows, sample, reading
         return reading
+
+    def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
+        """The memory counters of those rows that can be read, in bytes."""
+        return self._sampler.used(rows)
 
     def _list(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
         """What each process uses on each row of the card; None if that is not known."""

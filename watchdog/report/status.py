@@ -337,7 +337,8 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
     `unready` says why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it. `policy_error` has
     the errors of a policy file that was refused. `api` is `ok`, or what is missing of what the API server tells; None:
     it is not asked. `blind_since` is when NVML last began not to answer, `hangs_since` when the last cycle ended while
-    the loop does not turn. `stop_file` is the path at which the daemon looks for it.
+    the loop does not turn. `stop_file` is the path at which the daemon looks for it. `pulse` is `on`, `expensive`
+    where the pulse is off because of what it costs on this driver, or None; `pulse_s` is the median time of one read.
     """
 
     version: str = ""
@@ -356,6 +357,8 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
     blind_since: Moment | None = None
     hangs_since: Moment | None = None
     stop_file: str | None = None
+    pulse: str | None = None
+    pulse_s: Seconds | None = None
 
     @property
     def turns(self) -> bool:

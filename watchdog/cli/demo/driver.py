@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,10 @@ class SimDriver:
         uses = tuple(Use(gpu=self._card.uuid, pid=each.key.pid, used=each.used) for each in self._uses if each.used)
         used = (self._card.reserved or 0) + sum(each.used for each in self._uses)
         return DriverReading(driver="simulated", gpus=(replace(self._card, used=used),), uses=uses)
+
+    def used(self) -> Mapping[str, int]:
+        """The card's memory counter."""
+        return {self._card.uuid: self.read().gpus[0].used or 0}
 
     def close(self) -> None:
         """Free everything."""

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import zoneinfo
+from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -285,6 +286,10 @@ class _DriverAndLibrary:
         self.vgpus = find_vgpus() if library.path is not None and library.failure is None else ()
         self.library = library
         return reading
+
+    def used(self) -> Mapping[str, int]:
+        """Not used: there is no pulse."""
+        return {}
 
     def close(self) -> None:
         """Release the driver."""
