@@ -2,7 +2,7 @@
 
 import math
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -12,10 +12,11 @@ from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now
-from watchdog.core.plan import OpenCycle, PlanEntry
+from watchdog.core.plan import ClosedCycle, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
+from watchdog.core.quiet import MOST_S, are_same, is_quiet
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
-from watchdog.daemon.enforcement import Environment, Permission
+from watchdog.daemon.enforcement import Enforcement, Environment, Permission
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook
@@ -23,7 +24,7 @@ from watchdog.daemon.sampler import Sampler, TimedReading, reexec, was_reexecute
 from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.journal.writer import COMMIT_WITHIN_S
-from watchdog.node.driver import Driver
+from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
 
@@ -90,6 +91,17 @@ class PendingCycle:
         self.last_reading, self.late_s = (reading, None) if is_in_time else (None, reading.took_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietCycle:
+    """A finished cycle that an equal reading with equal inputs repeats, until a boot time at which it runs again."""
+
+    reading: DriverReading
+    opened: OpenCycle
+    finish: ClosedCycle
+    enforcement: Enforcement
+    until_s: float
+
+
 # How often the stop file, the policy file and the lock are checked, which takes little more than a stat each.
 _HEARTBEAT_S = 0.5
 # How long stopping waits for the remaining Events.
@@ -127,6 +139,7 @@ class Daemon:
         self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._sinks.warn)
         self._opened: PendingCycle | None = None
+        self._quiet: QuietCycle | None = None
         self._next_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
@@ -253,12 +266,43 @@ class Daemon:
         if timed.took_s > self._policy.reset_after_s:
             reading = outdated(reading, timed.took_s)
         self._judge(now)
-        opened = self._cycle.open(reading, self._inputs(now), timed.asked, now)
+        inputs, quiet = self._inputs(now), self._quiet
+        if quiet is not None and self._is_repeated(quiet, timed, inputs):
+            self._repeat(quiet, timed, inputs, now)
+            return
+        opened = self._cycle.open(reading, inputs, timed.asked, now)
         if not opened.only:
-            self._finish(opened)
+            self._finish(opened, reading=reading)
             return
         self._opened = PendingCycle(opened=self._cycle.intend(opened), since=now)
         self._advance_pending(self._opened, now)
+
+    def _is_repeated(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> bool:
+        """Whether a cycle with this reading and these inputs would only repeat the last one."""
+        return (
+            timed.asked.boottime_s < quiet.until_s
+            and timed.took_s <= self._policy.reset_after_s
+            and timed.reading == quiet.reading
+            and are_same(quiet.opened.inputs, inputs)
+            and self._permission.enforcement == quiet.enforcement
+            and self._cycle.ledger is quiet.finish.plan.ledger
+            and not self._sinks.awaits_cycles
+            and self._scanner.is_unchanged
+        )
+
+    def _repeat(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs, now: Now) -> None:
+        """Publish the last cycle once more, at this moment."""
+        before, asked = quiet.opened, timed.asked
+        opened = replace(
+            before,
+            inputs=replace(inputs, overdue=before.inputs.overdue, hidden=before.inputs.hidden),
+            snapshot=replace(before.snapshot, at=asked),
+            scan_s=now.boottime_s - asked.boottime_s,
+        )
+        self._cycle.ledger = replace(self._cycle.ledger, last_cycle=asked)
+        finish = replace(quiet.finish, plan=replace(quiet.finish.plan, ledger=self._cycle.ledger))
+        self._quiet = replace(quiet, opened=opened, finish=finish)
+        self._publish(opened, finish, clock.now(), is_repeated=True)
 
     def _advance_pending(self, pending: PendingCycle, now: Now) -> None:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
@@ -284,7 +328,10 @@ class Daemon:
             is_held=self._permission.is_held,
         )
 
-    def _finish(self, opened: OpenCycle, last_reading: TimedReading | None = None) -> None:
+    def _finish(
+        self, opened: OpenCycle, last_reading: TimedReading | None = None, *, reading: DriverReading | None = None
+    ) -> None:
+        """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
         last: LastLook | None = None
         if opened.only:
             # With the policy file, the switches, the pods and the node as they are right now.
@@ -307,6 +354,23 @@ class Daemon:
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
             self._sampler.pace.plan(finish.plan, ended)
+        self._publish(opened, finish, ended)
+        self._quiet = None
+        if reading is not None and is_quiet(opened, finish):
+            self._quiet = QuietCycle(
+                reading=reading,
+                opened=opened,
+                finish=finish,
+                enforcement=self._permission.enforcement,
+                until_s=opened.snapshot.at.boottime_s + MOST_S,
+            )
+        stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
+        stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
+        if stuck is not None:
+            self._sinks.say_ending(stuck)
+            self._exit_code = 1
+
+    def _publish(self, opened: OpenCycle, finish: ClosedCycle, ended: Now, *, is_repeated: bool = False) -> None:
         report = report_of(
             opened,
             finish,
@@ -315,16 +379,11 @@ class Daemon:
             maintenance=self._sampler.maintenance,
             ended=ended,
         )
-        self._sinks.publish(report, is_stale=opened.inputs.pods_stale)
+        self._sinks.publish(report, is_stale=opened.inputs.pods_stale, is_repeated=is_repeated)
         if self._cluster is not None:
             node = opened.inputs.node
             self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
-        stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
-        stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
-        if stuck is not None:
-            self._sinks.say_ending(stuck)
-            self._exit_code = 1
 
     def _objection(self, entry: PlanEntry) -> str | None:
         return self._permission.objection(entry, self._policy)
@@ -343,6 +402,7 @@ class Daemon:
 
     def _fail(self, error: Exception) -> None:
         self._drop("the cycle failed")
+        self._quiet = None
         self._failures += 1
         self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
         self._sinks.say_failure(error)

@@ -338,10 +338,15 @@ class Sinks:
         """Maintain the lock and the journal; see `JournalKeeper.maintain`."""
         return self._keeper.maintain(now)
 
-    def publish(self, report: CycleReport, *, is_stale: bool) -> None:
-        """Publish a finished cycle everywhere."""
-        changes = self._changes.since(report)
-        self._endpoints.publish(report)
+    @property
+    def awaits_cycles(self) -> bool:
+        """Whether something is to be reported after some more cycles, even if these do not differ."""
+        return self._changes.has_gaps
+
+    def publish(self, report: CycleReport, *, is_stale: bool, is_repeated: bool = False) -> None:
+        """Publish a finished cycle everywhere; `is_repeated`: only its times differ from those of the last one."""
+        changes = () if is_repeated else self._changes.since(report)
+        self._endpoints.publish(report, is_repeated=is_repeated)
         self._log.log_changes(changes)
         if self.has_journal:
             self._past.record(report, self.record)

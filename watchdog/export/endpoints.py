@@ -137,9 +137,9 @@ class Endpoints:
         self._pages: SecondCache[bool, PackedPage] = SecondCache(lambda: now().boottime_s)
         self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
 
-    def publish(self, report: CycleReport) -> None:
-        """Publish a finished cycle."""
-        self.metrics.update(report)
+    def publish(self, report: CycleReport, *, is_repeated: bool = False) -> None:
+        """Publish a finished cycle; `is_repeated`: only its times differ from those of the last one."""
+        self.metrics.update(report, is_repeated=is_repeated)
         self._interval_s = report.policy.interval_s
         self._durations.add(report.duration_s)
         is_blind = report.snapshot.blind and report.maintenance is None

@@ -80,6 +80,10 @@ class Counters:
             last_actions=aged(merge(before.last_actions, map(last_action, acted)), report),
         )
 
+    def repeated(self, report: CycleReport) -> "Counters":
+        """The counters after a cycle that has repeated the last one."""
+        return replace(self, scan=self.scan.observe(report.scan_s), cycle=self.cycle.observe(report.duration_s))
+
     def under(self, policy: Policy) -> "Counters":
         """The counters with a zero for everything the rules of a policy can do, so that the first time is an increase.
 
@@ -335,10 +339,10 @@ class Metrics(Collector):
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def update(self, report: CycleReport) -> None:
-        """Add a cycle."""
+    def update(self, report: CycleReport, *, is_repeated: bool = False) -> None:
+        """Add a cycle; `is_repeated`: only its times differ from those of the last one."""
         state = self._state
-        counters = state.counters.after(report)
+        counters = state.counters.repeated(report) if is_repeated else state.counters.after(report)
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
         self._replace(_State(report=report, at_s=at_s, counters=counters, reload=reload))

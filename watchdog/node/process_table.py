@@ -152,6 +152,13 @@ class ProcessTable:
         """Read start time and cgroup of these PIDs again, known or not: the check right before an action."""
         return self._read_all(set(pids), reread=True)
 
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether every process of the last update is held, still runs, and can't have changed its place."""
+        if not all(entry.fd is not None and entry.settled for entry in self._entries.values()):
+            return False
+        return not poll_dead(entry.fd for entry in self._entries.values() if entry.fd is not None)
+
     def handle(self, key: ProcessKey) -> Handle | None:
         """A handle of a listed process, for the caller to close; None if it has ended, was replaced or is not listed.
 

@@ -89,6 +89,11 @@ class Scanner:
             self._uses = self._own_uses(reading, processes)
         return _join(reading, self._uses, processes, (*reading.gaps, *gaps, *searched), now)
 
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether an equal reading would give an equal snapshot: the processes are those of the last one."""
+        return not self._gaps and self._table.is_unchanged
+
     def may_be_listed(self, key: ProcessKey, snapshot: Snapshot) -> bool:
         """Whether the memory of a process may be on a GPU that can't be listed now."""
         return self._listings.may_hold(key, frozenset(gpu.uuid for gpu in snapshot.gpus if not gpu.listed))

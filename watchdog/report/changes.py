@@ -125,6 +125,11 @@ class GapChanges:
         self._seen: dict[tuple[GapReason, str], _KnownGap] = {}
         self._left: dict[GapReason, tuple[float, Now]] = {}
 
+    @property
+    def are_known(self) -> bool:
+        """Whether a gap is known whose end has not been reported yet."""
+        return bool(self._seen)
+
     def since(self, report: CycleReport) -> Iterator[GapChange]:
         """What has changed with this report."""
         for gap in all_gaps(report):
@@ -269,6 +274,11 @@ class Changes:
         self._begun: frozenset[int] = frozenset()
         self._breaker_open = False
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a gap is known whose end has not been reported yet."""
+        return self._gaps.are_known
 
     def since(self, report: CycleReport) -> tuple[Change, ...]:
         """What is new in this report; each report is to be handed in once, in the order of their passes."""
