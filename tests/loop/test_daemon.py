@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ from tests.worlds import Gi, assessed, container, inputs, planned, pod, policy, 
 from watchdog import clock
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Attribution
-from watchdog.core.model import Now
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import OpenCycle
+from watchdog.core.quiet import MOST_S
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
+from watchdog.daemon.sampler import TimedReading
+from watchdog.export.metrics import render
 from watchdog.node.driver import DriverReading
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
@@ -98,3 +103,45 @@ def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, i
     )
     daemon._finish(opened)
     assert reads_in_s(daemon, now) == in_s
+
+
+def took(daemon: Daemon, reading: DriverReading, after_s: float) -> float | None:
+    """Take a reading so many seconds from now; the boot time until which equal ones repeat its cycle."""
+    now = clock.now()
+    asked = replace(now, boottime_s=now.boottime_s + after_s)
+    daemon._take(TimedReading(reading=reading, asked=asked, took_s=0.0, only=None), asked)
+    return daemon._quiet.until_s if daemon._quiet is not None else None
+
+
+def test_equal_readings_repeat_a_quiet_cycle_for_ten_seconds(daemon: Daemon) -> None:
+    """Point 15: nothing is computed again, and every tick counts as a cycle all the same, in the metrics too."""
+    reading = DriverReading(driver="0")
+    until_s = took(daemon, reading, 0.0)
+    assert until_s is not None
+    for after_s in (1.0, 2.0, 9.5):
+        assert took(daemon, reading, after_s) == until_s
+        assert daemon._cycle.ledger.last_cycle is not None
+        assert until_s - daemon._cycle.ledger.last_cycle.boottime_s == pytest.approx(MOST_S - after_s, abs=0.1)
+    assert daemon._sinks._endpoints.health_status().passes == 4
+    assert b"gpu_watchdog_cycle_duration_seconds_count 4" in render(daemon._sinks._metrics.registry, openmetrics=False)
+    assert took(daemon, reading, 10.5) not in (None, until_s)
+
+
+def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
+    """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
+    reading = DriverReading(driver="0")
+    until_s = took(daemon, reading, 0.0)
+    assert took(daemon, replace(reading, driver="1"), 1.0) not in (None, until_s)
+    until_s = took(daemon, reading, 2.0)
+    daemon._cycle.ledger = daemon._cycle.ledger.reset()
+    assert took(daemon, reading, 3.0) not in (None, until_s)
+    until_s = took(daemon, reading, 3.5)
+    item = {"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"containers": []}}
+    pods.write_text(json.dumps({"kind": "PodList", "items": [item]}), encoding="utf-8")
+    assert took(daemon, reading, 4.0) not in (None, until_s)
+    gap = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
+    assert took(daemon, replace(reading, gaps=(gap,)), 5.0) is None
+    for after_s in (6.0, 14.0, 15.1):
+        until_s = took(daemon, reading, after_s)
+        assert until_s == pytest.approx(clock.now().boottime_s + after_s + MOST_S, abs=0.5)
+    assert took(daemon, reading, 15.2) == until_s

@@ -65,6 +65,22 @@ def test_end_of_a_process(*, pidfds: bool) -> None:
 
 
 @ways
+def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
+    """Point 15: a driver can list a process that has ended, so equal lists alone do not make a cycle quiet."""
+    table = ProcessTable(REAL, pidfds=pidfds)
+    assert table.is_unchanged, "nothing is listed"
+    with sleeper() as one, sleeper() as other:
+        wait_until(lambda: {REAL.name(one.pid), REAL.name(other.pid)} == {"sleep"})
+        table.update([one.pid, other.pid])
+        assert table.is_unchanged is pidfds, "without a pidfd only reading it again can tell"
+        other.kill()
+        wait_until(lambda: REAL.stat(other.pid).state == "Z")
+        is_unchanged: bool = table.is_unchanged
+        assert not is_unchanged
+    table.close()
+
+
+@ways
 def test_gone_before_it_was_seen(*, pidfds: bool) -> None:
     """A PID that has no process any more has no identity."""
     process = subprocess.Popen(["true"])

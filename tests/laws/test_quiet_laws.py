@@ -1,0 +1,126 @@
+"""What is called quiet: whatever a cycle would do once more with equal inputs, it does nothing."""
+
+import random
+from dataclasses import fields, replace
+from typing import Any, Final
+
+import pytest
+
+from tests.laws.nodes import build
+from tests.worlds import Gi, at, container, pod, rule, snapshot, step, use
+from tests.worlds import inputs as given
+from tests.worlds import policy as policy_of
+from watchdog.core.assess import hidden_pods
+from watchdog.core.decide import decide
+from watchdog.core.errors import Problem
+from watchdog.core.inputs import Inputs
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
+from watchdog.core.plan import ClosedCycle, OpenCycle
+from watchdog.core.quiet import MOST_S, are_same, is_quiet
+from watchdog.core.steady import Assessor
+
+
+class Cycles:
+    """Cycles of one node, one after the other, that act on nothing."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._assessor = Assessor()
+        self._inputs = inputs
+        self.ledger = Ledger()
+
+    def run(self, seen: Snapshot, second: float) -> tuple[OpenCycle, ClosedCycle]:
+        """One cycle with what was seen, at another moment."""
+        seen = replace(seen, at=at(second))
+        inputs = replace(self._inputs, hidden=hidden_pods(seen, self._inputs.pods.pods))
+        attribution, assessments = self._assessor.assess(seen, inputs)
+        plan = decide(assessments, self.ledger, seen.at, inputs)
+        self.ledger = plan.ledger
+        opened = OpenCycle(
+            inputs=inputs, snapshot=seen, attribution=attribution, assessments=assessments, plan=plan, scan_s=0.0
+        )
+        return opened, ClosedCycle(plan=plan, began=(), outcomes=())
+
+
+def test_a_quiet_cycle_only_repeats_itself() -> None:
+    """Point 15: whoever comes to be due, or within or over, comes to it in a cycle that has run; on 2,000 nodes."""
+    quiet = 0
+    for seed in range(2000):
+        dice = random.Random(seed)
+        node = build(dice, dice.randint(1, 3), dice.randint(0, 4), dice.randint(0, 3))
+        cycles = Cycles(given(node.under, node.pods, node=node.node))
+        second = 0.0
+        for _ in range(3):
+            second += dice.choice([0.3, 1.0, 5.0])
+            opened, finish = cycles.run(node.seen, second)
+            if is_quiet(opened, finish):
+                quiet += 1
+                _check(cycles, opened, finish, second + dice.uniform(0.1, MOST_S))
+    assert quiet > 300
+
+
+def _check(cycles: Cycles, opened: OpenCycle, finish: ClosedCycle, second: float) -> None:
+    before = finish.plan.ledger
+    again, then = cycles.run(opened.snapshot, second)
+    assert (again.attribution, again.assessments) == (opened.attribution, opened.assessments)
+    assert then.plan.entries == ()
+    assert then.plan.ledger == replace(before, last_cycle=at(second))
+    cycles.ledger = before
+
+
+SEEN: Final = snapshot([use(5, Gi // 2)])
+TENANT: Final = pod("a", container(declared="1Gi"))
+UNDER: Final = policy_of(rule(step()))
+
+
+def _is_quiet(seen: Snapshot = SEEN, **more: Any) -> bool:
+    terms: dict[str, Any] = {"under": UNDER, "pods": [TENANT]} | more
+    return is_quiet(*Cycles(given(**terms)).run(seen, 1.0))
+
+
+GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
+
+
+@pytest.mark.parametrize(
+    ("differs", "expected"),
+    [
+        ({}, True),
+        ({"seen": snapshot([use(5, 2 * Gi)])}, False),
+        ({"seen": snapshot([use(5, None)])}, False),
+        ({"seen": replace(SEEN, gaps=(GAP,))}, False),
+        ({"seen": replace(SEEN, blind=True)}, False),
+        ({"pods_stale": True}, False),
+        ({"maintenance": True}, False),
+        ({"pods": [replace(TENANT, deletion_deadline_s=at(60).wall_s)]}, False),
+        ({"pods": [replace(TENANT, containers=())]}, False),
+    ],
+    ids=str,
+)
+def test_what_is_quiet(differs: dict[str, Any], expected: bool) -> None:
+    """Nothing is missing, and nobody is above a threshold or waits for a time to come."""
+    assert _is_quiet(**differs) is expected
+
+
+def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
+    """Every field counts, also one that is added later, but for when the pods were confirmed and what a scan finds."""
+    base = given(UNDER, [TENANT])
+    others: dict[str, Any] = {
+        "policy": replace(UNDER),
+        "node": Node(name="n1", labels={"a": "b"}),
+        "pods": replace(base.pods, pods=()),
+        "own": Place(kind=PlaceKind.HOST),
+        "namespaces": {"ns": {"a": "b"}},
+        "pods_stale": True,
+        "journal_writable": False,
+        "maintenance": True,
+        "enforcing": not base.enforcing,
+        "is_held": True,
+    }
+    ignored: dict[str, Any] = {"overdue": frozenset({("uid", "id")}), "hidden": frozenset({"uid"})}
+    assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()
+    for name, value in others.items():
+        assert not are_same(base, replace(base, **{name: value})), name
+    for name, value in ignored.items():
+        assert are_same(base, replace(base, **{name: value})), name
+    assert are_same(base, replace(base, pods=PodList(pods=base.pods.pods, synced=at(7))))
+    assert not are_same(base, replace(base, pods=replace(base.pods, gaps=(GAP,))))
