@@ -17,6 +17,7 @@ from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, OpenCycle
+from watchdog.core.policy import Match
 from watchdog.core.quiet import MOST_S, are_same, is_quiet
 from watchdog.core.steady import Assessor
 
@@ -26,13 +27,13 @@ class Cycles:
 
     def __init__(self, inputs: Inputs) -> None:
         self._assessor = Assessor()
-        self._inputs = inputs
+        self.inputs = inputs
         self.ledger = Ledger()
 
     def run(self, seen: Snapshot, second: float) -> tuple[OpenCycle, ClosedCycle]:
         """One cycle with what was seen, at another moment."""
         seen = replace(seen, at=at(second))
-        inputs = replace(self._inputs, hidden=hidden_pods(seen, self._inputs.pods.pods))
+        inputs = replace(self.inputs, hidden=hidden_pods(seen, self.inputs.pods.pods))
         attribution, assessments = self._assessor.assess(seen, inputs)
         plan = decide(assessments, self.ledger, seen.at, inputs)
         self.ledger = plan.ledger
@@ -50,8 +51,11 @@ def test_a_quiet_cycle_only_repeats_itself() -> None:
         node = build(dice, dice.randint(1, 3), dice.randint(0, 4), dice.randint(0, 3))
         cycles = Cycles(given(node.under, node.pods, node=node.node))
         second = 0.0
-        for _ in range(3):
+        for _ in range(4):
             second += dice.choice([0.3, 1.0, 5.0])
+            if dice.random() < 0.3:
+                node = node.later(dice.randrange(2**32), second)
+                cycles.inputs = given(node.under, node.pods, node=node.node)
             opened, finish = cycles.run(node.seen, second)
             if is_quiet(opened, finish):
                 quiet += 1
@@ -72,10 +76,14 @@ SEEN: Final = snapshot([use(5, Gi // 2)])
 TENANT: Final = pod("a", container(declared="1Gi"))
 UNDER: Final = policy_of(rule(step()))
 
+BY_LABEL: Final = policy_of(rule(step(), match=Match(node_labels={"a": "b"})))
+
 
 def _is_quiet(seen: Snapshot = SEEN, **more: Any) -> bool:
+    gaps = more.pop("gaps", ())
     terms: dict[str, Any] = {"under": UNDER, "pods": [TENANT]} | more
-    return is_quiet(*Cycles(given(**terms)).run(seen, 1.0))
+    inputs = given(**terms)
+    return is_quiet(*Cycles(replace(inputs, pods=replace(inputs.pods, gaps=gaps))).run(seen, 1.0))
 
 
 GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
@@ -89,6 +97,8 @@ GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
         ({"seen": snapshot([use(5, None)])}, False),
         ({"seen": replace(SEEN, gaps=(GAP,))}, False),
         ({"seen": replace(SEEN, blind=True)}, False),
+        ({"gaps": (GAP,)}, False),
+        ({"under": BY_LABEL, "node": Node(name="n1", known=False)}, False),
         ({"pods_stale": True}, False),
         ({"maintenance": True}, False),
         ({"pods": [replace(TENANT, deletion_deadline_s=at(60).wall_s)]}, False),

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds import Gi, assessed, container, inputs, planned, pod, policy, rule, snapshot, step, use
+from tests.node.support import sleeper, wait_until
+from tests.worlds import Gi, assessed, container, gpu, inputs, planned, pod, policy, rule, snapshot, step, use
 from watchdog import clock
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.model import Gap, GapReason, Now, Use
 from watchdog.core.plan import OpenCycle
 from watchdog.core.quiet import MOST_S
 from watchdog.daemon.enforcement import Environment
@@ -145,3 +146,26 @@ def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
         until_s = took(daemon, reading, after_s)
         assert until_s == pytest.approx(clock.now().boottime_s + after_s + MOST_S, abs=0.5)
     assert took(daemon, reading, 15.2) == until_s
+
+
+def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon) -> None:
+    """A driver lists the memory of a dead process for a while: whoever waits for its end must not wait for the list."""
+    with sleeper() as process:
+        wait_until(lambda: Procfs().name(process.pid) == "sleep")
+        listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
+        reading = DriverReading(driver="0", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
+        until_s = took(daemon, reading, 0.0)
+        assert until_s is not None
+        assert took(daemon, reading, 1.0) == until_s
+        process.kill()
+        wait_until(lambda: Procfs().stat(process.pid).state == "Z")
+        assert took(daemon, reading, 2.0) != until_s
+
+
+def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) -> None:
+    """The reasons are in the metrics and on the page, also the second one, which decides nothing."""
+    daemon._policy = replace(daemon._policy, mode="enforce")
+    until_s = took(daemon, DriverReading(driver="0"), 0.0)
+    assert took(daemon, DriverReading(driver="0"), 1.0) == until_s
+    (tmp_path / "stop").touch()
+    assert took(daemon, DriverReading(driver="0"), 2.0) not in (None, until_s)

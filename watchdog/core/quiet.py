@@ -18,11 +18,12 @@ def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
     """
     inputs, snapshot, ledger = opened.inputs, opened.snapshot, finish.plan.ledger
     has_acted = bool(opened.only or finish.plan.entries or finish.began or finish.outcomes)
-    is_whole = ledger.last_cycle == snapshot.at and inputs.hidden is None and not inputs.is_inconclusive
+    is_whole = ledger.last_cycle == snapshot.at
     if has_acted or not is_whole or snapshot.blind or snapshot.gaps or inputs.pods.gaps:
         return False
     has_more_to_come = (
         any(state.is_in_incident or state.has_action for state in ledger.accounts.values())
+        or not ledger.accounts.keys() <= {assessment.account for assessment in opened.assessments}
         or ledger.brakes.opened is not None
         or ledger.trial.opened is not None
         or any(assessment.rule_gap is not None for assessment in opened.assessments)
