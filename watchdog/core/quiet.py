@@ -22,7 +22,7 @@ def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
     if has_acted or not is_whole or snapshot.blind or snapshot.gaps or inputs.pods.gaps:
         return False
     has_more_to_come = (
-        any(state.is_in_incident or state.has_action for state in ledger.accounts.values())
+        any(state.below_all is None or state.has_action for state in ledger.accounts.values())
         or not ledger.accounts.keys() <= {assessment.account for assessment in opened.assessments}
         or ledger.brakes.opened is not None
         or ledger.trial.opened is not None
