@@ -47,7 +47,7 @@ class _Client:
     connection: socket.socket
     until_s: float = 0.0
     request: bytearray = field(default_factory=bytearray)
-    unsent: memoryview | bytes = b""
+    unsent: list[memoryview] = field(default_factory=list)
     is_responded: bool = False
 
     @property
@@ -195,7 +195,7 @@ class HttpServer:
             self._respond_to(client)
 
     def _respond_to(self, client: _Client) -> None:
-        client.unsent = memoryview(self._respond(client))
+        client.unsent = [memoryview(part) for part in self._respond(client) if part]
         client.is_responded = True
         client.request.clear()
         if not client.unsent:
@@ -206,20 +206,23 @@ class HttpServer:
         self._send(client)
 
     def _send(self, client: _Client) -> None:
-        client.unsent = client.unsent[client.connection.send(client.unsent) :]
+        sent = client.connection.sendmsg(client.unsent)
+        while client.unsent and sent >= len(client.unsent[0]):
+            sent -= len(client.unsent.pop(0))
         if client.unsent:
+            client.unsent[0] = client.unsent[0][sent:]
             return
         client.connection.shutdown(socket.SHUT_WR)
         self._selector.modify(client.connection, selectors.EVENT_READ, client)
         self._admit(client, self._reading, _MOST_WAITING, _LINGER_S)
 
-    def _respond(self, client: _Client) -> bytes:
+    def _respond(self, client: _Client) -> tuple[bytes, bytes]:
         try:
             return respond(self._endpoints, bytes(client.request))
         except Exception as error:  # one request must not end the thread that serves all of them
             message = f"an HTTP request failed unexpectedly; please report this: {error!r}"
             structlog.get_logger().error("error", message=message)
-            return b""
+            return b"", b""
 
     def _drop(self, client: _Client) -> None:
         for pool in (self._reading, self._waiting, self._sending):
