@@ -96,3 +96,17 @@ def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_
     assert program_name() == f"'{other}'"
     monkeypatch.setattr(sys, "argv", ["/x/watchdog/__main__.py"])
     assert program_name() == f"{sys.executable} -m watchdog"
+
+
+def test_the_command_line_alone_loads_little() -> None:
+    """`--version` and completion answer at once: neither the policy nor any library but click is loaded for them."""
+    code = "import sys, watchdog.cli.main; print(*(name for name in sys.modules if name.startswith('watchdog.')))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(printed.split()) <= {
+        "watchdog.cli",
+        "watchdog.cli.main",
+        "watchdog.cli.options",
+        "watchdog.core",
+        "watchdog.core.errors",
+        "watchdog.options",
+    }

@@ -40,6 +40,9 @@ DEFAULT_POLICY = Path("/etc/gpu-watchdog/policy.toml")
 DEFAULT_JOURNAL = Path("/var/lib/gpu-watchdog/journal.db")
 DEFAULT_PROCFS = Path("/proc")
 DEFAULT_LISTEN = "127.0.0.1:9837"
+# Where the chart installs the daemon, and the account that it gives it.
+DEFAULT_NAMESPACE = "gpu-memory-watchdog"
+DEFAULT_SERVICE_ACCOUNT = "gpu-watchdog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

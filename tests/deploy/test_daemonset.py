@@ -104,6 +104,12 @@ def test_nothing_is_set_that_stops_the_container_from_starting() -> None:
     assert _ENV["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
+def test_one_arena_of_malloc() -> None:
+    """The image and the DaemonSet alike give all threads one arena: glibc's one per thread keeps what each freed."""
+    assert _ENV["MALLOC_ARENA_MAX"] == "1"
+    assert "MALLOC_ARENA_MAX=1 " in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_volumes_lie_where_the_program_looks() -> None:
     """Policy and journal are mounted at their default places, the policy as a folder: a subPath never updates."""
     mounts = {each["name"]: each for each in _CONTAINER["volumeMounts"]}
@@ -124,7 +130,7 @@ def test_arguments_are_options_of_the_program() -> None:
     for option in run.params:
         assert isinstance(option, click.Option)
         read |= {option.envvar} if isinstance(option.envvar, str) else set(option.envvar or ())
-    assert {name for name in _ENV if not name.startswith("NVIDIA_")} <= read
+    assert {name for name in _ENV if not name.startswith(("NVIDIA_", "MALLOC_"))} <= read
 
 
 def test_the_image_is_this_version() -> None:

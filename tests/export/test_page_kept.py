@@ -12,6 +12,7 @@ from tests.export.build import climbing, quiet
 from tests.export.test_http import Clock
 from watchdog.export.endpoints import Endpoints, SecondCache
 from watchdog.export.metrics import Metrics
+from watchdog.export.web import respond
 
 
 class Making:
@@ -100,6 +101,16 @@ def test_what_is_kept_is_small(endpoints: Endpoints) -> None:
     packed = endpoints.page(is_still=False)
     assert len(packed.packed) < len(packed.html) / 2
     assert gzip.decompress(packed.packed) == packed.html
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/status"])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_all_clients_are_sent_the_same_bytes(endpoints: Endpoints, path: str, encoding: str) -> None:
+    """A hundred clients of one cycle hold one body, not a hundred, and nothing is compressed or unpacked for each."""
+    request = f"GET {path} HTTP/1.1\r\nAccept-Encoding: {encoding}\r\n\r\n".encode()
+    head, body = respond(endpoints, request)
+    assert (b"gzip" in head.partition(b"Content-Encoding")[2], len(body) > 1000) == (encoding == "gzip", True)
+    assert all(respond(endpoints, request)[1] is body for _ in range(3))
 
 
 def told(endpoints: Endpoints) -> dict[str, Any]:

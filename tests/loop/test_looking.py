@@ -136,6 +136,22 @@ def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> 
     assert reached(sampler, 6).reading.blind is False
 
 
+def test_the_first_list_of_pods_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> None:
+    """Without it every process is of an unknown pod, and the daemon would be ready a second later than it could be."""
+    sampler.note_switches(FREE, at(0), awaits_pods=True)
+    assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
+    sampler.note_switches(FREE, at(0.2))
+    assert reached(sampler, 0.2).reading.blind is False
+    sampler.note_switches(FREE, at(1.3), awaits_pods=True)  # followed anew under another policy
+    assert reached(sampler, 1.3).reading.blind is False
+
+
+def test_pods_that_do_not_come_hold_nothing_up(world: NvmlWorld, sampler: Sampler) -> None:
+    """An API server that does not answer takes five seconds of observing, no more."""
+    sampler.note_switches(FREE, at(5), awaits_pods=True)
+    assert reached(sampler, 5).reading.blind is False
+
+
 def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
     sampler = Sampler(world.driver(), 1.0, at(0), reexecuted=True)

@@ -1,5 +1,7 @@
 """When the node is looked at next."""
 
+import pytest
+
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.core.plan import Plan
 from watchdog.daemon.sampler import Pace
@@ -72,3 +74,16 @@ def test_a_change_is_looked_at_at_once() -> None:
     assert pace.next_reading_s == at(3).boottime_s
     pace.begin(at(3))
     assert pace.next_reading_s == at(60).boottime_s
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 1.7, 60.0])
+def test_a_flood_of_changes_brings_two_readings_a_second_at_most(interval_s: float) -> None:
+    """Pods that change a hundred times a second take no more of the lock of the driver than quiet ones."""
+    pace, readings = Pace(interval_s), []
+    for second in (number / 100 for number in range(3000)):
+        pace.bring_forward(at(second))
+        if at(second).boottime_s >= pace.next_reading_s:
+            pace.begin(at(second))
+            readings.append(second)
+    assert 29 <= len(readings) <= 60
+    assert all(third - first >= 1 for first, third in zip(readings, readings[2:], strict=False))

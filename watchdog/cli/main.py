@@ -24,8 +24,7 @@ from watchdog.cli.options import (
     since_week,
     url_option,
 )
-from watchdog.kube.rights import NAMESPACE, SERVICE_ACCOUNT, ServiceAccount
-from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY, Options
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
 if TYPE_CHECKING:
     from watchdog.cli.stop import Stop
@@ -56,11 +55,15 @@ def _resource(_context: click.Context, parameter: click.Parameter, value: str | 
 @click.command(short_help="Print the rights that the policy needs in the cluster.")
 @policy_option
 @click.option(
-    "--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="The namespace of the account."
+    "--namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    callback=_namespace,
+    help="The namespace of the account.",
 )
 @click.option(
     "--service-account",
-    default=SERVICE_ACCOUNT,
+    default=DEFAULT_SERVICE_ACCOUNT,
     show_default=True,
     callback=_account,
     help="The account of the daemon.",
@@ -73,6 +76,7 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
     the status, only evictions with a UID) is added as admission policies, for Kubernetes 1.30 and later.
     """
     from watchdog.cli.rights import print_rights
+    from watchdog.kube.rights import ServiceAccount
 
     sys.exit(print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing))
 

@@ -1,14 +1,12 @@
 """`gpu-watchdog run`: opens what the daemon needs, and runs it."""
 
 import sys
+from pathlib import Path
 
 from watchdog import clock
-from watchdog.cli.check import refusal
-from watchdog.config.load import PolicyError
+from watchdog.config.load import PolicyError, load_in_child
 from watchdog.config.watch import PolicyFile
-from watchdog.daemon.main import Daemon
-from watchdog.daemon.start import open_processes
-from watchdog.node.nvml import NvmlDriver
+from watchdog.core.policy import Policy
 from watchdog.options import ListenError, Options
 
 
@@ -16,10 +14,16 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
     """Run the daemon on this node's GPUs; the exit code. `policy_file` has other times than the usual ones."""
     policy_file = policy_file or PolicyFile(options.policy)
     try:
-        policy = policy_file.begin(clock.now())
+        policy = policy_file.begin(clock.now(), _load)
     except PolicyError as error:
+        from watchdog.cli.check import refusal
+
         sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1
+    from watchdog.daemon.main import Daemon
+    from watchdog.daemon.start import open_processes
+    from watchdog.node.nvml import NvmlDriver
+
     environment, scanner = open_processes(options)
     try:
         daemon = Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)
@@ -27,3 +31,10 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return daemon.run()
+
+
+def _load(path: Path) -> Policy:
+    wait = load_in_child(path)
+    import watchdog.daemon.main  # noqa: F401 - it takes longer than what the child does
+
+    return wait()

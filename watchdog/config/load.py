@@ -2,19 +2,20 @@
 
 import hashlib
 import os
+import pickle
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from watchdog.config.checks import find_mistakes, find_warnings
-from watchdog.config.document import Mistake, check_document, format_path
-from watchdog.config.fields import quote
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration, Policy
+
+if TYPE_CHECKING:
+    from watchdog.config.document import Mistake
 
 MAX_BYTES: Final = 2**20
 MAX_LINE: Final = 4096  # tomllib's time grows with the square of a dotted key's length
@@ -43,6 +44,8 @@ class PolicyProblem:
     rule: str | None = None
 
     def __str__(self) -> str:
+        from watchdog.config.fields import quote
+
         place = self.source if self.line is None else f"{self.source}:{self.line}"
         within = "" if self.rule is None else f" (rule {quote(self.rule)})"
         return f"{place}: {self.path}: {self.what}{within}" if self.path else f"{place}: {self.what}"
@@ -118,6 +121,8 @@ def _decode(data: bytes, source: str) -> str:
 
 
 def _syntax_error(source: str, text: str, message: str) -> PolicyError:
+    from watchdog.config.fields import quote
+
     place = _PLACE.search(message)
     what = message[: place.start()] if place else message
     for pattern, remedy in _REMEDIES:
@@ -162,6 +167,45 @@ def load_policy(path: Path) -> Policy:
     return _compile(read_bytes(path), str(path))
 
 
+def load_in_child(path: Path) -> Callable[[], Policy]:
+    """Begin to load a policy file in a child process; what is returned waits for it, and raises PolicyError.
+
+    What validates a policy would stay in the daemon's memory, 2 MiB that it seldom uses again. The child is a fork, so
+    this is for a process without other threads.
+    """
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _send_policy(path, sender)
+        finally:
+            os._exit(0)
+    os.close(sender)
+
+    def wait() -> Policy:
+        with open(receiver, "rb") as pipe:  # noqa: PTH123 - it is open already
+            received = pipe.read()
+        os.waitpid(child, 0)
+        if not received:  # it was killed, or has failed: as it would here
+            return load_policy(path)
+        loaded: Policy | tuple[PolicyProblem, ...] = pickle.loads(received)
+        if isinstance(loaded, tuple):
+            raise PolicyError(loaded)
+        return loaded
+
+    return wait
+
+
+def _send_policy(path: Path, sender: int) -> None:
+    loaded: Policy | tuple[PolicyProblem, ...]
+    try:
+        loaded = load_policy(path)
+    except PolicyError as error:
+        loaded = error.problems
+    with open(sender, "wb") as pipe:
+        pickle.dump(loaded, pipe)
+
+
 def parse_policy(text: str, source: str) -> Policy:
     """Load a policy from a text; `source` is the file's name in the problems of a PolicyError."""
     return _compile(text.encode("utf-8", "surrogatepass"), source)
@@ -178,6 +222,9 @@ def built_in_policy() -> Policy:
 
 
 def _compile(data: bytes, source: str) -> Policy:
+    from watchdog.config.checks import find_mistakes, find_warnings
+    from watchdog.config.document import check_document, format_path
+
     document = parse_document(data, source)
     names = _rule_names(document)
     policy, document, mistakes, rejected = check_document(document)
@@ -213,7 +260,7 @@ def _rule_names(document: dict[str, Any]) -> dict[int, str]:
     return {n: rule["name"] for n, rule in known if isinstance(rule, dict) and isinstance(rule.get("name"), str)}
 
 
-def _rule_of(mistake: Mistake, names: dict[int, str]) -> str | None:
+def _rule_of(mistake: "Mistake", names: dict[int, str]) -> str | None:
     """The name of the rule with a mistake; None if the mistake is in no rule, or in the name itself."""
     match mistake.location:
         case ("rule", int(number), first, *_) if first != "name":
@@ -241,6 +288,6 @@ def _unit(capacity: Capacity, declarations: Iterable[Declaration]) -> int:
     return unit if isinstance(unit, int) else 1
 
 
-def _sort_key(mistake: Mistake) -> list[tuple[int, int, str]]:
+def _sort_key(mistake: "Mistake") -> list[tuple[int, int, str]]:
     """An order of locations that sorts list items by number and keeps what belongs together."""
     return [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in mistake.location]

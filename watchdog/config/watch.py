@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,7 +71,7 @@ class PolicyFile:
             "SIGHUP to load it as it is"
         )
 
-    def begin(self, now: Now) -> Policy:
+    def begin(self, now: Now, load: Callable[[Path], Policy] = load_policy) -> Policy:
         """Load the file at startup; PolicyError if it is invalid. A file older than the settling time has settled.
 
         Its age is that of its mtime and ctime. A file from the future waits like a new one.
@@ -79,7 +80,7 @@ class PolicyFile:
         is_old = now.wall_s - version.changed_s >= self._settling_s and not _has_writer(self.path)
         self.has_settled = version.volume is not None or is_old
         self._loaded = version if self.has_settled else None
-        return load_policy(self.path)
+        return load(self.path)
 
     def load(self) -> Policy:
         """Load the file as it is; PolicyError if it is invalid."""

@@ -235,7 +235,8 @@ class Daemon:
         )
         if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
             self._sampler.pace.bring_forward(now)
-        self._sampler.note_switches(self._permission.switches, now)
+        awaits_pods = self._cluster is not None and self._cluster.pods.is_awaited
+        self._sampler.note_switches(self._permission.switches, now, awaits_pods=awaits_pods)
         self._sampler.set_pulse(self._policy.useful_pulse if self._permission.enforcement.enforcing else None)
         if begins:
             self._cycle.ledger = self._cycle.ledger.reset()

@@ -71,8 +71,9 @@ class Pace:
 # How long a driver call may last once maintenance is requested: with half a second until that is noticed, and a re-exec
 # after it, the devices are closed within five seconds.
 _RELEASED_WITHIN_S: Final = 3.0
-# A daemon that starts during maintenance must not open the driver, so it first waits for its Node object.
-_NODE_PATIENCE_S: Final = 5.0
+# A daemon that starts during maintenance must not open the driver, so it first waits for its Node object; and for the
+# pods, without which its first cycle would be of no use, and the next one comes a second later.
+_FIRST_PATIENCE_S: Final = 5.0
 _UNSEEN: Final = "the node was under maintenance, and its object has not been read again since"
 
 
@@ -102,8 +103,8 @@ class Sampler:
         self._last: DriverReading | None = None
         self._ready: TimedReading | None = None
         self._reexecuted = reexecuted
-        self._wait_until_s = now.boottime_s + _NODE_PATIENCE_S
-        self._awaits_node = False
+        self._wait_until_s = now.boottime_s + _FIRST_PATIENCE_S
+        self._awaits_first = False
         self._since_s = now.boottime_s
         self._was_read = False
         self._is_open = False
@@ -136,16 +137,17 @@ class Sampler:
         """The descriptor that becomes readable when a reading or the release is finished."""
         return self._thread.fileno()
 
-    def note_switches(self, found: Switches, now: Now) -> None:
-        """Apply the switches of the Node object, or that it is unknown."""
+    def note_switches(self, found: Switches, now: Now, *, awaits_pods: bool = False) -> None:
+        """Apply the switches of the Node object, or that it is unknown; `awaits_pods`: no list of pods has come yet."""
         reason = found.maintenance
-        self._awaits_node = False
+        is_awaited = awaits_pods
         if not found.unseen:
             self._reexecuted = False
         elif self._reexecuted or self.maintenance is not None:
             reason = self.maintenance or _UNSEEN
         else:
-            self._awaits_node = not self._is_open and now.boottime_s < self._wait_until_s
+            is_awaited = True
+        self._awaits_first = is_awaited and not self._is_open and now.boottime_s < self._wait_until_s
         if (reason is None) != (self.maintenance is None):
             self._since_s = now.boottime_s
             self._was_read = False
@@ -169,7 +171,7 @@ class Sampler:
 
     def request_next(self, now: Now) -> None:
         """Request the next reading, or the release of the driver, if it is due and the driver is free."""
-        if self._thread.busy or self._awaits_node:
+        if self._thread.busy or self._awaits_first:
             return
         if self.maintenance is not None and self._is_open and self._was_read:
             self._is_releasing = True
@@ -196,7 +198,7 @@ class Sampler:
             return now.boottime_s
         if self._thread.busy:
             return float("inf")
-        if self._awaits_node:
+        if self._awaits_first:
             return self._wait_until_s
         return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_reading_s
 

@@ -100,7 +100,7 @@ def uses_api(options: Options) -> bool:
 
 
 def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
-    """The connection to the cluster, if the API is used; otherwise its client is not even loaded (20 MiB)."""
+    """The connection to the cluster, if the API is used; otherwise its client is not even loaded (8 MiB)."""
     if not uses_api(options):
         return None
     from watchdog.daemon.cluster import Cluster

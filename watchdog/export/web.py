@@ -8,6 +8,7 @@ version. Here there are two formats, so two renderings per cycle serve all clien
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
@@ -67,9 +68,13 @@ def route(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     return handler(endpoints, request) if handler is not None else _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
 
 
-def respond(endpoints: Endpoints, request: bytes) -> bytes:
-    """The whole response to the bytes of a request, whatever they are; empty if they hold no request."""
-    return _Handler(endpoints, request).wfile.getvalue()
+def respond(endpoints: Endpoints, request: bytes) -> tuple[bytes, bytes]:
+    """The head and the body of the response to the bytes of a request, whatever they are; empty if they hold none.
+
+    A body is the one that is kept, not a copy: a hundred clients that read slowly hold one page, not a hundred.
+    """
+    handler = _Handler(endpoints, request)
+    return handler.wfile.getvalue(), handler.body
 
 
 def _metrics(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
@@ -128,14 +133,18 @@ def _packed(
     headers = (*headers, ("Vary", vary))
     if wants_gzip(request.accept_encoding):
         return HttpResponse(body=packed, content_type=content_type, headers=(*headers, ("Content-Encoding", "gzip")))
-    return HttpResponse(body=gzip.decompress(packed), content_type=content_type, headers=headers)
+    return HttpResponse(body=_unpacked(packed), content_type=content_type, headers=headers)
+
+
+# One for the metrics, one for the page or the status: what is asked for together without gzip.
+_unpacked: Final = lru_cache(maxsize=2)(gzip.decompress)
 
 
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Python's own request parser, on bytes: it reads from `rfile` and writes to `wfile`."""
+    """Python's own request parser, on bytes: it reads from `rfile`, writes the head to `wfile` and leaves the body."""
 
     protocol_version = "HTTP/1.1"
     wfile: BytesIO
@@ -143,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
     def __init__(self, endpoints: Endpoints, request: bytes) -> None:
         # Not super().__init__(): that one takes a socket.
         self._endpoints = endpoints
-        self.rfile, self.wfile = BytesIO(request), BytesIO()
+        self.rfile, self.wfile, self.body = BytesIO(request), BytesIO(), b""
         self.handle_one_request()
 
     def parse_request(self) -> bool:
@@ -176,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(found.body)
+            self.body = found.body
 
     def version_string(self) -> str:
         """The Server header, without the version of Python."""

@@ -15,9 +15,6 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.client.exceptions import ApiException
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 from yaml import YAMLError
@@ -26,6 +23,14 @@ from watchdog import __version__, clock
 from watchdog.core.errors import Problem, WatchdogError
 from watchdog.kube.credentials import Credentials, credentials_of, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, explain, no_way
+from watchdog.kube.official import (
+    ApiClient,
+    ApiException,
+    ConfigException,
+    Configuration,
+    load_incluster_config,
+    load_kube_config,
+)
 
 
 class ApiError(WatchdogError):

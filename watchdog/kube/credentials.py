@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from kubernetes.client import Configuration
-
 from watchdog import clock
 from watchdog.kube.messages import LogMessage
+from watchdog.kube.official import Configuration
 
 TOLERANCE_S: Final = 60.0  # no smaller difference breaks anything here; with NTP it is below one second
 

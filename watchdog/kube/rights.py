@@ -9,6 +9,7 @@ from typing import Final
 
 from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
+from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
 EVENTS_GROUP: Final = "events.k8s.io"
 
@@ -256,8 +257,6 @@ def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
     return _EVICT_POLICY.substitute(name=name, user=user, namespaces=namespaces)
 
 
-NAMESPACE: Final = "gpu-memory-watchdog"
-SERVICE_ACCOUNT: Final = "gpu-watchdog"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _SYSTEM: Final = "kube-system"
 _PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
@@ -274,8 +273,8 @@ _SAID: Final = {
 class ServiceAccount:
     """The account that the daemon runs as; the objects created for it are named after it."""
 
-    namespace: str = NAMESPACE
-    name: str = SERVICE_ACCOUNT
+    namespace: str = DEFAULT_NAMESPACE
+    name: str = DEFAULT_SERVICE_ACCOUNT
 
     @property
     def user(self) -> str:

@@ -322,6 +322,11 @@ class Informer(Generic[Value, Objects]):
         self._view = self._empty_view()
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether its first list has yet to come, and nothing is known to prevent that."""
+        return self.is_following and self.view.synced is None and self.view.problem is None
+
+    @property
     def is_following(self) -> bool:
         """Whether it has been started, and not stopped since."""
         return self._watcher is not None

@@ -11,8 +11,8 @@ from watchdog.core.policy import Policy
 from watchdog.core.rules import MODE, switches
 from watchdog.kube.credentials import Validity, exceeds_tolerance
 from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import ALL_RIGHTS, NAMESPACE, SERVICE_ACCOUNT, Piece, Right
-from watchdog.options import DEFAULT_POLICY
+from watchdog.kube.rights import ALL_RIGHTS, Piece, Right
+from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
 from watchdog.report.text import date_time, inert, span
 
 _SET_CLOCK: Final = "correct this node's clock (chronyd, systemd-timesyncd)"
@@ -376,8 +376,8 @@ def _remedy(account: ApiAccount, path: Path, *, in_pod: bool) -> dict[str, str]:
     if in_pod:
         words = ["kubectl", "-n", namespace or "NAMESPACE", "exec", account.pod or "POD", "--", *words]
     if kind == "system" and namespace:
-        words += ["--namespace", namespace] if namespace != NAMESPACE else []
-        words += ["--service-account", name] if name != SERVICE_ACCOUNT else []
+        words += ["--namespace", namespace] if namespace != DEFAULT_NAMESPACE else []
+        words += ["--service-account", name] if name != DEFAULT_SERVICE_ACCOUNT else []
         return {"command": shlex.join(words), "instead": ""}
     instead = f", with the user {account.name} in place of the service account" if account.name else ""
     return {"command": shlex.join(words), "instead": instead}

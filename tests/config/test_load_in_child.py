@@ -1,0 +1,56 @@
+"""The policy as a child process loads it: what the daemon gets, and what it does not keep."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from watchdog.config.load import PolicyError, load_in_child, load_policy
+
+WHOLE: Final = Path(__file__).with_name("whole.toml")
+SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
+
+
+@pytest.mark.parametrize("path", [WHOLE, SHIPPED], ids=lambda path: path.name)
+def test_it_is_the_same_policy(path: Path) -> None:
+    """Every value comes through the pipe as it was validated."""
+    assert load_in_child(path)() == load_policy(path)
+
+
+@pytest.mark.parametrize("text", [None, "mode = \n", 'mode = "x"\n[[rule]]\nname = 1\n'])
+def test_it_has_the_same_mistakes(text: str | None, tmp_path: Path) -> None:
+    """A file that is missing, no TOML, or wrong in several places is reported as by `check`."""
+    path = tmp_path / "policy.toml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyError) as here:
+        load_policy(path)
+    with pytest.raises(PolicyError) as there:
+        load_in_child(path)()
+    assert (there.value.problems, str(there.value)) == (here.value.problems, str(here.value))
+
+
+def test_a_child_that_is_killed_costs_nothing_but_memory(tmp_path: Path) -> None:
+    """Where something ends it, the OOM killer say, the policy is loaded in the daemon itself."""
+    pipe = tmp_path / "policy.toml"
+    pipe.write_bytes(SHIPPED.read_bytes())
+    wait = load_in_child(pipe)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    assert wait() == load_policy(pipe)
+
+
+def test_what_validates_is_not_kept() -> None:
+    """The daemon that runs has neither the validation library nor the rules of a policy's form in its memory."""
+    code = (
+        "import sys; from pathlib import Path; from watchdog.cli.run import _load\n"
+        f"assert _load(Path({str(SHIPPED)!r})).rules\n"
+        "unwanted = ('attr', 'attrs', 'cattrs', 'watchdog.config.checks', 'watchdog.config.document')\n"
+        "print([name for name in unwanted if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
