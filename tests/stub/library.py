@@ -12,6 +12,7 @@ from typing import Final, Literal
 import pytest
 
 Variant = Literal["current", "entry32", "misprobed", "r525", "r470", "ancient"]
+Read = Literal["once", "changed", "always"]
 
 # What NVML of a driver lacks, as macros of nvml.c. "misprobed" has the 32-byte entries, and symbols that hide it.
 _MACROS: Final[dict[Variant, tuple[str, ...]]] = {
@@ -83,12 +84,12 @@ def preload(variant: Variant = "current") -> ctypes.CDLL:
     return library
 
 
-def environment(file: Path, *, variant: Variant = "current", static: bool = False) -> dict[str, str]:
+def environment(file: Path, *, variant: Variant = "current", read: Read = "changed") -> dict[str, str]:
     """Give the environment of a process that shall find the stub, steered by `file`, where it looks for NVML.
 
-    `static` reads the file once and spares the look at it before each call: for benchmarks.
+    `read`: when the stub reads the file. Benchmarks read it once, so that a call takes no time, or always.
     """
     paths = [str(build_or_skip(variant)), os.environ.get("LD_LIBRARY_PATH", "")]
     found = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)), "NVML_STUB_FILE": str(file)}
-    found["NVML_STUB_STATIC"] = "1" if static else "0"
+    found["NVML_STUB_READ"] = read
     return found
