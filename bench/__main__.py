@@ -9,6 +9,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.gpu import PAGE, gpu_section
 from bench.idle import idle, tools
 from bench.node import sleepers
 from bench.reaction import reaction
@@ -21,8 +22,7 @@ from tests.stub import build
 from watchdog.node.process import raise_descriptor_limit
 
 FIGURES = {each.__name__: each for each in (idle, tools, unpaced, scraped, reaction, memory, startup, scrape)}
-PAGE = ROOT / "docs" / "benchmarks.md"
-_TEXT = Path(__file__).with_name("benchmarks.md")
+TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 
 
 def machine() -> str:
@@ -36,7 +36,7 @@ def main(names: list[str]) -> None:
     """Print the table, each row as soon as it is there."""
     build()
     raise_descriptor_limit()
-    rows = []
+    rows = [HEAD]
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as root, sleepers(1000) as pids:
         bench = Bench(root=Path(root), pids=pids)
@@ -45,9 +45,10 @@ def main(names: list[str]) -> None:
                 rows.append(str(row))
                 print(row, flush=True)
     if not names:
-        tools_used = ", ".join(f"{tool} {version(tool)}" for tool in ("nvitop", "gpustat", "nvitop-exporter"))
-        filled = {"machine": machine(), "date": f"{dt.datetime.now(dt.UTC):%Y-%m-%d}", "tools": tools_used}
-        PAGE.write_text(_TEXT.read_text(encoding="utf-8").format(table="\n".join((HEAD, *rows)), **filled), "utf-8")
+        versions = ", ".join(f"{tool} {version(tool)}" for tool in ("nvitop", "gpustat", "nvitop-exporter"))
+        today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+        filled = {"table": "\n".join(rows), "machine": machine(), "date": today, "tools": versions}
+        PAGE.write_text(TEMPLATE.read_text(encoding="utf-8").format(**filled, gpu=gpu_section()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ def tools(bench: Bench) -> Iterator[Row]:
             for name in _TOOLS:
                 mine, theirs = ours.pss_mib, usage[name].pss_mib
                 yield Row(what="PSS at rest", where=where, ours=mine, beside=name, theirs=theirs, unit="MiB")
+        if (world, driver) == (bench.worlds[0], IMMEDIATE):
+            for name in _TOOLS:
                 yield _lists((world, "any"), ours, name, usage[name])
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import re
-import struct
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from bench.node import NAME, BenchNode, Driver, World
 from tests.node.support import ENDS_WITH_US
 from tests.ports import free_port
 from tests.rig.command import COMMAND
-from tests.stub import LISTS, environment
+from tests.stub import LISTS, environment, read_calls
 
 ROOT: Final = Path(__file__).parents[1]
 POLICY: Final = ROOT / "config" / "policy.toml"
@@ -30,7 +29,6 @@ _FIRST_READING: Final = {
 }
 # Puts the process itself into the made-up /proc of its node: the daemon enforces in no /proc but its own.
 IN_PROC: Final = ("sh", "-c", 'ln -sfn /proc/$$ "$0/$$" && ln -sfn $$ "$0/self" && exec "$@"')
-_COUNTER: Final = struct.Struct("56sQ")  # `struct counter` of the stub
 _PATIENCE_S: Final = 120.0
 Key = TypeVar("Key")
 
@@ -59,11 +57,7 @@ class Running:
 
     def calls(self, *names: str) -> int:
         """How often it has called these functions of the driver."""
-        if not self.calls_file.exists():
-            return 0
-        found = {
-            name.rstrip(b"\0").decode(): count for name, count in _COUNTER.iter_unpack(self.calls_file.read_bytes())
-        }
+        found = read_calls(self.calls_file)
         return sum(found.get(name, 0) for name in names)
 
     def scrape(self, headers: Mapping[str, str] = {}) -> bytes:
@@ -106,7 +100,7 @@ def start(
     if name == WATCHDOG and not paced:
         commands[name] = (*IN_PROC, node.procfs, sys.executable, "-m", "bench.unpaced", port, node.root, state, policy)
     words = [*ENDS_WITH_US, *commands.get(name, (sys.executable, "-m", "bench.loops", name, int(paced)))]
-    variables = {**environment(node.stub_file, read=node.driver.read), "NVML_STUB_CALLS": str(calls_file)}
+    variables = environment(node.stub_file, read=node.driver.read, calls=calls_file)
     with log.open("wb") as out:
         process = subprocess.Popen(list(map(str, words)), env=variables, stdout=out, stderr=out, cwd=ROOT)
     running = Running(name=name, process=process, port=port, log=log, calls_file=calls_file)
@@ -143,6 +137,7 @@ class Bench:
     repeats: int = 5
     window_s: float = 4.0
     trials: int = 200
+    scrapes: int = 100
     _nodes: int = field(default=0, init=False)
 
     def node(self, world: World, driver: Driver, pids: Sequence[int] | None = None) -> BenchNode:
@@ -154,7 +149,7 @@ class Bench:
     def watch(self, sides: Mapping[Key, Running], scale: float = 1.0) -> dict[Key, Usage]:
         """What each side takes, all in the same windows, one for each repeat; `scale` makes them longer."""
         found: dict[Key, Usage] = {key: Usage() for key in sides}
-        time.sleep(self.window_s / 2)  # what they do when they begin is over
+        time.sleep(self.window_s * scale / 2)  # what they do when they begin is over
         for _ in range(self.repeats):
             before = {key: _counts(side) for key, side in sides.items()}
             time.sleep(self.window_s * scale)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.stub.library import NoCompilerError, Read, Variant, build, build_or_skip, environment, preload
+from tests.stub.library import NoCompilerError, Read, Variant, build, build_or_skip, environment, preload, read_calls
 
 __all__ = [
     "GIB",
@@ -26,6 +26,7 @@ __all__ = [
     "build_or_skip",
     "environment",
     "preload",
+    "read_calls",
 ]
 
 MIB: Final = 2**20
