@@ -29,7 +29,7 @@ def machine() -> str:
     """The machine in words."""
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="ascii"), re.MULTILINE)
     cores = f"{os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()})"
-    return f"{cores}, Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{cores}, Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
 
 
 def main(names: list[str]) -> None:
