@@ -77,11 +77,13 @@ programs: setup-dev
 soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
 	$(BIN)/python -m tests.soak --faults 40
 
-bench: setup-dev tools ## speed, memory and driver calls, as ratios against the bare driver calls in the same run
+bench: setup-dev tools ## the benchmarks, beside other programs that run at the same time: writes docs/benchmarks.md
+	@command -v openssl > /dev/null || { echo "make bench needs openssl; on Debian and Ubuntu: apt-get install openssl"; exit 1; }
 	$(BIN)/python -m bench
 
-gpu: setup-dev ## the tests that need a real NVIDIA GPU
+gpu: setup-dev ## the tests that need a real NVIDIA GPU, and what the daemon costs there
 	$(BIN)/pytest -q -m gpu tests/gpu
+	$(BIN)/python -m bench.gpu
 
 fmt: setup-dev ## format the code
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

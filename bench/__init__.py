@@ -1,1 +1,1 @@
-"""Benchmarks: what a cycle costs beside the driver calls that it is made of, and what the daemon takes for ever."""
+"""Benchmarks: what the daemon takes and how fast it is, beside other programs that run at the same time."""

@@ -1,39 +1,55 @@
-"""Runs all of it: `make bench`. What it prints is what docs/benchmarks.md is made of."""
+"""`python -m bench` measures everything and writes docs/benchmarks.md; with names it prints those figures alone."""
 
+import datetime as dt
+import os
+import platform
+import re
+import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
-from bench.beside import beside_nvitop
-from bench.life import calls, cpu, memory
-from bench.node import BenchNode, sleepers
-from bench.past import past
-from bench.pods import pods
-from bench.scrape import scrapes
-from bench.steady import moving_passes, steady_passes
-from bench.steps import steps_of_a_pass
-from tests.stub import preload
+from bench.gpu import PAGE, gpu_section
+from bench.idle import idle, tools
+from bench.node import sleepers
+from bench.reaction import reaction
+from bench.running import ROOT, Bench
+from bench.scrape import scrape, scraped
+from bench.start import memory, startup
+from bench.table import HEAD
+from bench.unpaced import unpaced
+from tests.stub import build
 from watchdog.node.process import raise_descriptor_limit
 
-SIZES = (10, 100, 1000)
+FIGURES = {each.__name__: each for each in (idle, tools, unpaced, scraped, reaction, memory, startup, scrape)}
+TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 
 
-def main() -> None:
-    """Measure everything, and print tables."""
-    preload()
+def machine() -> str:
+    """The machine in words."""
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="ascii"), re.MULTILINE)
+    cores = f"{os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()})"
+    return f"{cores}, Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
+
+
+def main(names: list[str]) -> None:
+    """Print the table, each row as soon as it is there."""
+    build()
     raise_descriptor_limit()
-    with tempfile.TemporaryDirectory() as root, sleepers(max(SIZES)) as pids:
-        nodes = [BenchNode(Path(root) / str(size), pids[:size]) for size in SIZES]
-        steady_passes(nodes)
-        steps_of_a_pass(nodes)
-        moving_passes(nodes)
-        beside_nvitop(nodes)
-        calls(nodes[-1])
-        cpu(nodes)
-        memory(nodes[1:])
-    past()
-    pods()
-    scrapes()
+    rows = [HEAD]
+    print(HEAD, flush=True)
+    with tempfile.TemporaryDirectory() as root, sleepers(1000) as pids:
+        bench = Bench(root=Path(root), pids=pids)
+        for name in names or FIGURES:
+            for row in FIGURES[name](bench):
+                rows.append(str(row))
+                print(row, flush=True)
+    if not names:
+        versions = ", ".join(f"{tool} {version(tool)}" for tool in ("nvitop", "gpustat", "nvitop-exporter"))
+        today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+        filled = {"table": "\n".join(rows), "machine": machine(), "date": today, "tools": versions}
+        PAGE.write_text(TEMPLATE.read_text(encoding="utf-8").format(**filled, gpu=gpu_section()), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,72 +2,96 @@
 
 import contextlib
 import json
-import os
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.stub import GIB, LISTS, MIB, Stub, StubDelay, StubGpu, StubProcess
+from tests.stub import GIB, LISTS, MIB, Read, Stub, StubDelay, StubGpu, StubProcess
 
 NAME: Final = "bench"
-PODS: Final = 250
-POLICY: Final = Path(__file__).parents[1] / "config" / "policy.toml"
 _TOTAL: Final = 80 * GIB
+_USED: Final = 20 * MIB
+_DECLARED: Final = 4 * GIB
+_ABOVE_THE_LIMIT: Final = 6 * GIB
 # What `kubectl get pods -o json` has besides what the daemon reads of it: real pods are some 10 kB long.
 _MANAGED: Final = [{"manager": "kubelet", "fieldsV1": {f"f:field{number}": {"f:x": {}} for number in range(150)}}]
 _ENV: Final = [{"name": f"VARIABLE_{number}", "value": "a value as they are"} for number in range(80)]
-# A file that was written this recently is read again at each cycle, since it may change without its times showing it.
-_SETTLED_AFTER_S: Final = 2.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The size of a node."""
+
+    cards: int
+    processes: int
+    pods: int
+
+    def __str__(self) -> str:
+        return f"{self.cards} / {self.processes:,} / {self.pods}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """How the stub answers: when it reads its file, and how long a list of processes takes."""
+
+    name: str
+    read: Read = "once"
+    list_ms: float = 0.0
+
+
+IMMEDIATE: Final = Driver(name="immediate")
+PARSING: Final = Driver(name="parsing", read="always")
+REAL_LISTS: Final = Driver(name="4.5 ms lists", list_ms=4.5)
 
 
 class BenchNode:
     """Sleeping processes, dealt out to the pods of one node in turn, and the files that describe the node.
 
-    Pods that have a process declare GPU memory, the others do not.
+    Pods that have a process declare GPU memory, the others do not. A process that `dies` leaves the driver's list.
     """
 
-    def __init__(self, root: Path, pids: Sequence[int], pods: int = PODS) -> None:
+    def __init__(self, root: Path, pids: Sequence[int], world: World, driver: Driver, *, dies: bool = False) -> None:
         self.root = root
-        self.pids = pids
-        self.pods = pods
+        self.world = world
+        self.driver = driver
+        self.pids = pids[: world.processes]
         self.procfs = root / "proc"
         self.pods_file = root / "pods.json"
         self.stub_file = root / "nvml.txt"
-        for name in ("self", "stat", "sys"):
+        self.limits_file = root / "limits.json"
+        self._dies = dies
+        for name in ("stat", "sys"):
             _link(self.procfs / name, Path("/proc") / name)
-        for number, pid in enumerate(pids):
-            self._show_process(number, pid)
-        items = [_pod(number, declares=number < len(pids)) for number in range(pods)]
-        document = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
-        self.pods_file.write_text(json.dumps(document), encoding="utf-8")
-        self._ready_s = time.monotonic() + _SETTLED_AFTER_S
-
-    def show(self, gpus: int, *, delay_ms: float = 0.0, more: int = 0) -> None:
-        """Let the stub show so many GPUs, with the processes dealt out in turn; `more` bytes for each process."""
-        dealt: list[list[StubProcess]] = [[] for _ in range(gpus)]
         for number, pid in enumerate(self.pids):
+            self._show_process(number, pid)
+        self.pods = [_pod(number, declares=number < len(self.pids)) for number in range(world.pods)]
+        document = {"apiVersion": "v1", "kind": "List", "items": self.pods, "metadata": {"resourceVersion": ""}}
+        self.pods_file.write_text(json.dumps(document), encoding="utf-8")
+        limits = {_uid(number): _DECLARED for number in range(min(world.pods, len(self.pids)))}
+        self.limits_file.write_text(json.dumps(limits), encoding="utf-8")
+        self.show()
+
+    def show(self, over: Collection[int] = ()) -> None:
+        """Let the stub show the processes, dealt out to the cards in turn; those in `over` use too much."""
+        dealt: list[list[StubProcess]] = [[] for _ in range(self.world.cards)]
+        for number, pid in enumerate(self.pids):
+            used = _ABOVE_THE_LIMIT if pid in over else _USED
             # A ghost is listed without a look whether it lives, which would be a cost that no driver has.
-            dealt[number % gpus].append(StubProcess(pid=pid, used=20 * MIB + more, ghost=True))
+            dealt[number % len(dealt)].append(StubProcess(pid=pid, used=used, ghost=not self._dies))
         cards = tuple(
             StubGpu(uuid=f"GPU-{number:08}-0000-0000-0000-000000000000", total=_TOTAL, processes=tuple(own))
             for number, own in enumerate(dealt)
         )
-        delays = tuple(StubDelay(call=each, ms=delay_ms) for each in LISTS) if delay_ms else ()
-        Stub(gpus=cards, delays=delays).write(self.stub_file)
-
-    def use(self, *, still: bool) -> None:
-        """Let NVML in this process be this node; a `still` one is read once a session, without a look at the file."""
-        time.sleep(max(self._ready_s - time.monotonic(), 0.0))
-        os.environ["NVML_STUB_FILE"] = str(self.stub_file)
-        os.environ["NVML_STUB_STATIC"] = str(int(still))
+        ms = self.driver.list_ms
+        Stub(gpus=cards, delays=tuple(StubDelay(call=each, ms=ms) for each in LISTS if ms)).write(self.stub_file)
 
     def _show_process(self, number: int, pid: int) -> None:
         folder = self.procfs / str(pid)
         for name in ("stat", "status", "comm", "cmdline", "task"):
             _link(folder / name, Path("/proc") / str(pid) / name)
-        pod = number % self.pods
+        pod = number % self.world.pods
         path = f"/kubepods/burstable/pod{_uid(pod)}/{_container_id(pod)}"
         (folder / "cgroup").write_text(f"12:pids:{path}\n11:memory:{path}\n0::{path}\n", encoding="ascii")
 
@@ -127,7 +151,7 @@ def _pod(number: int, *, declares: bool) -> dict[str, Any]:
                 {"name": "main", "containerID": f"containerd://{_container_id(number)}", "state": {"running": {}}},
                 {
                     "name": "logs",
-                    "containerID": f"containerd://{_container_id(PODS + number)}",
+                    "containerID": f"containerd://{_container_id(2**32 + number)}",
                     "state": {"running": {}},
                 },
             ],

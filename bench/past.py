@@ -1,4 +1,7 @@
-"""The past: what recording costs at rest, what a day of it takes on disk, and how long replaying a day takes."""
+"""The past: what recording costs at rest, what a day of it takes on disk, and how long replaying a day takes.
+
+`python -m bench.past` prints what docs/replay.md has of it.
+"""
 
 import random
 import tempfile
@@ -8,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench.table import milliseconds, show
+from bench.table import digits, head, line
 from tests.past.life import Life, State, replayed
 from tests.worlds import Gi, Mi, at, container, gpu, owner, pod, policy, rule, step
 from watchdog.core.model import Pod
@@ -23,10 +26,11 @@ OTHER: Final = policy(rule(step("105%", 60, "kill"), step("130%", 5, "kill")))
 
 def past() -> None:
     """Measure all of it."""
-    columns = ("pods", "processes", "each moves every", "hours", "a GPU and day, KiB", "replay, s", "passes decided")
+    columns = ("pods", "processes", "each moves every", "hours", "a GPU and day, KiB", "replay, s", "cycles decided")
     rows = (_lived(20, 20, 0.0, DAY_S), _lived(40, 100, 300.0, DAY_S), _lived(40, 100, 1.0, DAY_S // 24))
-    show(f"The past ({GPUS} GPUs, a pass each second)", columns, rows)
-    show("Recording a pass in which nothing has changed", ("processes", "ms"), [_rest(100), _rest(1000)])
+    print(f"The past ({GPUS} GPUs, a cycle each second)\n\n{head(*columns)}", *(line(*row) for row in rows), sep="\n")
+    print(f"\nRecording a cycle in which nothing has changed\n\n{head('processes', 'ms')}")
+    print(line(*_rest(100)), line(*_rest(1000)), sep="\n")
 
 
 def day(seconds: int, pods: int, processes: int, every_s: float, seed: int = 1) -> Iterator[tuple[float, State]]:
@@ -105,7 +109,7 @@ def _rest(processes: int) -> tuple[object, ...]:
             recorder.record(report, life.journal)
         took_s = (time.perf_counter() - began_s) / (len(reports) - 1)
         life.end()
-        return processes, milliseconds(took_s)
+        return processes, digits(took_s * 1000)
 
 
 if __name__ == "__main__":

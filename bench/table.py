@@ -1,16 +1,52 @@
-"""Tables in Markdown, as docs/benchmarks.md has them."""
+"""The table: each row is a figure of the watchdog beside that of something that ran at the same time."""
 
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
-
-def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table under a title, each row as soon as it is there."""
-    print(f"\n### {title}\n\n| {' | '.join(columns)} |")
-    print("|" + "---|" * len(columns), flush=True)
-    for row in rows:
-        print(f"| {' | '.join(map(str, row))} |", flush=True)
+Unit = Literal["ms", "MiB", "kB", "%", ""]
 
 
-def milliseconds(seconds: float) -> str:
-    """A time, in milliseconds with three digits that count."""
-    return f"{seconds * 1000:.3g}" if seconds < 0.1 else f"{seconds * 1000:.0f}"
+def line(*cells: object) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(*columns: str) -> str:
+    """The lines above a table."""
+    return f"{line(*columns)}\n|{'---|' * len(columns)}"
+
+
+HEAD: Final = head(
+    "what", "cards / processes / pods", "driver", "watchdog", "beside", "takes", "watchdog / it (range)", "aim"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A figure in at least five repeats on both sides; `aim` is a bound, of the ratio unless it has a unit."""
+
+    what: str
+    where: tuple[object, str]
+    ours: Sequence[float]
+    beside: str
+    theirs: Sequence[float]
+    unit: Unit
+    aim: str = ""
+
+    @property
+    def ratios(self) -> list[float]:
+        """The ratio of each repeat, sorted."""
+        return sorted(one / other for one, other in zip(self.ours, self.theirs, strict=True))
+
+    def __str__(self) -> str:
+        low, middle, high = self.ratios[0], statistics.median(self.ratios), self.ratios[-1]
+        ratio = f"**{digits(middle)}**" + (f" ({digits(low)}-{digits(high)})" if len(self.ratios) > 1 else "")
+        ours, theirs = (f"{digits(statistics.median(each))} {self.unit}".strip() for each in (self.ours, self.theirs))
+        return line(self.what, *self.where, ours, self.beside, theirs, ratio, self.aim)
+
+
+def digits(value: float) -> str:
+    """A number with three digits that count."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

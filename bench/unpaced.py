@@ -1,15 +1,20 @@
-"""The daemon with its passes one right after the other. `python -m bench.unpaced` has it in a process of its own."""
+"""Cycles without a pause between them, beside the floor without one. The daemon is started by `python -m` of this."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 if __name__ == "__main__":
     # structlog loads it where it finds it. It comes with a development tool, and no installation of the daemon has it.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
+from bench.node import IMMEDIATE, NAME, REAL_LISTS
+from bench.running import FLOOR, WATCHDOG, Bench, start
+from bench.table import Row
 from watchdog import clock
-from watchdog.cli import main as cli
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.start import open_processes
@@ -17,27 +22,58 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 
 
-def unpaced(options: Options) -> Daemon:
+def unpaced(bench: Bench) -> Iterator[Row]:
+    """CPU and time of a cycle, and whether memory grows over thousands of them."""
+    for world, driver in product(bench.worlds, (IMMEDIATE, REAL_LISTS)):
+        node, where = bench.node(world, driver), (world, driver.name)
+        with contextlib.ExitStack() as stack:
+            usage = bench.watch(
+                {name: stack.enter_context(start(name, node, paced=False)) for name in (WATCHDOG, FLOOR)}, scale=0.5
+            )
+        for what in ("CPU", "time"):
+            ours, theirs = (
+                [
+                    (cpu if what == "CPU" else 1) * world.cards / rate * 1000
+                    for cpu, rate in zip(each.cpu, each.cycles, strict=True)
+                ]
+                for each in usage.values()
+            )
+            yield Row(
+                what=f"{what} of a cycle, no pause between them",
+                where=where,
+                ours=ours,
+                beside=FLOOR,
+                theirs=theirs,
+                unit="ms",
+            )
+        if driver is IMMEDIATE:
+            memory = usage[WATCHDOG].anonymous_mib
+            count = sum(usage[WATCHDOG].cycles[1:]) / world.cards * bench.window_s / 2
+            yield Row(
+                what="anonymous memory in the end",
+                where=where,
+                ours=memory[1:],
+                beside=f"itself {count:,.0f} cycles before",
+                theirs=memory[:1] * (len(memory) - 1),
+                unit="MiB",
+            )
+
+
+def main(port: str, root: str, state: str, policy: str) -> int:
     """A daemon that begins each cycle as soon as the last one has ended."""
-    policy_file = PolicyFile(options.policy)
-    policy = replace(policy_file.begin(clock.now()), interval_s=0.0)
-    environment, scanner = open_processes(options)
-    return Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)
-
-
-def main(procfs: str, pods: str, policy: str, journal: str, listen: str) -> int:
-    """Run until a signal comes."""
     options = Options(
-        node="bench",
-        listen=listen,
-        procfs=Path(procfs),
-        pods=Path(pods),
+        node=NAME,
+        listen=f"127.0.0.1:{port}",
+        procfs=Path(root) / "proc",
+        pods=Path(root) / "pods.json",
         policy=Path(policy),
-        journal=Path(journal),
+        journal=Path(state) / "journal.db",
     )
-    return unpaced(options).run()
+    policy_file = PolicyFile(options.policy)
+    without_pause = replace(policy_file.begin(clock.now()), interval_s=0.0)
+    environment, scanner = open_processes(options)
+    return Daemon(options, (policy_file, without_pause), NvmlDriver(), environment, scanner).run()
 
 
 if __name__ == "__main__":
-    assert cli.main  # the real command has it in memory too
     sys.exit(main(*sys.argv[1:]))

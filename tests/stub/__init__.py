@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.stub.library import NoCompilerError, Variant, build, build_or_skip, environment, preload
+from tests.stub.library import NoCompilerError, Read, Variant, build, build_or_skip, environment, preload, read_calls
 
 __all__ = [
     "GIB",
@@ -14,6 +14,7 @@ __all__ = [
     "MIB",
     "ListName",
     "NoCompilerError",
+    "Read",
     "Stub",
     "StubDelay",
     "StubGpu",
@@ -25,6 +26,7 @@ __all__ = [
     "build_or_skip",
     "environment",
     "preload",
+    "read_calls",
 ]
 
 MIB: Final = 2**20

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final, Literal
 import pytest
 
 Variant = Literal["current", "entry32", "misprobed", "r525", "r470", "ancient"]
+Read = Literal["once", "changed", "always"]
 
 # What NVML of a driver lacks, as macros of nvml.c. "misprobed" has the 32-byte entries, and symbols that hide it.
 _MACROS: Final[dict[Variant, tuple[str, ...]]] = {
@@ -24,6 +26,7 @@ _MACROS: Final[dict[Variant, tuple[str, ...]]] = {
 }
 _SOURCE: Final = Path(__file__).with_name("nvml.c")
 _CACHE: Final = Path(__file__).parents[2] / "build" / "nvml-stub"
+_COUNTER: Final = struct.Struct("56sQ")  # `struct counter` of nvml.c
 SONAME: Final = "libnvidia-ml.so.1"
 
 
@@ -83,12 +86,23 @@ def preload(variant: Variant = "current") -> ctypes.CDLL:
     return library
 
 
-def environment(file: Path, *, variant: Variant = "current", static: bool = False) -> dict[str, str]:
+def environment(
+    file: Path, *, variant: Variant = "current", read: Read = "changed", calls: Path | None = None
+) -> dict[str, str]:
     """Give the environment of a process that shall find the stub, steered by `file`, where it looks for NVML.
 
-    `static` reads the file once and spares the look at it before each call: for benchmarks.
+    `read`: when the stub reads the file. Benchmarks read it once, so that a call takes no time, or always. `calls` is
+    a file for the number of calls, which `read_calls` reads.
     """
     paths = [str(build_or_skip(variant)), os.environ.get("LD_LIBRARY_PATH", "")]
     found = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)), "NVML_STUB_FILE": str(file)}
-    found["NVML_STUB_STATIC"] = "1" if static else "0"
+    found["NVML_STUB_READ"] = read
+    if calls is not None:
+        found["NVML_STUB_CALLS"] = str(calls)
     return found
+
+
+def read_calls(file: Path) -> dict[str, int]:
+    """How often a process has called each function so far, by C names; empty before its nvmlInit."""
+    counters = _COUNTER.iter_unpack(file.read_bytes()) if file.exists() else ()
+    return {name.rstrip(b"\0").decode(): count for name, count in counters}

@@ -2,9 +2,10 @@
  * A libnvidia-ml.so.1 without a GPU: the stable NVML ABI as far as the watchdog (and pynvml below it) calls it.
  *
  * NVML_STUB_FILE names the text file that says what the node looks like; it is looked at on each call (one stat) and
- * read again when it changed. NVML_STUB_STATIC=1 reads it at nvmlInit alone. Both are taken from the environment at
- * nvmlInit. One statement a line, `word key=value ...`; `name=` takes the rest of its line. tests/stub/__init__.py
- * writes the file and describes the keys:
+ * read again when it changed. NVML_STUB_READ=once reads it at nvmlInit alone, and `always` on each call, which costs
+ * what a driver's call may cost. NVML_STUB_CALLS names a file that holds the number of calls of each function. All are
+ * taken from the environment at nvmlInit. One statement a line, `word key=value ...`; `name=` takes the rest of its
+ * line. tests/stub/__init__.py writes the file and describes the keys:
  *
  *   driver version=550.54.15
  *   gpu uuid= says= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
@@ -115,10 +116,15 @@ struct life {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int initialized, is_static, in_flight, shutdowns_during_call, null_handles;
+static int initialized, in_flight, shutdowns_during_call, null_handles;
 static char path[4096];
 static struct stat seen;
-static unsigned long calls[CALL_COUNT];
+static enum { CHANGED, ONCE, ALWAYS } reads;
+/* As many records as there are functions; NVML_STUB_CALLS maps them from a file, for readers outside the process. */
+static struct counter {
+    char name[56];
+    uint64_t calls;
+} own_counters[CALL_COUNT], *counters = own_counters;
 
 static char driver_version[80];
 static struct device devices[MAX_DEVICES];
@@ -407,9 +413,9 @@ static void load(void) {
 
 static void look_again(void) {
     struct stat found;
-    if (is_static) return;
+    if (reads == ONCE) return;
     if (stat(path, &found) != 0) return; /* between two files of a writer that does not rename */
-    if (found.st_ino == seen.st_ino && found.st_size == seen.st_size && found.st_mtim.tv_sec == seen.st_mtim.tv_sec &&
+    if (reads != ALWAYS && found.st_ino == seen.st_ino && found.st_size == seen.st_size && found.st_mtim.tv_sec == seen.st_mtim.tv_sec &&
         found.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
         return;
     seen = found;
@@ -458,7 +464,7 @@ static int finish(int code) {
 static int proceed(int call, const struct device *device) {
     double delay_ms = 0;
     int code = rule_for(call, device, &delay_ms);
-    calls[call]++;
+    counters[call].calls++;
     in_flight++;
     if (delay_ms > 0) {
         pthread_mutex_unlock(&lock);
@@ -519,9 +525,20 @@ static void close_device(void) {
     device_fd = -1;
 }
 
+static void share_counters(void) {
+    const char *file = getenv("NVML_STUB_CALLS");
+    if (file == NULL || counters != own_counters) return;
+    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof own_counters) != 0) complain(strerror(errno), file);
+    counters = mmap(NULL, sizeof own_counters, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (counters == MAP_FAILED) complain(strerror(errno), file);
+    close(fd);
+    for (int i = 0; i < CALL_COUNT; i++) snprintf(counters[i].name, sizeof counters[i].name, "%s", call_names[i]);
+}
+
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    const char *file = getenv("NVML_STUB_FILE"), *fixed = getenv("NVML_STUB_STATIC");
+    const char *file = getenv("NVML_STUB_FILE"), *when = getenv("NVML_STUB_READ");
     pthread_mutex_lock(&lock);
     if (processes == NULL) {
         processes = calloc(2 * MAX_PROCESSES, sizeof *processes);
@@ -531,10 +548,11 @@ int nvmlInitWithFlags(unsigned flags) {
     }
     snprintf(path, sizeof path, "%s", file == NULL ? "" : file);
     if (file == NULL) complain("is not set", "NVML_STUB_FILE");
-    is_static = 0;
+    reads = CHANGED;
     memset(&seen, 0, sizeof seen);
     look_again();
-    is_static = fixed != NULL && strcmp(fixed, "1") == 0;
+    reads = when == NULL ? CHANGED : strcmp(when, "once") == 0 ? ONCE : strcmp(when, "always") == 0 ? ALWAYS : CHANGED;
+    share_counters();
     open_device();
     int code = proceed(CALL_nvmlInitWithFlags, NULL);
     if (code != OK) {
@@ -893,7 +911,7 @@ int nvmlDeviceGetVirtualizationMode(void *handle, unsigned *mode) {
     return finish(OK);
 }
 
-/* ---- what other tools (nvitop, in the benchmark) ask for, and no card here has ---- */
+/* ---- what other tools (nvitop and gpustat, in the benchmarks) ask for, and no card here has ---- */
 
 #define LACKING(name)                                                                                                  \
     int name(void) { return NOT_SUPPORTED; }
@@ -918,18 +936,19 @@ LACKING(nvmlDeviceGetProcessUtilization)
 LACKING(nvmlDeviceGetTemperature)
 LACKING(nvmlDeviceGetTotalEccErrors)
 LACKING(nvmlDeviceGetUtilizationRates)
+LACKING(nvmlSystemGetCudaDriverVersion)
 
 /* ---- for tests in the same process ---- */
 
 unsigned long nvmlStubCalls(const char *name) {
     unsigned long sum = 0;
     for (int i = 0; i < CALL_COUNT; i++)
-        if (name == NULL || strcmp(call_names[i], name) == 0) sum += calls[i];
+        if (name == NULL || strcmp(call_names[i], name) == 0) sum += counters[i].calls;
     return sum;
 }
 
 void nvmlStubForgetCalls(void) {
-    memset(calls, 0, sizeof calls);
+    for (int i = 0; i < CALL_COUNT; i++) counters[i].calls = 0;
     shutdowns_during_call = null_handles = 0;
 }
 

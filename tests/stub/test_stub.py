@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,19 @@ import pynvml
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world
-from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, build_or_skip
+from tests.stub import (
+    GIB,
+    LISTS,
+    MIB,
+    Read,
+    Stub,
+    StubDelay,
+    StubGpu,
+    StubProcess,
+    build_or_skip,
+    environment,
+    read_calls,
+)
 
 SLEEPER = ("sleep", "60")
 
@@ -148,3 +161,35 @@ def test_a_build_is_made_once() -> None:
     """Variants are kept by the hash of their source, so that a test run compiles each at most once."""
     assert build_or_skip() == build_or_skip()
     assert build_or_skip("entry32") != build_or_skip()
+
+
+# Changes the file so that it can't be told by its size or times, and prints how many cards there are.
+_UNNOTICED = """
+import os, pathlib, pynvml
+file = pathlib.Path(os.environ["NVML_STUB_FILE"])
+pynvml.nvmlInit()
+times = file.stat()
+text = file.read_text()
+with file.open("r+") as opened:
+    opened.write(text.replace("gpu ", "#gp ", 1))
+os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+print(pynvml.nvmlDeviceGetCount())
+"""
+
+
+@pytest.mark.parametrize(("read", "cards"), [("once", 2), ("changed", 2), ("always", 1)])
+def test_the_file_is_read_when_a_benchmark_wants_it(read: Read, cards: int, tmp_path: Path) -> None:
+    """At each call, or not; and the calls of another process are counted in a file."""
+    file, calls = Stub(gpus=(StubGpu(uuid="a"), StubGpu(uuid="b"))).write(tmp_path / "nvml.txt"), tmp_path / "calls"
+    assert read_calls(calls) == {}
+    found = subprocess.run(
+        [sys.executable, "-c", _UNNOTICED],
+        env=environment(file, read=read, calls=calls),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert int(found.stdout) == cards
+    assert {name: count for name, count in read_calls(calls).items() if count} == {
+        "nvmlInitWithFlags": 1,
+        "nvmlDeviceGetCount_v2": 1,
+    }

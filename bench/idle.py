@@ -1,0 +1,53 @@
+"""What the daemon takes at rest, at its default interval: beside the floor at the same pace, and beside other tools."""
+
+import contextlib
+from collections.abc import Iterator
+from itertools import product
+
+from bench.node import IMMEDIATE, PARSING, REAL_LISTS
+from bench.running import EXPORTER, FLOOR, PLAIN, WATCHDOG, Bench, Usage, start
+from bench.table import Row
+
+# The CPU time of the daemon as a multiple of the floor's: by processes and driver.
+_AIMS = {(100, "immediate"): "2", (100, "parsing"): "1.1", (1000, "immediate"): "0.8", (1000, "parsing"): "0.6"}
+_TOOLS = (PLAIN, "nvitop", "gpustat", EXPORTER)
+
+
+def idle(bench: Bench) -> Iterator[Row]:
+    """The daemon beside the floor: every node with every driver, all in the same windows."""
+    nodes = [bench.node(world, driver) for world, driver in product(bench.worlds, (IMMEDIATE, PARSING, REAL_LISTS))]
+    with contextlib.ExitStack() as stack:
+        sides = {(node, name): stack.enter_context(start(name, node)) for node in nodes for name in (WATCHDOG, FLOOR)}
+        usage = bench.watch(sides, scale=2.5)  # the cards are enumerated again every 10 s
+    for node in nodes:
+        aim = _AIMS.get((node.world.processes, node.driver.name), "")
+        where = (node.world, node.driver.name)
+        yield _cpu(where, usage[node, WATCHDOG], FLOOR, usage[node, FLOOR], f"≤ {aim}" if aim else "")
+    yield _lists((nodes[0].world, "any"), usage[nodes[0], WATCHDOG], FLOOR, usage[nodes[0], FLOOR])
+
+
+def tools(bench: Bench) -> Iterator[Row]:
+    """The daemon beside tools that read the same cards once a second, in the same windows."""
+    for world, driver in product(bench.worlds, (IMMEDIATE, REAL_LISTS)):
+        node, where = bench.node(world, driver), (world, driver.name)
+        with contextlib.ExitStack() as stack:
+            usage = bench.watch({name: stack.enter_context(start(name, node)) for name in (WATCHDOG, *_TOOLS)})
+        ours = usage[WATCHDOG]
+        for name in _TOOLS:
+            yield _cpu(where, ours, name, usage[name], "≤ 0.05" if (name, driver) == ("nvitop", IMMEDIATE) else "")
+        if driver is IMMEDIATE:
+            for name in _TOOLS:
+                mine, theirs = ours.pss_mib, usage[name].pss_mib
+                yield Row(what="PSS at rest", where=where, ours=mine, beside=name, theirs=theirs, unit="MiB")
+        if (world, driver) == (bench.worlds[0], IMMEDIATE):
+            for name in _TOOLS:
+                yield _lists((world, "any"), ours, name, usage[name])
+
+
+def _cpu(where: tuple[object, str], ours: Usage, beside: str, theirs: Usage, aim: str) -> Row:
+    mine, other = ([share * 1000 for share in each.cpu] for each in (ours, theirs))
+    return Row(what="CPU of a second at rest", where=where, ours=mine, beside=beside, theirs=other, unit="ms", aim=aim)
+
+
+def _lists(where: tuple[object, str], ours: Usage, beside: str, theirs: Usage) -> Row:
+    return Row(what="list calls a second", where=where, ours=ours.lists, beside=beside, theirs=theirs.lists, unit="")

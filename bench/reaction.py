@@ -1,0 +1,117 @@
+"""From a limit crossed to SIGKILL: the daemon beside the plain watchdog, at every phase of their intervals."""
+
+import contextlib
+import os
+import select
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
+
+from bench.node import IMMEDIATE, REAL_LISTS, BenchNode, World, sleepers
+from bench.running import PLAIN, WATCHDOG, Bench, start
+from bench.table import Row, Unit
+
+# The stub reads its file when it has changed.
+_DRIVERS = tuple(replace(driver, read="changed") for driver in (IMMEDIATE, REAL_LISTS))
+_NODES = 2  # with a daemon each, between which the trials are shared
+_INTERVAL_S = 1.0
+_PATIENCE_S = 30.0
+_POLICY = """
+mode = "enforce"
+[[declaration]]
+resource = "veriff.com/gpu-memory"
+unit = "1"
+[allowance]
+per_context = "0"
+percent = "0%"
+[[rule]]
+name = "all"
+match = {}
+[[rule.step]]
+above = "100%"
+for = "0s"
+do = "kill"
+grace = "0s"
+unwarned = true
+[pulse]
+[brakes]
+node = "10000 per 1m"
+namespace = "10000 per 1m"
+owner = "10000 per 1m"
+[safety]
+foreign_pid_namespace = true
+"""
+
+
+def reaction(bench: Bench) -> Iterator[Row]:
+    """All sides at the same time: what they take at rest, and then the trials."""
+    policy = bench.root / "enforce.toml"
+    policy.write_text(_POLICY, encoding="utf-8")
+    count = bench.trials // _NODES
+    world = World(cards=8, processes=count, pods=count)
+    with contextlib.ExitStack() as stack:
+        nodes = {
+            side: bench.node(world, side[0], stack.enter_context(sleepers(count)))
+            for side in product(_DRIVERS, (WATCHDOG, PLAIN), range(_NODES))
+        }
+        sides = {side: stack.enter_context(start(side[1], node, policy=policy)) for side, node in nodes.items()}
+        while not all(side.sample("gpu_watchdog_enforcing") for side in sides.values() if side.name == WATCHDOG):
+            time.sleep(0.1)  # a policy is in effect once its file has stayed the same for some seconds
+        usage = bench.watch(sides)
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            running = {side: threads.submit(_trials, node, side[2] / bench.trials) for side, node in nodes.items()}
+        took_ms = {side: each.result() for side, each in running.items()}
+    for driver in _DRIVERS:
+        where, is_first = (world, driver.name), driver is _DRIVERS[0]
+        ours, theirs = (
+            [took for number in range(_NODES) for took in took_ms[driver, name, number]] for name in (WATCHDOG, PLAIN)
+        )
+        calm, plain = (usage[driver, name, 0] for name in (WATCHDOG, PLAIN))
+        share, plain_share = ([100 * share for share in each.cpu] for each in (calm, plain))
+        p50, plain_p50 = (_medians(each, bench.repeats) for each in (ours, theirs))
+        figures: list[tuple[str, list[float], list[float], Unit, str]] = [
+            ("limit crossed to SIGKILL, p50", p50, plain_p50, "ms", "≤ 60 ms"),
+            ("limit crossed to SIGKILL, p99", [_p99(ours)], [_p99(theirs)], "ms", "≤ 120 ms"),
+            ("the same process at rest: share of a core", share, plain_share, "%", "≤ 0.5 %"),
+            ("the same process at rest: list calls a second", calm.lists, plain.lists, "", ""),
+        ]
+        for what, mine, other, unit, aim in figures:
+            bound = aim if is_first else ""
+            yield Row(what=what, where=where, ours=mine, beside=PLAIN, theirs=other, unit=unit, aim=bound)
+
+
+def _trials(node: BenchNode, first_phase: float) -> list[float]:
+    """Let one process after the other cross its limit, each at its own phase of the interval; ms until its death."""
+    found: list[float] = []
+    due_s = time.monotonic() + first_phase
+    for pid in node.pids:
+        while due_s < time.monotonic():
+            due_s += _INTERVAL_S
+        time.sleep(due_s - time.monotonic())
+        due_s += _INTERVAL_S * (1 + 1 / len(node.pids))
+        pidfd = os.pidfd_open(pid)
+        node.show(over=(pid,))
+        crossed_s = time.monotonic()
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        if not ended.poll(_PATIENCE_S * 1000):
+            raise RuntimeError(f"process {pid} is above its limit, and was not killed")
+        found.append((time.monotonic() - crossed_s) * 1000)
+        os.close(pidfd)
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None
+        assert status.si_status == signal.SIGKILL
+    return found
+
+
+def _medians(found: list[float], blocks: int) -> list[float]:
+    """The median of each block of trials; every block has all phases."""
+    return [statistics.median(found[block::blocks]) for block in range(blocks)]
+
+
+def _p99(found: list[float]) -> float:
+    return statistics.quantiles(found, n=100, method="inclusive")[98]

@@ -1,0 +1,34 @@
+"""Every figure of the benchmarks can be measured, and their page is the one that they write."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import FIGURES, TEMPLATE
+from bench.gpu import PAGE
+from bench.node import World, sleepers
+from bench.running import Bench
+from tests.stub import build_or_skip
+
+SMALL = World(cards=2, processes=4, pods=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_measured(name: str, tmp_path: Path) -> None:
+    """Each has rows with a value above zero on both sides; how large they are is for `make bench`."""
+    build_or_skip()
+    with sleepers(SMALL.processes) as pids:
+        bench = Bench(root=tmp_path, pids=pids, worlds=(SMALL,), repeats=2, window_s=1.1, trials=2, scrapes=4)
+        rows = list(FIGURES[name](bench))
+    assert rows
+    for row in rows:
+        assert all(value > 0 for value in (*row.ours, *row.theirs)), row
+        assert str(row).count("|") == 9
+
+
+def test_the_page_is_what_the_benchmarks_write() -> None:
+    """What docs/benchmarks.md says around its figures is written in the template, and nowhere else."""
+    parts = re.split(r"\{\w+\}", TEMPLATE.read_text(encoding="utf-8"))
+    assert re.fullmatch(".*".join(map(re.escape, parts)), PAGE.read_text(encoding="utf-8"), re.DOTALL)
