@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.node.support import wait_until
 from watchdog.config.load import PolicyError, load_in_child, load_policy
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
@@ -42,6 +44,29 @@ def test_a_child_that_is_killed_costs_nothing_but_memory(tmp_path: Path) -> None
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     os.kill(int(children[-1]), signal.SIGKILL)
     assert wait() == load_policy(pipe)
+
+
+def test_a_child_that_is_killed_while_it_writes_costs_nothing_but_memory(tmp_path: Path) -> None:
+    """A policy that does not fit into the pipe at once may come in part."""
+    large = tmp_path / "policy.toml"
+    rules = (f'[[rule]]\nname = "rule {number}"\nmatch = {{}}\n' for number in range(2000))
+    large.write_text("".join(rules), encoding="utf-8")
+    wait = load_in_child(large)
+    child = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()[-1])
+    wait_until(lambda: Path(f"/proc/{child}/wchan").read_text(encoding="ascii") in ("pipe_write", "0"))
+    time.sleep(1.0)
+    os.kill(child, signal.SIGKILL)
+    assert wait() == load_policy(large)
+
+
+def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
+    """Whoever starts it may have SIGCHLD ignored, which is inherited; there is nobody to wait for then."""
+    code = (
+        "from pathlib import Path; from watchdog.config.load import load_in_child\n"
+        f"print(len(load_in_child(Path({str(SHIPPED)!r}))().rules))"
+    )
+    command = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", sys.executable, "-c", code]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
 
 
 def test_what_validates_is_not_kept() -> None:

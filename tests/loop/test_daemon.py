@@ -19,8 +19,10 @@ from watchdog.core.quiet import MOST_S
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
+from watchdog.export.log import configure
 from watchdog.export.metrics import render
 from watchdog.node.driver import DriverReading
+from watchdog.node.driver_thread import PulseCost
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -169,3 +171,17 @@ def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) 
     assert took(daemon, DriverReading(driver="0"), 1.0) == until_s
     (tmp_path / "stop").touch()
     assert took(daemon, DriverReading(driver="0"), 2.0) not in (None, until_s)
+
+
+def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is measured anew whenever enforcement is switched off and on; that is no news."""
+    expensive, cheap = PulseCost(seconds=0.003, is_expensive=True), PulseCost(seconds=0.0001, is_expensive=False)
+    configure()
+    for cost in (None, cheap, expensive, None, expensive, None, cheap, cheap):
+        daemon._sinks.note_pulse(cost)
+        assert daemon._sinks._endpoints.health_status().pulse_s == (None if cost is None else cost.seconds)
+    messages = [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()]
+    assert [text.partition(":")[0].partition(" takes")[0] for text in messages] == [
+        "the pulse is off for an hour, since reading the memory counters",
+        "the pulse is on again",
+    ]

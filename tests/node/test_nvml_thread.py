@@ -5,16 +5,18 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
 from tests.stub import GIB, LISTS, MIB, StubDelay
+from tests.worlds import gpu
 from watchdog.core.policy import Pulse
 from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import DriverBusyError, DriverThread
+from watchdog.node.driver_thread import CounterPulse, DriverBusyError, DriverThread, PulseCost
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
 
@@ -234,3 +236,110 @@ def test_a_pulse_that_costs_too_much_stops_by_itself(
     thread.request()
     wait(thread)
     assert thread.pulse_cost is None
+
+
+class Counters:
+    """A driver of two GPUs with counters that a test sets; `busy` is done during each read of them."""
+
+    needs_new_process = None
+
+    def __init__(self) -> None:
+        self.counters = {"a": 0, "b": 0}
+        self.reads = 0
+        self.now_s = 0.0
+        self.takes_s = 0.0
+        self.busy: Callable[[], None] = lambda: None
+
+    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+        """All GPUs, or these."""
+        shown = [uuid for uuid in self.counters if only is None or uuid in only]
+        return DriverReading(driver="0", gpus=tuple(replace(gpu(), uuid=uuid, used=0) for uuid in shown))
+
+    def used(self) -> dict[str, int]:
+        """The counters as they are, after a while."""
+        self.reads += 1
+        self.now_s += self.takes_s
+        self.busy()
+        return dict(self.counters)
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+def pulse(counters: Counters) -> CounterPulse:
+    found = CounterPulse(counters, lambda: counters.now_s)
+    found.settings = PULSE
+    found.read(None)
+    return found
+
+
+def test_the_last_look_at_one_gpu_hides_no_rise_on_another(counters: Counters, pulse: CounterPulse) -> None:
+    """Before a kill only its GPUs are read again; what was allocated elsewhere meanwhile has been seen by nobody."""
+    counters.counters["b"] = GIB
+    pulse.read(frozenset({"a"}))
+    assert pulse.has_risen()
+    pulse.read(frozenset({"a"}))
+    assert not pulse.has_risen(), "it has been noticed"
+
+
+def test_a_pulse_can_be_switched_off_while_it_reads(counters: Counters, pulse: CounterPulse) -> None:
+    """By the stop file, a reload or maintenance, on the loop's thread, at any moment; and no cost is left over."""
+
+    def switch_off() -> None:
+        pulse.settings = None
+
+    counters.busy, counters.takes_s = switch_off, 1.0
+    assert pulse.has_risen() is False
+    assert (pulse.wait_s, pulse.cost, pulse.has_risen()) == (None, None, False)
+
+
+def test_a_driver_that_becomes_slow_is_left_alone_at_once(counters: Counters, pulse: CounterPulse) -> None:
+    """One read that takes longer than `every` is enough; an hour later it is measured again, and may be cheap."""
+    for _ in range(30):
+        pulse.has_risen()
+    assert pulse.cost == PulseCost(seconds=0.0, is_expensive=False)
+    counters.takes_s = 3.0
+    pulse.has_risen()
+    assert pulse.cost == PulseCost(seconds=3.0, is_expensive=True)
+    assert pulse.wait_s == pytest.approx(3600.0 - 3.0)
+    reads = counters.reads
+    pulse.read(None)
+    assert counters.reads == reads
+    counters.takes_s, counters.now_s = 0.0, counters.now_s + 3600.0
+    for _ in range(30):
+        pulse.has_risen()
+    assert pulse.cost == PulseCost(seconds=0.0, is_expensive=False)
+
+
+def test_without_counters_there_is_no_pulse(counters: Counters, pulse: CounterPulse) -> None:
+    """GB10 and other unified chips have none: waking up twenty times a second would be for nothing."""
+    assert pulse.wait_s == PULSE.every_s
+    counters.counters.clear()
+    pulse.read(None)
+    assert pulse.wait_s is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_died_is_noticed(counters: Counters) -> None:
+    """An unexpected error of the driver ends its thread, and only another process can read again."""
+
+    def fail() -> None:
+        raise RuntimeError
+
+    thread = DriverThread(counters)
+    thread.request()
+    wait(thread)
+    assert not thread.has_died
+    counters.busy = fail
+    thread.pulse = PULSE
+    until_s = time.monotonic() + 5.0
+    while not thread.has_died:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    thread.close(1.0)

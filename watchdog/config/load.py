@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -177,6 +178,7 @@ def load_in_child(path: Path) -> Callable[[], Policy]:
     child = os.fork()
     if child == 0:
         try:
+            os.close(receiver)
             _send_policy(path, sender)
         finally:
             os._exit(0)
@@ -185,10 +187,12 @@ def load_in_child(path: Path) -> Callable[[], Policy]:
     def wait() -> Policy:
         with open(receiver, "rb") as pipe:  # noqa: PTH123 - it is open already
             received = pipe.read()
-        os.waitpid(child, 0)
-        if not received:  # it was killed, or has failed: as it would here
+        with suppress(ChildProcessError):  # whoever started the daemon had it ignore SIGCHLD
+            os.waitpid(child, 0)
+        try:
+            loaded: Policy | tuple[PolicyProblem, ...] = pickle.loads(received)
+        except (EOFError, pickle.UnpicklingError):  # it was killed or crashed: load it here, where the cause shows
             return load_policy(path)
-        loaded: Policy | tuple[PolicyProblem, ...] = pickle.loads(received)
         if isinstance(loaded, tuple):
             raise PolicyError(loaded)
         return loaded

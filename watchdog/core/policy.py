@@ -437,7 +437,7 @@ class Safety:
     )
 
 
-# A step that waits longer than this before it kills or evicts is due at a known time, and a reading is planned for it.
+# The pulse is for steps that can act within this time; whoever is above the threshold of another is seen at the tick.
 _QUICK_S: Final = 1.0
 
 
@@ -526,7 +526,7 @@ class Policy:
 
     @property
     def useful_pulse(self) -> Pulse | None:
-        """The pulse, where it can bring a kill or an eviction forward: a later step is due at a known time anyway."""
+        """The pulse, if some rule that enforces can kill or evict within a second; None: it would be of no use."""
         is_quick = any(
             step.do.enforces and step.for_s <= _QUICK_S
             for rule in self.rules

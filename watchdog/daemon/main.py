@@ -217,6 +217,9 @@ class Daemon:
         self._judge(now)
         for note in self._cluster.take_messages() if self._cluster is not None else ():
             self._sinks.note(note.text, is_problem=note.is_problem)
+        if self._sampler.has_died:
+            self._sinks.say_ending("the thread that reads the driver has died; please report this, with the log")
+            self._exit_code = 1
         self._sinks.note_pulse(self._sampler.pulse_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 

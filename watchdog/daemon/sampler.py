@@ -130,8 +130,14 @@ class Sampler:
             self._looks.popleft()
         is_free = len(self._looks) < pulse.looks.count
         at_s = now.boottime_s if is_free else self._looks[-pulse.looks.count] + pulse.looks.per_s
-        self._looks.append(at_s)
-        self.pace.read_at(at_s)
+        if at_s < self.pace.next_reading_s:  # otherwise the next reading comes first anyway
+            self._looks.append(at_s)
+            self.pace.read_at(at_s)
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the driver's thread has ended by an unexpected error, so that only a restart helps."""
+        return self._thread.has_died
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when a reading or the release is finished."""
@@ -171,7 +177,7 @@ class Sampler:
 
     def request_next(self, now: Now) -> None:
         """Request the next reading, or the release of the driver, if it is due and the driver is free."""
-        if self._thread.busy or self._awaits_first:
+        if self._thread.busy or self._still_awaits(now):
             return
         if self.maintenance is not None and self._is_open and self._was_read:
             self._is_releasing = True
@@ -198,7 +204,7 @@ class Sampler:
             return now.boottime_s
         if self._thread.busy:
             return float("inf")
-        if self._awaits_first:
+        if self._still_awaits(now):
             return self._wait_until_s
         return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_reading_s
 
@@ -226,6 +232,9 @@ class Sampler:
         self._asked, self._asked_for = now, only
         self._is_open = True
         self._thread.request(only)
+
+    def _still_awaits(self, now: Now) -> bool:
+        return self._awaits_first and now.boottime_s < self._wait_until_s
 
     def _check_released(self) -> None:
         self._is_releasing = False

@@ -307,7 +307,7 @@ class Sinks:
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
-        self._pulse_cost: PulseCost | None = None
+        self._is_pulse_expensive = False
 
     @property
     def has_lock(self) -> bool:
@@ -345,7 +345,7 @@ class Sinks:
 
     def publish(self, report: CycleReport, *, is_stale: bool, is_repeated: bool = False) -> None:
         """Publish a finished cycle everywhere; `is_repeated`: only its times differ from those of the last one."""
-        changes = () if is_repeated else self._changes.since(report)
+        changes = () if is_repeated else self._changes.since(report, writes_events=self.has_lock)
         self._endpoints.publish(report, is_repeated=is_repeated)
         self._log.log_changes(changes)
         if self.has_journal:
@@ -363,12 +363,9 @@ class Sinks:
 
     def note_pulse(self, cost: PulseCost | None) -> None:
         """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
-        if cost == self._pulse_cost:
-            return
-        was_expensive = self._pulse_cost is not None and self._pulse_cost.is_expensive
-        self._pulse_cost = cost
         self._endpoints.set_pulse(cost)
-        if cost is not None and cost.is_expensive != was_expensive:
+        if cost is not None and cost.is_expensive != self._is_pulse_expensive:
+            self._is_pulse_expensive = cost.is_expensive
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
             if cost.is_expensive:
                 self._log.warn(f"the pulse is off for an hour, since {took}; readings come at `interval` until then")

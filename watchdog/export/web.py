@@ -71,7 +71,7 @@ def route(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
 def respond(endpoints: Endpoints, request: bytes) -> tuple[bytes, bytes]:
     """The head and the body of the response to the bytes of a request, whatever they are; empty if they hold none.
 
-    A body is the one that is kept, not a copy: a hundred clients that read slowly hold one page, not a hundred.
+    The body is the cached object itself, not a copy, however many clients read it slowly.
     """
     handler = _Handler(endpoints, request)
     return handler.wfile.getvalue(), handler.body
@@ -144,7 +144,7 @@ _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "no
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Python's own request parser, on bytes: it reads from `rfile`, writes the head to `wfile` and leaves the body."""
+    """Python's own request parser, on bytes: it reads from `rfile`, writes the head to `wfile` and keeps the body."""
 
     protocol_version = "HTTP/1.1"
     wfile: BytesIO

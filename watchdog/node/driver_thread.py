@@ -40,9 +40,10 @@ class PulseCost:
 
 
 class CounterPulse:
-    """Reads the memory counters between readings, and notices once if one has risen since the last reading began.
+    """Reads the memory counters between readings, and notices once if one has risen since the last full reading began.
 
-    The time that it takes is measured when it begins and every hour. Where it is expensive, it stops until then.
+    The time that it takes is measured when it begins and every hour; where that is too much, or a single read takes
+    longer than `every`, it stops for an hour. It also stops while the last reading had no counters.
     """
 
     def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,52 +58,68 @@ class CounterPulse:
 
     @property
     def settings(self) -> Pulse | None:
-        """Its settings; None: it is off. May be set from any thread."""
+        """Its settings; None: it is off. May be set from another thread at any time, so each method reads it once."""
         return self._settings
 
     @settings.setter
     def settings(self, settings: Pulse | None) -> None:
-        self._settings, self._measure_s, self.cost = settings, self._clock(), None
+        self._settings, self._measure_s, self._costs, self.cost = settings, self._clock(), [], None
 
     @property
     def wait_s(self) -> float | None:
-        """How long to wait until the next read; None: until it is set."""
-        if self._settings is None:
+        """How long to wait until the next read; None: until it is set, or something else is requested."""
+        settings = self._settings
+        if settings is None or not self._before:
             return None
-        if self.cost is not None and self.cost.is_expensive:
-            return max(self._measure_s - self._clock(), self._settings.every_s)
-        return self._settings.every_s
+        if self._is_expensive:
+            return max(self._measure_s - self._clock(), settings.every_s)
+        return settings.every_s
+
+    @property
+    def _is_expensive(self) -> bool:
+        cost = self.cost
+        return cost is not None and cost.is_expensive
 
     def read(self, only: frozenset[str] | None) -> DriverReading:
-        """Take a reading; the counters that later ones are compared with are read before the processes are listed."""
-        before = dict(self._driver.used()) if self._settings is not None else {}
-        reading = self._driver.read(only)
+        """Take a reading; the counters that later ones are compared with are read before the processes are listed.
+
+        A reading of some GPUs changes nothing: what has risen on the others has not been seen yet.
+        """
+        if only is not None:
+            return self._driver.read(only)
+        is_on = self._settings is not None and not self._is_expensive
+        before = dict(self._driver.used()) if is_on else {}
+        reading = self._driver.read(None)
         self._before = {gpu.uuid: gpu.used for gpu in reading.gpus if gpu.used is not None} | before
         self._is_noticed = False
         return reading
 
     def has_risen(self) -> bool:
         """Read the counters; whether one has risen by more than `rise`, and none had before."""
-        if self._settings is None:
+        settings = self._settings
+        if settings is None:
             return False
-        used = self._measure(self._settings.every_s)
+        used = self._measure(settings)
         if self._is_noticed:
             return False
-        self._is_noticed = any(
-            now > self._before.setdefault(uuid, now) + self._settings.rise for uuid, now in used.items()
-        )
+        self._is_noticed = any(now > self._before.setdefault(uuid, now) + settings.rise for uuid, now in used.items())
         return self._is_noticed
 
-    def _measure(self, every_s: float) -> Mapping[str, int]:
+    def _measure(self, settings: Pulse) -> Mapping[str, int]:
         began_s = self._clock()
         used = self._driver.used()
-        if began_s >= self._measure_s and used:
-            self._costs.append(self._clock() - began_s)
-        if len(self._costs) >= _MEASURED:
-            median_s = sorted(self._costs)[_MEASURED // 2]
-            self.cost = PulseCost(seconds=median_s, is_expensive=median_s > _MOST_SHARE * every_s)
-            self._costs.clear()
-            self._measure_s = began_s + _MEASURED_EVERY_S
+        took_s = self._clock() - began_s
+        is_slow = took_s > settings.every_s
+        if not is_slow and began_s < self._measure_s:
+            return used
+        costs = self._costs
+        costs.append(took_s)
+        if is_slow or len(costs) >= _MEASURED:
+            seconds = took_s if is_slow else sorted(costs)[len(costs) // 2]
+            cost = PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s)
+            costs.clear()
+            if self._settings is settings:
+                self.cost, self._measure_s = cost, began_s + _MEASURED_EVERY_S
         return used
 
 
@@ -129,6 +146,11 @@ class DriverThread:
     def busy(self) -> bool:
         """Whether a reading is in progress, or the driver is being released."""
         return self._busy_since is not None
+
+    @property
+    def has_died(self) -> bool:
+        """Whether an unexpected error has ended the thread, so that no reading will ever come again."""
+        return not self._closing and not self._thread.is_alive()
 
     @property
     def busy_since(self) -> float | None:
@@ -166,7 +188,7 @@ class DriverThread:
         return self._pulse.cost
 
     def take_rise(self) -> bool:
-        """Whether a memory counter has risen since the last reading began; once for each reading.
+        """Whether a memory counter has risen since the last full reading began; once for each.
 
         The descriptor becomes readable when that is noticed.
         """
@@ -236,8 +258,9 @@ class DriverThread:
             if isinstance(request, _Request):
                 self._driver.close()
             else:
-                with self._lock:
-                    self._has_risen = False
+                if request is None:
+                    with self._lock:
+                        self._has_risen = False
                 reading = self._pulse.read(request)
             with self._lock:
                 self._reading = reading

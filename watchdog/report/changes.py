@@ -280,14 +280,17 @@ class Changes:
         """Whether a gap is known whose end has not been reported yet."""
         return self._gaps.are_known
 
-    def since(self, report: CycleReport) -> tuple[Change, ...]:
-        """What is new in this report; each report is to be handed in once, in the order of their passes."""
+    def since(self, report: CycleReport, *, writes_events: bool = True) -> tuple[Change, ...]:
+        """What is new in this report; each report is to be handed in once, in the order of their cycles.
+
+        `writes_events`: Events are written now, which of two daemons on a node only the one with the lock does.
+        """
         return (
             *self._policy_changes(report),
             *self._suspension_changes(report),
             *self._gap_changes(report),
             *self._staleness_changes(report),
-            *self._misdeclaration_changes(report),
+            *self._misdeclaration_changes(report, writes_events=writes_events),
             *self._breaker_changes(report),
             *self._delay_changes(report),
             *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.is_new),
@@ -365,7 +368,7 @@ class Changes:
             if is_delayed or key in before:
                 self._delayed |= {key}
 
-    def _misdeclaration_changes(self, report: CycleReport) -> Iterator[Change]:
+    def _misdeclaration_changes(self, report: CycleReport, *, writes_events: bool) -> Iterator[Change]:
         if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
             return
         listed = {pod.uid for pod in report.pods.pods}
@@ -373,7 +376,7 @@ class Changes:
         for assessment in report.assessments:
             told = dict(self._misdeclared.get(assessment.account.uid, {}))
             # A pod that no rule applies to is none of this policy's business, so only the log has it.
-            for_owner = assessment.rule is not None and is_for_owner(assessment, report)
+            for_owner = writes_events and assessment.rule is not None and is_for_owner(assessment, report)
             for skipped in assessment.misdeclarations:
                 is_repeated = skipped in told
                 if told[skipped] or not for_owner if is_repeated else len(told) >= MOST_MISDECLARED:
@@ -398,5 +401,5 @@ def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
 
 
 def is_for_owner(assessment: Assessment, report: CycleReport) -> bool:
-    """Whether Events are written on this pod; of two daemons on a node only the one with the lock writes any."""
-    return "lock" not in report.suspended and (report.policy.events.observe or not is_idle_for(assessment, report))
+    """Whether Events are written on this pod: on one that is only observed only if the policy wants it."""
+    return report.policy.events.observe or not is_idle_for(assessment, report)
