@@ -335,7 +335,8 @@ def test_a_thread_that_has_died_is_noticed(counters: Counters) -> None:
     thread = DriverThread(counters)
     thread.request()
     wait(thread)
-    assert not thread.has_died
+    has_died: bool = thread.has_died
+    assert not has_died
     counters.busy = fail
     thread.pulse = PULSE
     until_s = time.monotonic() + 5.0
