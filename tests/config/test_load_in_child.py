@@ -63,8 +63,8 @@ def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
         "from pathlib import Path; from watchdog.config.load import load_in_child\n"
         f"print(len(load_in_child(Path({str(SHIPPED)!r}))().rules))"
     )
-    ignoring = f"import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv({sys.executable!r}, "
-    command = [sys.executable, "-c", f"{ignoring}['python', '-c', {code!r}])"]
+    ignoring = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    command = [sys.executable, "-c", f"{ignoring}os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {code!r}])"]
     assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
 
 
