@@ -63,11 +63,16 @@ def daemons(cluster: Cluster) -> Iterator[list[int]]:
 
 
 def is_daemon(pid: int) -> bool:
-    """Whether a process is `gpu-watchdog run`."""
+    """Whether a process is `gpu-watchdog run`, and not its child that loads the policy."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        return _runs(pid) and not _runs(parent)
     except OSError:
         return False
+
+
+def _runs(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return any(word.endswith(b"/gpu-watchdog") for word in words) and b"run" in words
 
 
