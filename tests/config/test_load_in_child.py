@@ -58,7 +58,7 @@ def test_a_child_that_is_killed_while_it_writes_costs_nothing_but_memory(tmp_pat
 
 
 def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
-    """Whoever starts it may have SIGCHLD ignored, which is inherited; there is nobody to wait for then."""
+    """SIGCHLD may be ignored by what starts it, which is inherited; then there is no child to wait for."""
     code = (
         "from pathlib import Path; from watchdog.config.load import load_in_child\n"
         f"print(len(load_in_child(Path({str(SHIPPED)!r}))().rules))"

@@ -44,7 +44,7 @@ class Cycles:
 
 
 def test_a_quiet_cycle_only_repeats_itself() -> None:
-    """Point 15: whoever comes to be due, or within or over, comes to it in a cycle that has run; on 2,000 nodes."""
+    """No step comes due and no verdict changes in a cycle that was skipped; tried on 2,000 nodes."""
     quiet = 0
     for seed in range(2000):
         dice = random.Random(seed)
@@ -107,7 +107,7 @@ GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
     ids=str,
 )
 def test_what_is_quiet(differs: dict[str, Any], expected: bool) -> None:
-    """Nothing is missing, and nobody is above a threshold or waits for a time to come."""
+    """Nothing is missing, and no account is above a threshold or has anything scheduled."""
     assert _is_quiet(**differs) is expected
 
 

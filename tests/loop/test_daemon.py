@@ -109,7 +109,7 @@ def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, i
 
 
 def took(daemon: Daemon, reading: DriverReading, after_s: float) -> float | None:
-    """Take a reading so many seconds from now; the boot time until which equal ones repeat its cycle."""
+    """Take a reading `after_s` from now; return the boot time until which equal ones repeat its cycle."""
     now = clock.now()
     asked = replace(now, boottime_s=now.boottime_s + after_s)
     daemon._take(TimedReading(reading=reading, asked=asked, took_s=0.0, only=None), asked)
@@ -151,7 +151,7 @@ def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
 
 
 def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon) -> None:
-    """A driver lists the memory of a dead process for a while: whoever waits for its end must not wait for the list."""
+    """A driver lists the memory of a dead process for a while: what waits for its end must not wait for the list."""
     with sleeper() as process:
         wait_until(lambda: Procfs().name(process.pid) == "sleep")
         listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
@@ -174,7 +174,7 @@ def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) 
 
 
 def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is measured anew whenever enforcement is switched off and on; that is no news."""
+    """It is measured again whenever enforcement is switched off and on, which is not worth a line each time."""
     expensive, cheap = PulseCost(seconds=0.003, is_expensive=True), PulseCost(seconds=0.0001, is_expensive=False)
     configure()
     for cost in (None, cheap, expensive, None, expensive, None, cheap, cheap):

@@ -142,7 +142,7 @@ def test_the_first_list_of_pods_is_waited_for_a_little(world: NvmlWorld, sampler
     assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
     sampler.note_switches(FREE, at(0.2))
     assert reached(sampler, 0.2).reading.blind is False
-    sampler.note_switches(FREE, at(1.3), awaits_pods=True)  # followed anew under another policy
+    sampler.note_switches(FREE, at(1.3), awaits_pods=True)  # watched again under another policy
     assert reached(sampler, 1.3).reading.blind is False
 
 

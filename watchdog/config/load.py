@@ -187,7 +187,7 @@ def load_in_child(path: Path) -> Callable[[], Policy]:
     def wait() -> Policy:
         with open(receiver, "rb") as pipe:  # noqa: PTH123 - it is open already
             received = pipe.read()
-        with suppress(ChildProcessError):  # whoever started the daemon had it ignore SIGCHLD
+        with suppress(ChildProcessError):  # SIGCHLD was ignored when the daemon was started
             os.waitpid(child, 0)
         try:
             loaded: Policy | tuple[PolicyProblem, ...] = pickle.loads(received)

@@ -437,7 +437,7 @@ class Safety:
     )
 
 
-# The pulse is for steps that can act within this time; whoever is above the threshold of another is seen at the tick.
+# The pulse is for steps that can act within this time; an account above the threshold of another is seen at the tick.
 _QUICK_S: Final = 1.0
 
 
