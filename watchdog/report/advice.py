@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import chain
-from typing import Final
+from typing import Final, assert_never
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import Assessment
@@ -123,12 +123,17 @@ def unit_words(declaration: Declaration) -> str:
         stands = "1 byte, and suffixes like 8Gi work" if declaration.unit == 1 else format_quantity(declaration.unit)
         return f"1 means {stands}{' on each GPU' if declaration.per == 'gpu' else ''}"
     card = "each card" if declaration.per == "gpu" else "a card"
-    return {
-        "percent": f"the number is a percentage of {card}",
-        "fraction": f"the number is a fraction of {card}, like 0.5",
-        "share": "the number is a count of shares of a GPU",
-        "mig": "the number is how many MIG instances",
-    }[declaration.unit]
+    match declaration.unit:
+        case "percent":
+            return f"the number is a percentage of {card}"
+        case "fraction":
+            return f"the number is a fraction of {card}, like 0.5"
+        case "share":
+            return "the number is a count of shares of a GPU"
+        case "mig":
+            return "the number is how many MIG instances"
+        case _:
+            assert_never(declaration.unit)
 
 
 def plain_number(number: Fraction) -> str:
