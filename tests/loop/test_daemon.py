@@ -15,7 +15,6 @@ from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, Use
 from watchdog.core.plan import OpenCycle
-from watchdog.core.quiet import MOST_S
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
@@ -108,46 +107,44 @@ def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, i
     assert reads_in_s(daemon, now) == in_s
 
 
-def took(daemon: Daemon, reading: DriverReading, after_s: float) -> float | None:
-    """Take a reading `after_s` from now; return the boot time until which equal ones repeat its cycle."""
-    now = clock.now()
-    asked = replace(now, boottime_s=now.boottime_s + after_s)
-    daemon._take(TimedReading(reading=reading, asked=asked, took_s=0.0, only=None), asked)
-    return daemon._quiet.until_s if daemon._quiet is not None else None
+def repeats(daemon: Daemon, reading: DriverReading, after_s: float) -> bool | None:
+    """Take a reading `after_s` from now: whether it repeated the last cycle; None: no reading may repeat this one."""
+    now, fresh = clock.now(), replace(reading)
+    asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s)
+    daemon._sampler.end_rest(asked, at_once=True)
+    daemon._take(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
+    return None if daemon._quiet is None else daemon._quiet.reading is not fresh
 
 
-def test_equal_readings_repeat_a_quiet_cycle_for_ten_seconds(daemon: Daemon) -> None:
+def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
     """Point 15: nothing is computed again, and every tick counts as a cycle all the same, in the metrics too."""
     reading = DriverReading(driver="0")
-    until_s = took(daemon, reading, 0.0)
-    assert until_s is not None
-    for after_s in (1.0, 2.0, 9.5):
-        assert took(daemon, reading, after_s) == until_s
-        assert daemon._cycle.ledger.last_cycle is not None
-        assert until_s - daemon._cycle.ledger.last_cycle.boottime_s == pytest.approx(MOST_S - after_s, abs=0.1)
-    assert daemon._sinks._endpoints.health_status().passes == 4
-    assert b"gpu_watchdog_cycle_duration_seconds_count 4" in render(daemon._sinks._metrics.registry, openmetrics=False)
-    assert took(daemon, reading, 10.5) not in (None, until_s)
+    assert repeats(daemon, reading, 0.0) is False
+    for after_s in (1.0, 2.0, 9.5, 30.0):
+        assert repeats(daemon, reading, after_s) is True
+        last = daemon._cycle.ledger.last_cycle
+        assert last is not None
+        assert last.boottime_s - clock.now().boottime_s == pytest.approx(after_s, abs=0.1)
+    assert daemon._sinks._endpoints.health_status().passes == 5
+    assert b"gpu_watchdog_cycle_duration_seconds_count 5" in render(daemon._sinks._metrics.registry, openmetrics=False)
+    assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
 
 
 def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
     reading = DriverReading(driver="0")
-    until_s = took(daemon, reading, 0.0)
-    assert took(daemon, replace(reading, driver="1"), 1.0) not in (None, until_s)
-    until_s = took(daemon, reading, 2.0)
+    assert repeats(daemon, reading, 0.0) is False
+    assert repeats(daemon, replace(reading, driver="1"), 1.0) is False
+    assert repeats(daemon, reading, 2.0) is False
     daemon._cycle.ledger = daemon._cycle.ledger.reset()
-    assert took(daemon, reading, 3.0) not in (None, until_s)
-    until_s = took(daemon, reading, 3.5)
+    assert repeats(daemon, reading, 3.0) is False
     item = {"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"containers": []}}
     pods.write_text(json.dumps({"kind": "PodList", "items": [item]}), encoding="utf-8")
-    assert took(daemon, reading, 4.0) not in (None, until_s)
+    assert repeats(daemon, reading, 4.0) is False
     gap = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
-    assert took(daemon, replace(reading, gaps=(gap,)), 5.0) is None
-    for after_s in (6.0, 14.0, 15.1):
-        until_s = took(daemon, reading, after_s)
-        assert until_s == pytest.approx(clock.now().boottime_s + after_s + MOST_S, abs=0.5)
-    assert took(daemon, reading, 15.2) == until_s
+    assert repeats(daemon, replace(reading, gaps=(gap,)), 5.0) is None
+    assert [repeats(daemon, reading, after_s) for after_s in (6.0, 14.0, 15.1)] == [False] * 3
+    assert repeats(daemon, reading, 15.2) is True
 
 
 def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon) -> None:
@@ -156,21 +153,20 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
         wait_until(lambda: Procfs().name(process.pid) == "sleep")
         listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
         reading = DriverReading(driver="0", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
-        until_s = took(daemon, reading, 0.0)
-        assert until_s is not None
-        assert took(daemon, reading, 1.0) == until_s
+        assert repeats(daemon, reading, 0.0) is False
+        assert repeats(daemon, reading, 1.0) is True
         process.kill()
         wait_until(lambda: Procfs().stat(process.pid).state == "Z")
-        assert took(daemon, reading, 2.0) != until_s
+        assert repeats(daemon, reading, 2.0) is not True
 
 
 def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) -> None:
     """The reasons are in the metrics and on the page, also the second one, which decides nothing."""
     daemon._policy = replace(daemon._policy, mode="enforce")
-    until_s = took(daemon, DriverReading(driver="0"), 0.0)
-    assert took(daemon, DriverReading(driver="0"), 1.0) == until_s
+    assert repeats(daemon, DriverReading(driver="0"), 0.0) is False
+    assert repeats(daemon, DriverReading(driver="0"), 1.0) is True
     (tmp_path / "stop").touch()
-    assert took(daemon, DriverReading(driver="0"), 2.0) not in (None, until_s)
+    assert repeats(daemon, DriverReading(driver="0"), 2.0) is False
 
 
 def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:

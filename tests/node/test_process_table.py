@@ -68,14 +68,14 @@ def test_end_of_a_process(*, pidfds: bool) -> None:
 def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
     """Point 15: a driver can list a process that has ended, so equal lists alone do not make a cycle quiet."""
     table = ProcessTable(REAL, pidfds=pidfds)
-    assert table.is_unchanged, "nothing is listed"
+    assert table.is_unchanged(), "nothing is listed"
     with sleeper() as one, sleeper() as other:
         wait_until(lambda: {REAL.name(one.pid), REAL.name(other.pid)} == {"sleep"})
         table.update([one.pid, other.pid])
-        assert table.is_unchanged is pidfds, "without a pidfd only reading it again can tell"
+        assert table.is_unchanged() is pidfds, "without a pidfd only reading it again can tell"
         other.kill()
         wait_until(lambda: REAL.stat(other.pid).state == "Z")
-        is_unchanged: bool = table.is_unchanged
+        is_unchanged: bool = table.is_unchanged()
         assert not is_unchanged
     table.close()
 
@@ -163,8 +163,9 @@ def test_unsettled_places_are_read_again(tmp_path: Path, text: str, *, pidfds: b
 
 def test_descriptors_are_bounded() -> None:
     """PIDs that are no longer listed are released, and so is everything at the end."""
-    before = open_files()
+    unopened = open_files()
     table = ProcessTable(REAL)
+    before = open_files()
     with sleepers(20) as processes:
         pids = [process.pid for process in processes]
         for start in range(15):
@@ -179,7 +180,7 @@ def test_descriptors_are_bounded() -> None:
         assert open_files() == before + 10
         table.close()
         table.close()
-        assert open_files() == before
+        assert open_files() == unopened
 
 
 def test_no_descriptor_left() -> None:

@@ -50,6 +50,11 @@ class PolicyFile:
         self._checked_s = 0.0
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the file was the one that is loaded, and had settled, when it was last checked."""
+        return self.has_settled and self._waiting_s is None
+
+    @property
     def is_unsettled(self) -> bool:
         """Whether the file has changed and has not settled within `held_s`."""
         return self._waiting_s is not None and self._checked_s - self._waiting_s >= self._held_s

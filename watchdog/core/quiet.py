@@ -1,37 +1,112 @@
-"""Quiet ticks: a cycle that equal inputs can only repeat, so that it need not run again for them."""
+"""Quiet ticks: a cycle that equal readings and equal inputs can only repeat, and what repeating it comes to."""
 
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
+from watchdog.core.brakes import Brake
+from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
-from watchdog.core.plan import ClosedCycle, OpenCycle
+from watchdog.core.model import Now, Pod
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEntry
+from watchdog.core.policy import Policy
+from watchdog.core.rules import MOST_TERMINATING_S
 
-# A quiet cycle runs again after so long in any case.
-MOST_S = 10.0
+# The loop looks at its inputs after so long in any case.
+MOST_S: Final = 10.0
+# Moments are recorded to the millisecond, and what ends at one has ended just after it.
+LEAST_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticks:
+    """Readings in a row that were equal to that of a cycle.
+
+    `last` is when the last of them was requested, `took_s` how long each took, and `counted_s` the time since the cycle
+    that counts: between two readings at most an interval.
+    """
+
+    last: Now
+    counted_s: float
+    took_s: tuple[float, ...]
+
+    @property
+    def ended_s(self) -> float:
+        """The boot time at which the last of them was there."""
+        return self.last.boottime_s + self.took_s[-1]
 
 
 def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
-    """Whether nothing but the time would differ if this cycle ran once more with equal inputs, for some seconds.
+    """Whether nothing but the time would differ if this cycle ran once more with equal inputs, for some time.
 
-    So nothing is missing from the reading, no account is above a threshold or has anything to come, and nothing that
-    is remembered depends on the time: neither a container that the pod list lacks, nor the hours of a rule, nor the end
-    of a deletion.
+    So it did nothing, nothing was missing from its reading, no action is in progress, and nothing that is remembered
+    depends on the number of cycles. Steps may be waiting: `next_change_s` says until when.
     """
     inputs, snapshot, ledger = opened.inputs, opened.snapshot, finish.plan.ledger
-    has_acted = bool(opened.only or finish.plan.entries or finish.began or finish.outcomes)
+    has_acted = bool(opened.only or finish.began or finish.outcomes)
+    has_acted = has_acted or any(entry.taken or entry.is_new for entry in finish.plan.entries)
     is_whole = ledger.last_cycle == snapshot.at
     if has_acted or not is_whole or snapshot.blind or snapshot.gaps or inputs.pods.gaps:
         return False
     has_more_to_come = (
-        any(state.below_all is None or state.has_action for state in ledger.accounts.values())
+        any(state.has_action for state in ledger.accounts.values())
         or not ledger.accounts.keys() <= {assessment.account for assessment in opened.assessments}
         or ledger.brakes.opened is not None
         or ledger.trial.opened is not None
         or any(assessment.rule_gap is not None for assessment in opened.assessments)
         or any(not use.container for use in opened.attribution.attributed)
-        or any(pod.deletion_deadline_s is not None for pod in inputs.pods.pods)
-        or any(rule.active is not None for rule in inputs.policy.rules)
     )
     return not has_more_to_come
+
+
+def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, turn_s: float = 0.0) -> float:
+    """The next boot time at which, without changes, a step comes due, or a brake, protection or hours end.
+
+    `turn_s` is when the second of two accounts with the same victim gets its turn.
+    """
+    waits = [_wait_of(entry, turn_s) for entry in plan.entries]
+    for pod in pods:
+        since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
+        ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
+        waits += [end_s - at.wall_s + LEAST_S for end_s in ends]
+    hours = (rule.active for rule in policy.rules if rule.active is not None)
+    waits += [each.next_change_s(at.wall_s) - at.wall_s for each in hours]
+    return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)
+
+
+def _wait_of(entry: PlanEntry, turn_s: float) -> float:
+    if entry.due_in_s > 0:
+        return entry.due_in_s
+    return turn_s if entry.withheld_by is Brake.PENDING else entry.lets_go_in_s or 0.0
+
+
+def repeated(report: CycleReport, inputs: Inputs, ticks: Ticks) -> CycleReport:
+    """The report of a quiet cycle as it would be had the cycle run at each of these ticks."""
+    policy, took_s = report.policy, ticks.took_s[-1]
+    under = replace(policy, interval_s=max(policy.interval_s, ticks.counted_s))  # an interval is what a reading can add
+    return replace(
+        report,
+        at=ticks.last,
+        snapshot=replace(report.snapshot, at=ticks.last),
+        plan=decide(report.assessments, report.plan.ledger, ticks.last, replace(inputs, policy=under)),
+        scan_s=took_s,
+        duration_s=took_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resting:
+    """A quiet cycle while its ticks go on, for any thread. `ticks` gives those so far; None: there is none."""
+
+    report: CycleReport
+    inputs: Inputs
+    ticks: Callable[[], Ticks | None]
+
+    def now(self) -> tuple[CycleReport, Ticks] | None:
+        """The report as of the last tick, and the ticks; None: there is none."""
+        ticks = self.ticks()
+        return None if ticks is None else (repeated(self.report, self.inputs, ticks), ticks)
 
 
 def are_same(before: Inputs, after: Inputs) -> bool:

@@ -12,12 +12,13 @@ from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now
-from watchdog.core.plan import ClosedCycle, OpenCycle, PlanEntry
+from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.quiet import MOST_S, are_same, is_quiet
+from watchdog.core.quiet import MOST_S, Resting, Ticks, are_same, is_quiet, next_change_s, repeated
 from watchdog.daemon.cycle import Cycle, outdated, without_last_look
-from watchdog.daemon.enforcement import Enforcement, Environment, Permission
+from watchdog.daemon.enforcement import Enforcement, Environment, Permission, stop_file
 from watchdog.daemon.eviction import Evictions
+from watchdog.daemon.file_events import FileEvents
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, was_reexecuted
@@ -93,16 +94,17 @@ class PendingCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietCycle:
-    """A finished cycle that an equal reading with equal inputs repeats, until a boot time at which it runs again."""
+    """A finished cycle that equal readings with equal inputs repeat, until a boot time at which it runs again."""
 
     reading: DriverReading
-    opened: OpenCycle
-    finish: ClosedCycle
+    inputs: Inputs
+    report: CycleReport
     enforcement: Enforcement
     until_s: float
 
 
-# How often the stop file, the policy file and the lock are checked, which takes little more than a stat each.
+# How often the stop file, the policy file and the lock are checked, which takes little more than a stat each; while the
+# loop rests, and the kernel reports every change to them, only with the reading that ends the rest.
 _HEARTBEAT_S = 0.5
 # How long stopping waits for the remaining Events.
 _CLOSE_WITHIN_S = 0.3
@@ -140,7 +142,9 @@ class Daemon:
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._sinks.warn)
         self._opened: PendingCycle | None = None
         self._quiet: QuietCycle | None = None
-        self._next_beat_s = -math.inf
+        files = (options.policy, stop_file(options.journal), *self._sources.files)  # the lock is beside the stop file
+        self._file_events = FileEvents(files)
+        self._last_beat_s = -math.inf
         self._reload_wanted = False
         self._failures = 0
         self._reexecutes = False
@@ -152,6 +156,8 @@ class Daemon:
         waiter.watch(self._sampler.fileno())
         waiter.watch(self._bell.fileno())
         waiter.watch(self._sinks.bell.fileno())
+        if self._file_events.fileno() >= 0:
+            waiter.watch(self._file_events.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
@@ -176,7 +182,7 @@ class Daemon:
 
     def _want_reload(self) -> None:
         self._reload_wanted = True
-        self._next_beat_s = -math.inf
+        self._last_beat_s = -math.inf
 
     def _follow(self) -> None:
         if self._cluster is not None:
@@ -184,12 +190,16 @@ class Daemon:
 
     def _step(self, now: Now) -> None:
         if self._bell.silence():  # the pods, the node or the namespaces have changed, or an eviction was answered
-            self._sampler.pace.bring_forward(now)
-            self._next_beat_s = -math.inf
-        if now.boottime_s >= self._next_beat_s:
+            self._sampler.bring_forward(now)
+            self._last_beat_s = -math.inf
+        if self._file_events.silence():
+            self._file_events.renew()
+            self._last_beat_s = -math.inf
+        if now.boottime_s >= self._last_beat_s + _HEARTBEAT_S:
             self._beat(now)
         self._sinks.bell.silence()  # something is on disk now, which is checked below
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
+        self._settle(self._sampler.end_rest(now))
         reading = self._sampler.take(now)
         self._sampler.note_rise(now)
         if reading is not None:
@@ -205,11 +215,11 @@ class Daemon:
 
     def _beat(self, now: Now) -> None:
         """Check between cycles: the policy file, the sources, the lock, the switches, and whether the driver hangs."""
-        self._next_beat_s = now.boottime_s + _HEARTBEAT_S
+        self._last_beat_s = now.boottime_s
         self._check_policy_file(now)
         # While an action is in progress the driver is queried every second, however long the interval is.
         if self._sources.have_changed or self._cycle.is_acting:
-            self._sampler.pace.bring_forward(now)
+            self._sampler.bring_forward(now)
         restored = self._sinks.maintain(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
@@ -237,7 +247,7 @@ class Daemon:
             self._policy, now, has_lock=self._sinks.has_lock, has_journal=self._sinks.has_journal
         )
         if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
-            self._sampler.pace.bring_forward(now)
+            self._sampler.bring_forward(now)
         awaits_pods = self._cluster is not None and self._cluster.pods.is_awaited
         self._sampler.note_switches(self._permission.switches, now, awaits_pods=awaits_pods)
         self._sampler.set_pulse(self._policy.useful_pulse if self._permission.enforcement.enforcing else None)
@@ -254,7 +264,7 @@ class Daemon:
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._sampler.pace.interval_s = policy.interval_s
-        self._sampler.pace.bring_forward(now)
+        self._sampler.bring_forward(now)
         self._follow()
         self._sinks.policy_loaded(policy, now)
 
@@ -272,7 +282,7 @@ class Daemon:
         self._judge(now)
         inputs, quiet = self._inputs(now), self._quiet
         if quiet is not None and self._is_repeated(quiet, timed, inputs):
-            self._repeat(quiet, timed, inputs, now)
+            self._repeat(quiet, timed, inputs)
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
         if not opened.only:
@@ -283,30 +293,57 @@ class Daemon:
 
     def _is_repeated(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> bool:
         """Whether a cycle with this reading and these inputs would only repeat the last one."""
+        passed_s = timed.asked.boottime_s - quiet.report.at.boottime_s
         return (
             timed.asked.boottime_s < quiet.until_s
-            and timed.took_s <= self._policy.reset_after_s
+            and max(passed_s, timed.took_s) < self._policy.reset_after_s
             and timed.reading == quiet.reading
-            and are_same(quiet.opened.inputs, inputs)
-            and self._permission.enforcement == quiet.enforcement
-            and self._cycle.ledger is quiet.finish.plan.ledger
+            and are_same(quiet.inputs, inputs)
+            and self._is_still(quiet)
+        )
+
+    def _is_still(self, quiet: QuietCycle) -> bool:
+        """Whether nothing has changed but, perhaps, the reading and the inputs."""
+        return (
+            self._permission.enforcement == quiet.enforcement
+            and self._cycle.ledger is quiet.report.plan.ledger
+            and not self._cycle.is_acting
             and not self._sinks.awaits_cycles
             and self._scanner.is_unchanged
         )
 
-    def _repeat(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs, now: Now) -> None:
-        """Publish the last cycle once more, at this moment."""
-        before, asked = quiet.opened, timed.asked
-        opened = replace(
-            before,
-            inputs=replace(inputs, overdue=before.inputs.overdue, hidden=before.inputs.hidden),
-            snapshot=replace(before.snapshot, at=asked),
-            scan_s=now.boottime_s - asked.boottime_s,
-        )
-        self._cycle.ledger = replace(self._cycle.ledger, last_cycle=asked)
-        finish = replace(quiet.finish, plan=replace(quiet.finish.plan, ledger=self._cycle.ledger))
-        self._quiet = replace(quiet, opened=opened, finish=finish)
-        self._publish(opened, finish, clock.now(), is_repeated=True)
+    def _settle(self, ticks: Ticks | None) -> None:
+        """Publish the last cycle once more, as of the last tick of a rest that has ended; None: it had none."""
+        if self._quiet is not None and ticks is not None:
+            self._repeated(self._quiet, ticks)
+
+    def _repeat(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> None:
+        """Publish the last cycle once more instead of computing it again, and rest."""
+        passed_s = timed.asked.boottime_s - quiet.report.at.boottime_s
+        took_s = clock.now().boottime_s - timed.asked.boottime_s
+        ticks = Ticks(last=timed.asked, counted_s=min(passed_s, self._policy.interval_s), took_s=(took_s,))
+        pods = replace(quiet.report.pods, synced=inputs.pods.synced)
+        inputs = replace(inputs, overdue=quiet.inputs.overdue, hidden=quiet.inputs.hidden)
+        quiet = self._repeated(replace(quiet, inputs=inputs, report=replace(quiet.report, pods=pods)), ticks)
+        self._rest(quiet)
+
+    def _repeated(self, quiet: QuietCycle, ticks: Ticks) -> QuietCycle:
+        report = repeated(quiet.report, quiet.inputs, ticks)
+        if self._cycle.ledger is quiet.report.plan.ledger:  # otherwise a switch or a reload has just changed it
+            self._cycle.ledger = report.plan.ledger
+        self._quiet = quiet = replace(quiet, report=report)
+        self._sampler.pace.plan(report.plan, ticks.last)
+        self._publish(report, quiet.inputs, ticks)
+        return quiet
+
+    def _rest(self, quiet: QuietCycle) -> None:
+        """Leave the next ticks to the driver's thread, if they could only repeat this cycle."""
+        if self._is_still(quiet):
+            synced = quiet.inputs.pods.synced
+            stale_s = math.inf if synced is None else synced.boottime_s + self._policy.stale_after_s
+            until_s = min(quiet.until_s, stale_s)
+            rest = self._sampler.rest(quiet.reading, quiet.report.at, until_s, self._scanner.are_processes_unchanged)
+            self._sinks.rest(Resting(report=quiet.report, inputs=quiet.inputs, ticks=lambda: rest.ticks))
 
     def _advance_pending(self, pending: PendingCycle, now: Now) -> None:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
@@ -358,23 +395,6 @@ class Daemon:
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
             self._sampler.pace.plan(finish.plan, ended)
-        self._publish(opened, finish, ended)
-        self._quiet = None
-        if reading is not None and is_quiet(opened, finish):
-            self._quiet = QuietCycle(
-                reading=reading,
-                opened=opened,
-                finish=finish,
-                enforcement=self._permission.enforcement,
-                until_s=opened.snapshot.at.boottime_s + MOST_S,
-            )
-        stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
-        stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
-        if stuck is not None:
-            self._sinks.say_ending(stuck)
-            self._exit_code = 1
-
-    def _publish(self, opened: OpenCycle, finish: ClosedCycle, ended: Now, *, is_repeated: bool = False) -> None:
         report = report_of(
             opened,
             finish,
@@ -383,10 +403,27 @@ class Daemon:
             maintenance=self._sampler.maintenance,
             ended=ended,
         )
-        self._sinks.publish(report, is_stale=opened.inputs.pods_stale, is_repeated=is_repeated)
+        self._publish(report, opened.inputs)
+        self._quiet = None
+        if reading is not None and is_quiet(opened, finish):
+            self._quiet = QuietCycle(
+                reading=reading,
+                inputs=opened.inputs,
+                report=report,
+                enforcement=self._permission.enforcement,
+                until_s=next_change_s(finish.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at),
+            )
+            self._rest(self._quiet)
+        stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
+        stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
+        if stuck is not None:
+            self._sinks.say_ending(stuck)
+            self._exit_code = 1
+
+    def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> None:
+        self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
         if self._cluster is not None:
-            node = opened.inputs.node
-            self._cluster.keep_capacity(node, opened.snapshot, self._policy, has_lock=self._sinks.has_lock)
+            self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
 
     def _objection(self, entry: PlanEntry) -> str | None:
@@ -402,23 +439,32 @@ class Daemon:
         pending = self._opened
         is_writing = pending is not None and pending.waits_for_disk
         next_s = pending.write_until_s if pending is not None and is_writing else self._sampler.wake_s(now)
-        return min(self._next_beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
+        beat_s = self._last_beat_s + (MOST_S if self._is_calm else _HEARTBEAT_S)
+        return min(beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether something wakes the loop once there is anything to check between readings."""
+        is_watched = self._file_events.are_complete and self._sampler.is_resting
+        return is_watched and self._policy_file.is_loaded and self._sinks.is_calm
 
     def _fail(self, error: Exception) -> None:
         self._drop("the cycle failed")
         self._quiet = None
         self._failures += 1
-        self._next_beat_s = clock.now().boottime_s + _HEARTBEAT_S
+        self._last_beat_s = clock.now().boottime_s
         self._sinks.say_failure(error)
         if self._failures >= _MAX_FAILURES:
             self._sinks.say_ending(f"{self._failures} cycles in a row have failed")
             self._exit_code = 1
 
     def _end(self, now: Now) -> None:
+        self._settle(self._sampler.end_rest(now, at_once=True))
         self._drop("the watchdog was stopped")
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
         self._sinks.stop(self._cycle.take_ended(), now)
         if self._cluster is not None:
             self._cluster.close(_CLOSE_WITHIN_S)
+        self._file_events.close()
         if self._sampler.close(timeout_s=0.2):
             self._scanner.close()

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -15,10 +16,12 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
 from watchdog.core.policy import Pulse
+from watchdog.core.quiet import MOST_S, Ticks
 from watchdog.core.rules import Switches
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread, PulseCost
+from watchdog.node.driver_thread import DriverThread, PulseCost, Rest, RestTerms
+from watchdog.past.recorder import longest_step_s
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -35,6 +38,11 @@ class Pace:
         self._tick_s = -math.inf
         self._deadline_s = math.inf
         self._last_s = -math.inf
+
+    @property
+    def tick_s(self) -> float:
+        """When the next tick is."""
+        return self._tick_s
 
     @property
     def next_reading_s(self) -> float:
@@ -58,6 +66,10 @@ class Pace:
         waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
+
+    def note(self, last_s: float, next_s: float) -> None:
+        """Note the last of the readings taken meanwhile, and when the next tick is."""
+        self._last_s, self._tick_s = last_s, next_s
 
     def read_at(self, at_s: float) -> None:
         """Read at this time at the latest, however shortly after the last reading that is."""
@@ -110,6 +122,7 @@ class Sampler:
         self._is_open = False
         self._is_releasing = False
         self._left_open: tuple[str, ...] = ()
+        self._rest: Rest | None = None
         self._looks: deque[float] = deque()  # boot times of the readings that the pulse has brought forward
 
     @property
@@ -133,6 +146,56 @@ class Sampler:
         if at_s < self.pace.next_reading_s:  # otherwise the next reading comes first anyway
             self._looks.append(at_s)
             self.pace.read_at(at_s)
+
+    def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
+        """Leave the ticks to the driver's thread while readings equal this one, until a boot time at most.
+
+        `is_unchanged`: see `RestTerms`.
+        """
+        interval_s = self.pace.interval_s
+        until_s = min(until_s, since.boottime_s + MOST_S)
+        rest = self._rest = self._thread.rest(
+            RestTerms(
+                reading=reading,
+                since=since,
+                next_s=self.pace.tick_s,
+                interval_s=interval_s,
+                late_s=longest_step_s(interval_s),
+                until_s=until_s,
+                is_unchanged=is_unchanged,
+            )
+        )
+        # By then the thread has handed a reading over, unless the driver hangs.
+        self.pace.note(since.boottime_s, until_s + longest_step_s(interval_s))
+        return rest
+
+    def end_rest(self, now: Now, *, at_once: bool = False) -> Ticks | None:
+        """End the rest if a reading is due, or the thread has ended it: the ticks of a rest that has ended."""
+        rest = self._rest
+        if rest is None:
+            return None
+        is_due = at_once or now.boottime_s >= self.pace.next_reading_s or self.maintenance is not None
+        if self._thread.is_resting and not is_due:
+            return None
+        self._thread.end_rest()
+        self._rest = None
+        self.pace.note(rest.last.boottime_s, rest.next_s)
+        asked = self._thread.asked
+        if asked is not None and asked.boottime_s > rest.last.boottime_s:  # a reading that the rest did not count
+            self._asked, self._asked_for = asked, None
+            self.pace.begin(asked)
+        return rest.ticks
+
+    def bring_forward(self, now: Now) -> None:
+        """Read soon, a second after the last reading at the earliest: the pods or the policy have changed."""
+        if self._rest is not None:
+            self.pace.note(self._rest.last.boottime_s, self.pace.tick_s)
+        self.pace.bring_forward(now)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the driver's thread keeps the ticks."""
+        return self._rest is not None
 
     @property
     def has_died(self) -> bool:
@@ -158,11 +221,14 @@ class Sampler:
             self._since_s = now.boottime_s
             self._was_read = False
             self._left_open = ()
-            self.pace.bring_forward(now)
+            self.bring_forward(now)
         self.maintenance = reason
 
     def take(self, now: Now) -> TimedReading | None:
-        """The finished reading, or None."""
+        """The finished reading, or None; one that the driver's thread has taken by itself after `end_rest` only."""
+        if self._rest is not None:
+            self._thread.silence()
+            return None
         reading = self._thread.take()
         if self._is_releasing and not self._thread.busy:
             self._check_released()
@@ -177,7 +243,7 @@ class Sampler:
 
     def request_next(self, now: Now) -> None:
         """Request the next reading, or the release of the driver, if it is due and the driver is free."""
-        if self._thread.busy or self._still_awaits(now):
+        if self._thread.busy or self._rest is not None or self._still_awaits(now):
             return
         if self.maintenance is not None and self._is_open and self._was_read:
             self._is_releasing = True
@@ -200,9 +266,9 @@ class Sampler:
 
     def wake_s(self, now: Now) -> float:
         """Boot time at which `request_next` or `take` has something to do; infinity while the driver is busy."""
-        if self._ready is not None:
+        if self._ready is not None or (self._rest is not None and not self._thread.is_resting):
             return now.boottime_s
-        if self._thread.busy:
+        if self._thread.busy and self._rest is None:
             return float("inf")
         if self._still_awaits(now):
             return self._wait_until_s
@@ -210,7 +276,8 @@ class Sampler:
 
     def silence(self, longest_s: float, now: Now) -> tuple[str, ...]:
         """A message if the driver has not answered for longer than this; otherwise empty."""
-        silent_s = now.boottime_s - self._asked.boottime_s if self._thread.busy else 0.0
+        is_busy = self._thread.busy and self._rest is None
+        silent_s = now.boottime_s - self._asked.boottime_s if is_busy else 0.0
         return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
 
     def why_reexec(self, now: Now) -> str | None:

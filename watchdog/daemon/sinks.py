@@ -12,6 +12,7 @@ from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import GapReason, Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
+from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
@@ -324,6 +325,11 @@ class Sinks:
         """Whether the journal does not prevent writing down an action."""
         return self._keeper.is_writable
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether the lock and the journal are as they should be, so that there is nothing to try again."""
+        return self.has_lock and self.has_journal and not self._keeper.problem
+
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
         """Start serving HTTP, and log that the daemon has started."""
         self._server.start()
@@ -343,13 +349,17 @@ class Sinks:
         """Whether something is to be reported after some more cycles, even if these do not differ."""
         return self._changes.has_gaps
 
-    def publish(self, report: CycleReport, *, is_stale: bool, is_repeated: bool = False) -> None:
-        """Publish a finished cycle everywhere; `is_repeated`: only its times differ from those of the last one."""
-        changes = () if is_repeated else self._changes.since(report, writes_events=self.has_lock)
-        self._endpoints.publish(report, is_repeated=is_repeated)
+    def rest(self, resting: Resting) -> None:
+        """Show the ticks that repeat the last cycle as they come."""
+        self._endpoints.rest(resting)
+
+    def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
+        """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
+        changes = () if ticks is not None else self._changes.since(report, writes_events=self.has_lock)
+        self._endpoints.publish(report, ticks)
         self._log.log_changes(changes)
         if self.has_journal:
-            self._past.record(report, self.record)
+            self._past.record(report, self.record, cycles=1 if ticks is None else len(ticks.took_s))
             self.record.record(report, changes)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()

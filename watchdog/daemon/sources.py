@@ -169,10 +169,14 @@ def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
 
 
 class Sources:
-    """The configured sources, read again on each call. `own` is where the daemon itself runs."""
+    """The configured sources, read again on each call; `files` are those that are files.
+
+    `own` is where the daemon itself runs.
+    """
 
     def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
         self._own = own
+        self.files = tuple(filter(None, (options.pods, options.node_object, options.namespaces)))
         self._pods = pod_source(options, cluster)
         self._node = node_source(options, cluster)
         self._namespaces = namespace_source(options, cluster)

@@ -4,13 +4,14 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.metrics import Metrics, late_after_s, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput
@@ -102,6 +103,25 @@ class _Finished:
     report: CycleReport
     at_s: float
     number: int
+    resting: Resting | None = None
+
+    @property
+    def took_s(self) -> tuple[float, ...]:
+        """How long each tick took that has repeated the cycle since."""
+        ticks = self.resting.ticks() if self.resting is not None else None
+        return ticks.took_s if ticks is not None else ()
+
+    @property
+    def ended_s(self) -> float:
+        """The boot time at which the cycle, or the last tick that repeated it, was finished."""
+        ticks = self.resting.ticks() if self.resting is not None else None
+        return ticks.ended_s if ticks is not None else self.at_s
+
+    @property
+    def latest(self) -> CycleReport:
+        """The report as of the last tick."""
+        found = self.resting.now() if self.resting is not None else None
+        return found[0] if found is not None else self.report
 
 
 class Endpoints:
@@ -137,16 +157,24 @@ class Endpoints:
         self._pages: SecondCache[bool, PackedPage] = SecondCache(lambda: now().boottime_s)
         self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
 
-    def publish(self, report: CycleReport, *, is_repeated: bool = False) -> None:
-        """Publish a finished cycle; `is_repeated`: only its times differ from those of the last one."""
-        self.metrics.update(report, is_repeated=is_repeated)
+    def rest(self, resting: Resting) -> None:
+        """From now on, until the next cycle is published, show the last one as of its last tick."""
+        self.metrics.rest(resting)
+        if self._finished is not None:
+            self._finished = replace(self._finished, resting=resting)
+
+    def publish(self, report: CycleReport, ticks: Ticks | None = None) -> None:
+        """Publish a finished cycle; or, as of the last of these ticks, one that they have only repeated."""
+        self.metrics.update(report, ticks)
         self._interval_s = report.policy.interval_s
-        self._durations.add(report.duration_s)
+        for took_s in (report.duration_s,) if ticks is None else ticks.took_s:
+            self._durations.add(took_s)
         is_blind = report.snapshot.blind and report.maintenance is None
         self._blind_since = (self._blind_since or report.at) if is_blind else None
         before, since_s = self._gaps_since, report.at.wall_s
         self._gaps_since = {gap.what: before.get(gap.what, since_s) for gap in all_gaps(report)}
-        self._finished = _Finished(report=report, at_s=self._now().boottime_s, number=self._durations.count)
+        at_s = self._now().boottime_s if ticks is None else ticks.ended_s
+        self._finished = _Finished(report=report, at_s=at_s, number=self._durations.count)
 
     def set_unready(self, reasons: Iterable[str]) -> None:
         """Set why the daemon is not ready, one line per reason; none: it is ready."""
@@ -177,7 +205,7 @@ class Endpoints:
     def report(self) -> CycleReport | None:
         """The last finished cycle; None before the first."""
         finished = self._finished
-        return finished.report if finished is not None else None
+        return finished.latest if finished is not None else None
 
     @property
     def recent(self) -> tuple[RecentStatus, ...]:
@@ -220,8 +248,8 @@ class Endpoints:
     def _state(self) -> tuple[object, ...]:
         """The state that the responses depend on, apart from the time."""
         finished = self._finished
-        number = finished.number if finished is not None else 0
-        return number, self._unready, self._journal, self._policy_error, self._recent
+        cycle = (finished.number, len(finished.took_s)) if finished is not None else None
+        return cycle, self._unready, self._journal, self._policy_error, self._recent
 
     def _make_page(self, *, is_still: bool) -> PackedPage:
         now, cached = self._now(), self._current()
@@ -240,19 +268,20 @@ class Endpoints:
     def health_status(self) -> HealthStatus:
         """The health of the watchdog itself."""
         now, finished, unready = self._now(), self._finished, tuple(self._reasons())
-        ended_s = finished.at_s if finished is not None else self._started.boottime_s
+        ended_s = finished.ended_s if finished is not None else self._started.boottime_s
+        ticks_s = finished.took_s if finished is not None else ()
         api = api_state(finished.report.pods) if finished is not None else None
-        ago_s = max(now.boottime_s - finished.at_s, 0.0) if finished is not None else None
+        ago_s = max(now.boottime_s - ended_s, 0.0) if finished is not None else None
         return HealthStatus(
             version=__version__,
             started_at=Moment(self._started.wall_s),
             uptime_s=json_seconds(elapsed_s(self._started, now)),
             ready=not unready,
             unready=tuple(inert(line, _LONGEST) for line in unready),
-            last_pass_s=_seconds(self._durations.last),
+            last_pass_s=_seconds(ticks_s[-1] if ticks_s else self._durations.last),
             last_pass_ago_s=_seconds(ago_s),
             pass_p99_s=_seconds(self._durations.p99),
-            passes=self._durations.count,
+            passes=self._durations.count + len(ticks_s),
             journal=inert(self._journal, _LONGEST),
             policy_ok=not self._policy_error,
             policy_error=inert(self._policy_error, _LONGEST) or None,
@@ -272,7 +301,7 @@ class Endpoints:
     def health(self) -> ProbeResult:
         """Whether the loop runs: the last cycle completed less than three intervals ago, or 10 s if that is more."""
         finished = self._finished
-        since_s = finished.at_s if finished is not None else self._started.boottime_s
+        since_s = finished.ended_s if finished is not None else self._started.boottime_s
         age_s = self._now().boottime_s - since_s
         if age_s <= late_after_s(self._interval_s):
             return ProbeResult(ok=True, lines=("ok",))

@@ -18,6 +18,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason, Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
+from watchdog.core.quiet import Resting, Ticks
 from watchdog.export import catalogue as of
 from watchdog.export.catalogue import (
     DURATION_S,
@@ -80,9 +81,9 @@ class Counters:
             last_actions=aged(merge(before.last_actions, map(last_action, acted)), report),
         )
 
-    def repeated(self, report: CycleReport) -> "Counters":
-        """The counters after a cycle that has repeated the last one."""
-        return replace(self, scan=self.scan.observe(report.scan_s), cycle=self.cycle.observe(report.duration_s))
+    def repeated(self, ticks: Ticks) -> "Counters":
+        """The counters after ticks that have only repeated the last cycle."""
+        return replace(self, scan=_observe(self.scan, ticks.took_s), cycle=_observe(self.cycle, ticks.took_s))
 
     def under(self, policy: Policy) -> "Counters":
         """The counters with a zero for everything the rules of a policy can do, so that the first time is an increase.
@@ -318,6 +319,17 @@ class _State:
     at_s: float = 0.0
     counters: Counters = field(default_factory=Counters)
     reload: Reload | None = None
+    resting: Resting | None = None
+
+    def now(self) -> "_State":
+        """The same as of the last tick, if ticks repeat the last cycle."""
+        found = self.resting.now() if self.resting is not None else None
+        return self if found is None else self.repeated(*found)
+
+    def repeated(self, report: CycleReport, ticks: Ticks) -> "_State":
+        """The state after ticks that have only repeated the last cycle."""
+        counters = self.counters.repeated(ticks)
+        return replace(self, report=report, at_s=ticks.ended_s, counters=counters, resting=None)
 
 
 class Metrics(Collector):
@@ -339,13 +351,19 @@ class Metrics(Collector):
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def update(self, report: CycleReport, *, is_repeated: bool = False) -> None:
-        """Add a cycle; `is_repeated`: only its times differ from those of the last one."""
+    def update(self, report: CycleReport, ticks: Ticks | None = None) -> None:
+        """Add a cycle; or ticks that have only repeated the last one, with the report as of the last of them."""
         state = self._state
-        counters = state.counters.repeated(report) if is_repeated else state.counters.after(report)
+        if ticks is not None:
+            self._replace(state.repeated(report, ticks))
+            return
         reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
-        self._replace(_State(report=report, at_s=at_s, counters=counters, reload=reload))
+        self._replace(_State(report=report, at_s=at_s, counters=state.counters.after(report), reload=reload))
+
+    def rest(self, resting: Resting) -> None:
+        """From now on, until the next cycle, collect the last one as of its last tick."""
+        self._state = replace(self._state, resting=resting)
 
     def policy_reload(self, *, ok: bool, wall_s: float, policy: Policy | None = None) -> None:
         """Record that the policy file was read at a moment (Unix time), whether it was valid, and the policy.
@@ -362,9 +380,11 @@ class Metrics(Collector):
         self._replace(replace(self._state, counters=self._state.counters.recalling(earlier, closed_s)))
 
     @property
-    def revision(self) -> int:
-        """How often the collected state was replaced; state collected after reading this number is never older."""
-        return self._revision
+    def revision(self) -> tuple[int, int]:
+        """Numbers that rise with the collected state; state collected after reading them is never older."""
+        resting, revision = self._state.resting, self._revision
+        ticks = resting.ticks() if resting is not None else None
+        return revision, len(ticks.took_s) if ticks is not None else 0
 
     def _replace(self, state: _State) -> None:
         self._state = state
@@ -372,7 +392,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from the state after the last cycle."""
-        state = self._state
+        state = self._state.now()
         yield info(of.BUILD_INFO, [(__version__, platform.python_version())])
         if state.reload is not None:
             yield from reload_families(state.reload)

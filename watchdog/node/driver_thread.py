@@ -1,4 +1,4 @@
-"""The driver's own thread, since a driver call can hang forever."""
+"""The driver's own thread, since a driver call can hang forever; and what it does by itself between requests."""
 
 import os
 import queue
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from watchdog import clock
+from watchdog.core.model import Now
 from watchdog.core.policy import Pulse
+from watchdog.core.quiet import Ticks
 from watchdog.node.driver import Driver, DriverReading
 
 # The share of `every` that the reads may take. With 12 us a call, as on an idle driver, 8 GPUs take 0.2% of 50 ms.
@@ -24,7 +27,7 @@ class _Request(Enum):
     """The requests besides a reading."""
 
     RELEASE = auto()
-    NONE = auto()  # only to notice that the pulse was set
+    NONE = auto()  # only to notice that the pulse was set, or that a rest begins
 
 
 class DriverBusyError(RuntimeError):
@@ -123,15 +126,70 @@ class CounterPulse:
         return used
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestTerms:
+    """When the thread may read by itself, and what must not change meanwhile. Times are CLOCK_BOOTTIME.
+
+    `reading` is the one that later ones are compared with, requested at `since`. The next one is due at `next_s`, more
+    every `interval_s`; one that comes more than `late_s` after the one before it counts as changed, as does the first
+    one from `until_s` on. `is_unchanged` is called from the driver's thread: whether all listed processes still run.
+    """
+
+    reading: DriverReading
+    since: Now
+    next_s: float
+    interval_s: float
+    late_s: float
+    until_s: float
+    is_unchanged: Callable[[], bool]
+
+
+class Rest:
+    """The loop's rest while nothing changes: the driver's thread reads at each tick, and compares.
+
+    `ticks` are its readings so far, replaced whole, so that any thread may look at them; None: there was none.
+    """
+
+    def __init__(self, terms: RestTerms) -> None:
+        self.terms = terms
+        self.next_s = terms.next_s
+        self.ticks: Ticks | None = None
+
+    @property
+    def last(self) -> Now:
+        """When the last reading was requested."""
+        return self.ticks.last if self.ticks is not None else self.terms.since
+
+    def take(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
+        """Count a reading; False: it does not count, since something has changed, or it came late."""
+        terms, before = self.terms, self.ticks
+        passed_s = asked.boottime_s - self.last.boottime_s
+        is_in_time = passed_s <= terms.late_s and asked.boottime_s < terms.until_s
+        if not (is_in_time and reading == terms.reading and terms.is_unchanged()):
+            return False
+        due_s = self.next_s + terms.interval_s
+        self.next_s = due_s if due_s > asked.boottime_s else asked.boottime_s + terms.interval_s
+        self.ticks = Ticks(
+            last=asked,
+            counted_s=min(passed_s, terms.interval_s) + (before.counted_s if before is not None else 0.0),
+            took_s=(*(before.took_s if before is not None else ()), took_s),
+        )
+        return True
+
+
 class DriverThread:
     """Owns a driver and reads it on a daemon thread, one reading at a time.
 
-    The loop waits for `fileno()` with a timeout; a call that hangs in the driver blocks only this thread.
+    The loop waits for `fileno()` with a timeout; a call that hangs in the driver blocks only this thread. While the
+    loop rests, the thread reads by itself, until a reading differs: that one is handed over like a requested one.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, now: Callable[[], Now] = clock.now) -> None:
         self._driver = driver
+        self._now = now
         self._pulse = CounterPulse(driver)
+        self._rest: Rest | None = None
+        self._asked: Now | None = None
         self._has_risen = False
         self._lock = threading.Lock()
         self._requests: queue.SimpleQueue[frozenset[str] | _Request | None] = queue.SimpleQueue()
@@ -163,6 +221,28 @@ class DriverThread:
         A reading that has not been taken is dropped.
         """
         self._submit(only)
+
+    def rest(self, terms: RestTerms) -> Rest:
+        """Read by itself from now on, until a reading differs; not while a reading is in progress."""
+        with self._lock:
+            self._rest = rest = Rest(terms)
+        self._requests.put(_Request.NONE)
+        return rest
+
+    def end_rest(self) -> None:
+        """Do not begin another reading without a request; one in progress is handed over when it is finished."""
+        with self._lock:
+            self._rest = None
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it reads by itself, and nothing has changed."""
+        return self._rest is not None
+
+    @property
+    def asked(self) -> Now | None:
+        """When the last reading was begun that it took by itself; None: there was none."""
+        return self._asked
 
     def release(self) -> None:
         """Release the driver; a later reading reopens it. DriverBusyError as with `request`.
@@ -198,6 +278,7 @@ class DriverThread:
 
     def _submit(self, request: frozenset[str] | _Request | None) -> None:
         with self._lock:
+            self._rest = None
             if self._closing:
                 raise DriverBusyError("the driver is being closed")
             if self._busy_since is not None:
@@ -209,6 +290,11 @@ class DriverThread:
     def fileno(self) -> int:
         """The file descriptor that becomes readable when a reading can be taken or the driver has been released."""
         return self._event
+
+    def silence(self) -> None:
+        """Make the descriptor unreadable until something new happens."""
+        with self._lock:
+            self._silence()
 
     def take(self) -> DriverReading | None:
         """Take the finished reading; None if there is none."""
@@ -236,23 +322,30 @@ class DriverThread:
 
     def _drop(self) -> DriverReading | None:
         reading, self._reading = self._reading, None
+        self._silence()
+        return reading
+
+    def _silence(self) -> None:
         if self._event >= 0:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._event)
-        return reading
 
     def _run(self) -> None:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             try:
-                request = self._requests.get(timeout=self._pulse.wait_s)
+                request = self._requests.get(timeout=self._wait_s)
             except queue.Empty:
                 request = _Request.NONE
             if self._closing:
                 break
             if request is _Request.NONE:
-                self._beat()
+                rest = self._rest
+                if rest is not None and self._now().boottime_s >= rest.next_s:
+                    self._tick(rest)
+                else:
+                    self._beat()
                 continue
             reading = None
             if isinstance(request, _Request):
@@ -267,6 +360,30 @@ class DriverThread:
                 self._busy_since = None
                 os.eventfd_write(self._event, 1)
         self._driver.close()
+
+    @property
+    def _wait_s(self) -> float | None:
+        """How long to wait for a request; None: until there is one."""
+        pulse_s, rest = self._pulse.wait_s, self._rest
+        if rest is None:
+            return pulse_s
+        tick_s = max(rest.next_s - self._now().boottime_s, 0.0)
+        return tick_s if pulse_s is None else min(tick_s, pulse_s)
+
+    def _tick(self, rest: Rest) -> None:
+        asked = self._now()
+        with self._lock:
+            if self._rest is not rest:
+                return  # it ended just now
+            self._asked, self._busy_since, self._has_risen = asked, time.monotonic(), False
+        reading = self._pulse.read(None)
+        took_s = self._now().boottime_s - asked.boottime_s
+        with self._lock:
+            self._busy_since = None
+            if self._rest is rest and rest.take(reading, asked, took_s):
+                return
+            self._rest, self._reading = None, reading
+            os.eventfd_write(self._event, 1)
 
     def _beat(self) -> None:
         if self._pulse.has_risen():

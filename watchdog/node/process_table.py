@@ -6,6 +6,7 @@ Also finds every process of a container that is to be killed.
 import os
 import re
 import resource
+import select
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +22,6 @@ from watchdog.node.process import (
     gone,
     is_same_process,
     open_pidfd,
-    poll_dead,
     read_held,
     read_process,
     read_unheld,
@@ -140,24 +140,28 @@ class ProcessTable:
         self._pidfds = pidfds
         self._entries: dict[int, _KnownProcess] = {}
         self._room = 0
+        self._exits = select.epoll()  # readable once a held process has ended
+        self._are_settled = True
 
     def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         """Give the process of each listed PID: known ones that still run are not read again, others are released."""
         wanted = set(pids)
         for pid in self._entries.keys() - wanted:
-            _release(self._entries.pop(pid))
-        return self._read_all(wanted, reread=False)
+            self._release(self._entries.pop(pid))
+        found = self._read_all(wanted, reread=False)
+        self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
+        return found
 
     def reread(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         """Read start time and cgroup of these PIDs again, known or not: the check right before an action."""
         return self._read_all(set(pids), reread=True)
 
-    @property
     def is_unchanged(self) -> bool:
-        """Whether every process of the last update is held, still runs, and can't have changed its place."""
-        if not all(entry.fd is not None and entry.settled for entry in self._entries.values()):
-            return False
-        return not poll_dead(entry.fd for entry in self._entries.values() if entry.fd is not None)
+        """Whether every process of the last update is held, still runs, and can't have changed its place.
+
+        It is one system call, however many there are, and may be called from any thread.
+        """
+        return self._are_settled and not self._exits.poll(0, 1)
 
     def handle(self, key: ProcessKey) -> Handle | None:
         """A handle of a listed process, for the caller to close; None if it has ended, was replaced or is not listed.
@@ -198,21 +202,22 @@ class ProcessTable:
     def close(self) -> None:
         """Release every process."""
         for entry in self._entries.values():
-            _release(entry)
+            self._release(entry)
         self._entries.clear()
+        self._exits.close()
 
     def _read_all(self, pids: set[int], *, reread: bool) -> tuple[dict[int, Process], tuple[Gap, ...]]:
-        held = [entry.fd for entry in self._entries.values() if entry.fd is not None]
-        dead = poll_dead(held)
+        held = sum(entry.fd is not None for entry in self._entries.values())
+        dead = {fd for fd, _ in self._exits.poll(0, held)} if held else set()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._room = limit - min(_RESERVE, limit // 4) - len(held)
+        self._room = limit - min(_RESERVE, limit // 4) - held
         failures = ReadFailures()
         found = {}
         for pid in pids:
             entry = self._entries.get(pid)
             if reread or entry is None or entry.fd is None or entry.fd in dead or not entry.settled:
                 if entry is not None and entry.fd in dead:
-                    _release(entry)
+                    self._release(entry)
                 entry = self._entries[pid] = self._renew(pid, entry, failures, reread=reread)
             found[pid] = entry.process
         return found, failures.gaps()
@@ -234,7 +239,7 @@ class ProcessTable:
         place = process.place
         renewed = _KnownProcess(process, fd, settled=place.kind is PlaceKind.HOST or place.container is not None)
         if place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
-            _release(renewed)
+            self._release(renewed)
         return renewed
 
     def _open(self, pid: int, failures: ReadFailures) -> int | None:
@@ -251,11 +256,17 @@ class ProcessTable:
         except OSError as error:
             failures.add(pid, describe_error(error, GapReason.DESCRIPTORS))
             return None
+        try:
+            self._exits.register(fd, select.EPOLLIN)
+        except OSError as error:  # fs.epoll.max_user_watches
+            os.close(fd)
+            failures.add(pid, describe_error(error, GapReason.DESCRIPTORS))
+            return None
         self._room -= 1
         return fd
 
-
-def _release(entry: _KnownProcess) -> None:
-    fd, entry.fd = entry.fd, None
-    if fd is not None:
-        os.close(fd)
+    def _release(self, entry: _KnownProcess) -> None:
+        fd, entry.fd = entry.fd, None
+        if fd is not None:
+            self._exits.unregister(fd)  # a handle may share it, and would keep it registered
+            os.close(fd)

@@ -1,7 +1,7 @@
 """The scan: joins what the driver lists with what /proc shows of those processes into one Snapshot."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
@@ -92,7 +92,12 @@ class Scanner:
     @property
     def is_unchanged(self) -> bool:
         """Whether an equal reading would give an equal snapshot: the processes are those of the last one."""
-        return not self._gaps and self._table.is_unchanged
+        return not self._gaps and self._table.is_unchanged()
+
+    @property
+    def are_processes_unchanged(self) -> Callable[[], bool]:
+        """Says, on any thread, whether the processes of the last snapshot still run; see `ProcessTable`."""
+        return self._table.is_unchanged
 
     def may_be_listed(self, key: ProcessKey, snapshot: Snapshot) -> bool:
         """Whether the memory of a process may be on a GPU that can't be listed now."""

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment
-from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod, Snapshot
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Policy
-from watchdog.core.rules import MOST_TERMINATING_S, hours_at
+from watchdog.core.quiet import LEAST_S, next_change_s
+from watchdog.core.rules import hours_at
 from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
@@ -175,9 +175,6 @@ class Judge:
         )
 
 
-_LEAST_S = 0.001  # moments are kept to the millisecond
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """The result of a replay: its findings, how long the node was recorded, and the number of decisions."""
@@ -232,7 +229,7 @@ class Replay:
     def _wait(self, until: Now) -> None:
         """Advance through equal cycles: decide only in those in which something comes due."""
         while self._next_s < until.boottime_s:
-            at_s = max(self._next_s, self._last.boottime_s + _LEAST_S)
+            at_s = max(self._next_s, self._last.boottime_s + LEAST_S)
             if at_s >= until.boottime_s:
                 break
             self._same(at_s)
@@ -267,23 +264,12 @@ class Replay:
         self._next_s = self._next(plan, at, stale_s) if self._busy and not stale else math.inf
 
     def _next(self, plan: Plan, at: Now, stale_s: float) -> float:
-        """The next boot time at which, without changes, a step comes due, or a brake, protection or hours end."""
-        waits = [self._wait_of(entry) for entry in plan.entries]
-        for pod in self._node.pods.values():
-            since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
-            ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
-            waits += [end_s - at.wall_s + _LEAST_S for end_s in ends]
-        hours = (rule.active for rule in self._policy.rules if rule.active is not None)
-        waits += [each.next_change_s(at.wall_s) - at.wall_s for each in hours]
-        # Time counts only until the pod list is too old.
-        waits += [stale_s - at.boottime_s, stale_s - at.boottime_s + _LEAST_S]
-        return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)
-
-    def _wait_of(self, entry: PlanEntry) -> float:
-        if entry.due_in_s > 0:
-            return entry.due_in_s
+        """The next boot time at which something comes due without changes."""
         # Of two accounts with the same victim, the second one gets its turn in the next cycle.
-        return self._node.interval_s if entry.withheld_by is Brake.PENDING else entry.lets_go_in_s or 0.0
+        next_s = next_change_s(plan, self._node.pods.values(), self._policy, at, turn_s=self._node.interval_s)
+        # Time counts only until the pod list is too old.
+        stale = (end_s for end_s in (stale_s, stale_s + LEAST_S) if end_s > at.boottime_s)
+        return min((next_s, *stale))
 
 
 class _TimeAxis:
