@@ -3,18 +3,23 @@
 import select
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
+from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import at
+from watchdog import clock
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Pulse, Window
+from watchdog.core.quiet import Ticks
 from watchdog.core.rules import Switches
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.node.devices import open_devices
+from watchdog.node.driver_thread import Rest
 
 FREE = Switches()
 UNSEEN = Switches(unseen=True)
@@ -257,3 +262,86 @@ def test_no_pulse_under_maintenance(world: NvmlWorld, sampler: Sampler) -> None:
     world.forget_calls()
     time.sleep(0.1)
     assert world.calls() == 0
+
+
+def resting(sampler: Sampler, until_s: float = 600.0) -> Rest:
+    """A rest that begins with the first reading, by the clock of the machine: its ticks are the thread's."""
+    now = clock.now()
+    sampler.pace.interval_s = 0.05
+    sampler.note_switches(FREE, now)
+    sampler.request_next(now)
+    assert select.select([sampler], [], [], 5.0)[0]
+    look = sampler.take(clock.now())
+    assert look is not None
+    return sampler.rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
+
+
+def woken(sampler: Sampler) -> tuple[Ticks | None, TimedReading]:
+    """What the loop does once the rest is over: the ticks, and the reading that ended it."""
+    assert select.select([sampler], [], [], 5.0)[0]
+    now = clock.now()
+    ticks, look = sampler.end_rest(now), sampler.take(now)
+    assert look is not None
+    return ticks, look
+
+
+def test_a_change_ends_the_rest(world: NvmlWorld, sampler: Sampler) -> None:
+    """The loop sleeps until there is one; the reading is taken as if it had been requested, and the next one is due."""
+    rest = resting(sampler)
+    wait_until(lambda: rest.ticks is not None)
+    now = clock.now()
+    assert sampler.wake_s(now) > now.boottime_s + 5
+    assert (sampler.end_rest(now), sampler.take(now), sampler.is_resting) == (None, None, True)
+    world.show(card("a", ghost(1, 2 * GIB)))
+    ticks, look = woken(sampler)
+    assert ticks is not None
+    assert ticks.last.boottime_s < look.asked.boottime_s <= now.boottime_s + 5
+    assert look.asked.boottime_s + 0.05 == pytest.approx(sampler.pace.next_reading_s, abs=0.02)
+    assert (uses(look.reading, "GPU-a"), sampler.is_resting) == ({1: 2 * GIB}, False)
+
+
+def test_a_rest_has_an_end(sampler: Sampler) -> None:
+    """The loop looks at its inputs now and then even if no file, pod or process says that anything has changed."""
+    rest = resting(sampler, until_s=0.3)
+    ticks, look = woken(sampler)
+    assert ticks is not None
+    assert 3 <= len(ticks.took_s) <= 5
+    assert look.reading == rest.terms.reading
+
+
+def test_a_reading_that_is_wanted_ends_the_rest(world: NvmlWorld, sampler: Sampler) -> None:
+    """Other pods, another policy, a step that is due: the loop reads a second after the last tick at the earliest."""
+    rest = resting(sampler)
+    wait_until(lambda: rest.ticks is not None)
+    now = clock.now()
+    sampler.bring_forward(now)
+    due_s = sampler.wake_s(now)
+    assert due_s - rest.last.boottime_s == pytest.approx(1.0, abs=0.06)
+    assert sampler.end_rest(now) is None
+    later = replace(now, boottime_s=due_s)
+    ticks = sampler.end_rest(later)
+    assert ticks is not None
+    assert not sampler.is_resting
+
+
+def test_a_driver_that_hangs_in_a_rest_is_noticed(world: NvmlWorld, sampler: Sampler) -> None:
+    """The loop wakes when the rest should be over, and the reading in progress is the one that hangs."""
+    rest = resting(sampler)
+    wait_until(lambda: rest.ticks is not None)
+    show(world, delays=(StubDelay(call=LISTS[0], ms=700.0),))
+    wait_until(lambda: sampler._thread.busy)
+    begun_s = clock.now().boottime_s
+    late = replace(rest.last, boottime_s=sampler.wake_s(rest.last))
+    assert late.boottime_s - begun_s < 11
+    assert sampler.silence(10.0, late) == ()
+    sampler.end_rest(late)
+    assert sampler.silence(10.0, replace(late, boottime_s=begun_s + 12)) == ("NVML has not answered for 12 s",)
+
+
+def test_maintenance_ends_the_rest(sampler: Sampler) -> None:
+    """Point 34: one more reading, and the driver is let go of."""
+    rest = resting(sampler)
+    wait_until(lambda: rest.ticks is not None)
+    sampler.note_switches(MIG, clock.now())
+    assert sampler.end_rest(clock.now()) is not None
+    assert not sampler.is_resting

@@ -10,13 +10,14 @@ from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
-from watchdog.core.plan import CycleReport, PlanEntry
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
+from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
 from watchdog.core.steady import Assessor
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
 from watchdog.past.read import spans
-from watchdog.past.recorder import Recorder
+from watchdog.past.recorder import Recorder, longest_step_s
 from watchdog.past.replay import Replay, Replayed
 
 Kill = tuple[float, str, str | None, str | None, str, int, str, str]
@@ -44,10 +45,14 @@ class State:
 
 
 class Life:
-    """One daemon: every cycle is decided under its policy and recorded."""
+    """One daemon: every cycle is decided under its policy and recorded; with `rests`, ticks repeat a quiet one."""
 
-    def __init__(self, path: Path, under: Policy, ledger: Ledger | None = None) -> None:
+    def __init__(self, path: Path, under: Policy, ledger: Ledger | None = None, *, rests: bool = False) -> None:
         self.under = under
+        self._rests = rests
+        self._quiet: Resting | None = None
+        self._ticks: Ticks | None = None
+        self.ticks = 0
         self.actions: list[Kill] = []
         self.warnings: list[Kill] = []
         self.recorder = Recorder()
@@ -59,6 +64,7 @@ class Life:
 
     def see(self, state: State, now: Now) -> CycleReport:
         """One cycle."""
+        self._settle()
         # A scanner gives the very same values as long as the driver and /proc do.
         if state is not self._state:
             self._state, self._seen = state, state.seen(now)
@@ -95,16 +101,54 @@ class Life:
         )
         self.recorder.record(report, self.journal)
         record(self.journal, report)
+        opened = OpenCycle(
+            inputs=inputs, snapshot=seen, attribution=attribution, assessments=assessments, plan=plan, scan_s=0.0
+        )
+        if self._rests and is_quiet(opened, ClosedCycle(plan=plan, began=(), outcomes=())):
+            self._quiet = Resting(report=report, inputs=inputs, ticks=lambda: self._ticks)
         return report
+
+    def _repeats(self, state: State, now: Now) -> bool:
+        """Whether this tick only repeats the last cycle, as the driver's thread has it."""
+        quiet, interval_s = self._quiet, self.under.interval_s
+        if quiet is None or state is not self._state:
+            return False
+        before, at = self._ticks, quiet.report.at
+        passed_s = now.boottime_s - (before.last if before is not None else at).boottime_s
+        synced_s = now.boottime_s if state.synced_s is None else 1000.0 + state.synced_s
+        until_s = min(next_change_s(quiet.report.plan, state.pods, self.under, at), synced_s + self.under.stale_after_s)
+        if not (0 < passed_s <= longest_step_s(interval_s) and now.boottime_s < until_s):
+            return False
+        self._ticks = Ticks(
+            last=now,
+            counted_s=min(passed_s, interval_s) + (before.counted_s if before is not None else 0.0),
+            took_s=(*(before.took_s if before is not None else ()), 0.0),
+        )
+        self.ticks += 1
+        if len(self._ticks.took_s) == 10:
+            self._settle(goes_on=True)
+        return True
+
+    def _settle(self, *, goes_on: bool = False) -> None:
+        """Record the last of the ticks, and what they come to."""
+        quiet, ticks = self._quiet, self._ticks
+        self._quiet = self._ticks = None
+        if quiet is not None and ticks is not None:
+            report = repeated(quiet.report, quiet.inputs, ticks)
+            self.ledger = report.plan.ledger
+            self.recorder.record(report, self.journal, ticks=len(ticks.took_s))
+            self._quiet = replace(quiet, report=report) if goes_on else None
 
     def run(self, states: Iterable[tuple[float, State]]) -> "Life":
         """Cycles at these seconds, and a clean end."""
         for second, state in states:
-            self.see(state, at(second))
+            if not self._repeats(state, at(second)):
+                self.see(state, at(second))
         return self.end()
 
     def end(self) -> "Life":
         """Stop cleanly."""
+        self._settle()
         self.recorder.end(self.journal)
         self.journal.close()
         return self

@@ -54,6 +54,27 @@ def test_every_run_replayed_under_its_own_policy_gives_its_own_first_actions(pas
 
 
 @pytest.mark.slow
+@given(histories(granule=Mi), policies())
+def test_a_daemon_that_rests_does_and_records_the_same(past: History, under: Policy) -> None:
+    """Quiet ticks: what is only counted comes to the same actions and the same ledger, and replay finds them."""
+    with TemporaryDirectory() as folder:
+        awake = Life(Path(folder) / "awake.db", under).run(past.cycles)
+        path = Path(folder) / "journal.db"
+        life = Life(path, under, rests=True).run(past.cycles)
+        assert (life.actions, life.warnings) == (awake.actions, awake.warnings)
+        assert life.ledger.accounts.keys() == awake.ledger.accounts.keys()
+        assert sorted(actions_of(replayed(path, under)), key=str) == sorted(life.actions, key=str)
+
+
+def test_most_cycles_of_a_node_that_hardly_changes_are_ticks(path: Path) -> None:
+    """A rest ends for a change and for a step that comes due, and `for` goes on in between."""
+    life = Life(path, P, rests=True).run(passes((20, LOW), (60, HIGH), (80, LOW)))
+    assert life.ticks > 65
+    assert [each[0] for each in life.actions] == [at(30).wall_s]
+    assert actions_of(replayed(path, P)) == life.actions
+
+
+@pytest.mark.slow
 @given(histories(granule=128 * Mi), policies(), policies())
 def test_another_policy_gives_what_it_would_have_done(past: History, under: Policy, other: Policy) -> None:
     """The past kept under one policy shows another one all that it would have seen itself, to 64Mi."""

@@ -10,7 +10,7 @@ from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEntry
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MOST_TERMINATING_S
 
 # The loop looks at its inputs after so long in any case.
@@ -66,6 +66,11 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     `turn_s` is when the second of two accounts with the same victim gets its turn.
     """
     waits = [_wait_of(entry, turn_s) for entry in plan.entries]
+    repeats_s = {step.repeat_s for rule in policy.rules for step in rule.steps if step.do is Do.WARN}
+    for state in plan.ledger.accounts.values():  # a plan leaves out a warning that would come after an action
+        waits += [for_s - stretch.counted_s for (_, (_, for_s, _, _)), stretch in state.stretches.items()]
+        waits += [failures.retry_at_s - at.boottime_s for failures in state.failures.values()]
+        waits += [warned_s + each_s - at.boottime_s for warned_s in state.warned_s.values() for each_s in repeats_s]
     for pod in pods:
         since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
         ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)

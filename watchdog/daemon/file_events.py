@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ _FOLDER: Final = _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOV
 _FILE: Final = _IN_MODIFY | _IN_ATTRIB | _IN_CLOSE_WRITE | _IN_DELETE_SELF | _IN_MOVE_SELF
 # The kernel reports no change that another machine makes, or a server in user space: NFS, SMB, 9p, FUSE.
 _LOCAL: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "overlay"})
-_MOST_LINKS: Final = 40  # as the kernel follows
+_MOST: Final = 40  # links that the kernel follows
 
 
 class FileEvents:
@@ -50,11 +50,11 @@ class FileEvents:
         local = _local_devices()
         self.are_complete = True
         for file in self._files:
-            *folders, last = _leading_to(file)
-            are_watched = {self._watch(path, _FOLDER, local) for path in folders}
+            folders, last = _resolve(file)
+            are_watched = [self._watch(path, _FOLDER, local) for path in folders]
             with contextlib.suppress(FileNotFoundError):  # its folder reports it when it is there
-                are_watched.add(self._watch(last, _FILE, local))
-            self.are_complete &= are_watched == {True}
+                are_watched.append(self._watch(last, _FILE, local))
+            self.are_complete &= all(are_watched) and len(folders) < _MOST
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -74,13 +74,12 @@ class FileEvents:
         return watch >= 0 and device in local
 
 
-def _leading_to(file: Path) -> Iterator[Path]:
-    """The folder of each link that a path leads through, that of the file itself, and the file."""
+def _resolve(file: Path) -> tuple[list[Path], Path]:
+    """The folders of the links that a path leads through and of the file itself, and the file."""
+    folders: list[Path] = []
     left = list(reversed(file.absolute().parts[1:]))
     at = Path("/")
-    for _ in range(1000 * _MOST_LINKS):
-        if not left:
-            break
+    while left and len(folders) < _MOST:
         part = left.pop()
         entry = at.parent if part == ".." else at / part
         try:
@@ -88,11 +87,10 @@ def _leading_to(file: Path) -> Iterator[Path]:
         except OSError:  # no link
             at = entry
             continue
-        yield at
+        folders.append(at)
         at = Path("/") if target.is_absolute() else at
         left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-    yield at.parent
-    yield at
+    return [*folders, at.parent], at
 
 
 def _local_devices() -> frozenset[int]:

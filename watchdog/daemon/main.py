@@ -315,7 +315,8 @@ class Daemon:
     def _settle(self, ticks: Ticks | None) -> None:
         """Publish the last cycle once more, as of the last tick of a rest that has ended; None: it had none."""
         if self._quiet is not None and ticks is not None:
-            self._repeated(self._quiet, ticks)
+            self._quiet = self._repeated(self._quiet, ticks)
+            self._publish(self._quiet.report, self._quiet.inputs, ticks)
 
     def _repeat(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> None:
         """Publish the last cycle once more instead of computing it again, and rest."""
@@ -324,17 +325,17 @@ class Daemon:
         ticks = Ticks(last=timed.asked, counted_s=min(passed_s, self._policy.interval_s), took_s=(took_s,))
         pods = replace(quiet.report.pods, synced=inputs.pods.synced)
         inputs = replace(inputs, overdue=quiet.inputs.overdue, hidden=quiet.inputs.hidden)
-        quiet = self._repeated(replace(quiet, inputs=inputs, report=replace(quiet.report, pods=pods)), ticks)
-        self._rest(quiet)
+        quiet = replace(quiet, inputs=inputs, report=replace(quiet.report, pods=pods))
+        self._quiet = self._repeated(quiet, ticks)
+        self._publish(self._quiet.report, inputs)
+        self._rest(self._quiet)
 
     def _repeated(self, quiet: QuietCycle, ticks: Ticks) -> QuietCycle:
         report = repeated(quiet.report, quiet.inputs, ticks)
         if self._cycle.ledger is quiet.report.plan.ledger:  # otherwise a switch or a reload has just changed it
             self._cycle.ledger = report.plan.ledger
-        self._quiet = quiet = replace(quiet, report=report)
         self._sampler.pace.plan(report.plan, ticks.last)
-        self._publish(report, quiet.inputs, ticks)
-        return quiet
+        return replace(quiet, report=report)
 
     def _rest(self, quiet: QuietCycle) -> None:
         """Leave the next ticks to the driver's thread, if they could only repeat this cycle."""

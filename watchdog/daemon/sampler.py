@@ -143,7 +143,8 @@ class Sampler:
             self._looks.popleft()
         is_free = len(self._looks) < pulse.looks.count
         at_s = now.boottime_s if is_free else self._looks[-pulse.looks.count] + pulse.looks.per_s
-        if at_s < self.pace.next_reading_s:  # otherwise the next reading comes first anyway
+        next_s = self.pace.next_reading_s if self._rest is None else min(self._rest.next_s, self.pace.next_reading_s)
+        if at_s < next_s:  # otherwise the next reading comes first anyway
             self._looks.append(at_s)
             self.pace.read_at(at_s)
 

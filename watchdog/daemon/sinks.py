@@ -359,7 +359,7 @@ class Sinks:
         self._endpoints.publish(report, ticks)
         self._log.log_changes(changes)
         if self.has_journal:
-            self._past.record(report, self.record, cycles=1 if ticks is None else len(ticks.took_s))
+            self._past.record(report, self.record, ticks=0 if ticks is None else len(ticks.took_s))
             self.record.record(report, changes)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()

@@ -32,16 +32,16 @@ class Recorder:
     def __init__(self) -> None:
         self._forget()
 
-    def record(self, report: CycleReport, sink: Sink, *, cycles: int = 1) -> None:
+    def record(self, report: CycleReport, sink: Sink, *, ticks: int = 0) -> None:
         """Record a cycle; if it has an action, its rows are written to disk together with those of the journal.
 
-        `cycles`: it is the last of so many, of which the others have only repeated the one before them.
+        `ticks`: it is no cycle, but the last of so many ticks that have only repeated the one before them.
         """
         if not sink.writable:
             self._forget()
             return
         try:
-            self._take(report, cycles)
+            self._take(report, ticks)
             statements = tuple(self._due(report))
         except (UnicodeEncodeError, OverflowError):  # what cannot be encoded is no reason to stop watching
             self._forget()
@@ -64,14 +64,16 @@ class Recorder:
         self._full_s = 0.0
         self._written_s = 0.0
 
-    def _take(self, report: CycleReport, cycles: int) -> None:
+    def _take(self, report: CycleReport, ticks: int) -> None:
         now, last = report.at, self._last
         if last is not None and (now.boot_id != last.boot_id or now.boottime_s < last.boottime_s):
             self._forget()
             last = None
+        if ticks and last is not None:
+            self._last = now
+            return
         changed = self._encoder.changes(report)
-        longest_s = cycles * longest_step_s(report.policy.interval_s)
-        skipped = last is not None and now.boottime_s - last.boottime_s > longest_s
+        skipped = last is not None and now.boottime_s - last.boottime_s > longest_step_s(report.policy.interval_s)
         if last is None:
             self._since, self._full_s, self._written_s = now, now.boottime_s, now.boottime_s
         if changed or skipped:

@@ -1,0 +1,145 @@
+"""The ticks that the driver's thread keeps by itself while nothing changes."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, uses
+from tests.node.support import wait_until
+from tests.node.test_nvml_thread import is_readable, wait
+from tests.stub import GIB, LISTS, StubDelay
+from tests.worlds import at
+from watchdog import clock
+from watchdog.core.quiet import Ticks
+from watchdog.node.driver import DriverReading
+from watchdog.node.driver_thread import DriverThread, Rest, RestTerms
+
+READING = DriverReading(driver="0")
+TERMS = RestTerms(
+    reading=READING,
+    since=at(0),
+    next_s=at(1).boottime_s,
+    interval_s=1.0,
+    late_s=1.75,
+    until_s=at(10).boottime_s,
+    is_unchanged=lambda: True,
+)
+
+
+def test_equal_readings_are_counted() -> None:
+    """At most an interval counts between two, and a tick that is late leaves the others where they were."""
+    rest = Rest(TERMS)
+    assert (rest.ticks, rest.last) == (None, at(0))
+    for second in (1.0, 2.5, 3.0):
+        assert rest.take(replace(READING), at(second), 0.01)
+    assert rest.ticks == Ticks(last=at(3), counted_s=2.5, took_s=(0.01,) * 3)
+    assert (rest.last, rest.next_s) == (at(3), at(4).boottime_s)
+
+
+def test_ticks_that_were_missed_are_not_made_up_for() -> None:
+    """After a slow reading the next one comes an interval later, and not at once."""
+    rest = Rest(replace(TERMS, late_s=5.0))
+    assert rest.take(READING, at(4.5), 3.0)
+    assert rest.next_s == at(5.5).boottime_s
+
+
+@pytest.mark.parametrize(
+    ("terms", "reading", "second"),
+    [
+        (TERMS, replace(READING, driver="1"), 1.0),
+        (TERMS, READING, 1.8),
+        (TERMS, READING, 10.0),
+        (replace(TERMS, is_unchanged=lambda: False), READING, 1.0),
+    ],
+    ids=["another reading", "late", "the end", "a process has ended"],
+)
+def test_what_ends_a_rest(terms: RestTerms, reading: DriverReading, second: float) -> None:
+    """The loop gets that reading, and it is not counted: what it means is for the loop to find out."""
+    rest = Rest(replace(terms, late_s=20.0) if second == 10.0 else terms)
+    assert not rest.take(reading, at(second), 0.0)
+    assert (rest.ticks, rest.last) == (None, at(0))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NvmlWorld]:
+    with nvml_world(tmp_path) as found:
+        found.show(card("a", ghost(1)))
+        yield found
+
+
+@pytest.fixture
+def thread(world: NvmlWorld) -> Iterator[DriverThread]:
+    found = DriverThread(world.driver())
+    yield found
+    assert found.close(5.0)
+
+
+def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True) -> Rest:
+    """Read, and rest from then on, with a tick every 50 ms."""
+    since = clock.now()
+    thread.request()
+    terms = RestTerms(
+        reading=wait(thread),
+        since=since,
+        next_s=since.boottime_s + 0.05,
+        interval_s=0.05,
+        late_s=30.0,
+        until_s=since.boottime_s + 60.0,
+        is_unchanged=is_unchanged,
+    )
+    return thread.rest(terms)
+
+
+def count(rest: Rest) -> int:
+    return len(rest.ticks.took_s) if rest.ticks is not None else 0
+
+
+def test_the_thread_reads_by_itself_until_something_changes(world: NvmlWorld, thread: DriverThread) -> None:
+    """Nothing wakes the loop for equal readings; the first that differs is handed over like one that was requested."""
+    rest = begin(thread)
+    wait_until(lambda: count(rest) >= 4)
+    assert (thread.is_resting, is_readable(thread, 0.0)) == (True, False)
+    world.show(card("a", ghost(1, 2 * GIB)))
+    reading = wait(thread)
+    assert uses(reading, "GPU-a") == {1: 2 * GIB}
+    assert (thread.is_resting, thread.busy) == (False, False)
+    assert thread.asked is not None
+    assert thread.asked.boottime_s > rest.last.boottime_s
+    world.forget_calls()
+    time.sleep(0.2)
+    assert world.calls() == 0, "the loop decides when to read again"
+
+
+def test_the_end_of_a_process_is_a_change(thread: DriverThread) -> None:
+    """The driver may list it for a while longer."""
+    ended = [False, False, False, True]
+    rest = begin(thread, lambda: not ended.pop(0))
+    wait(thread)
+    assert count(rest) == 3
+
+
+def test_a_reading_in_progress_when_the_rest_ends_is_handed_over(world: NvmlWorld, thread: DriverThread) -> None:
+    """What the loop was woken for needs a reading anyway, and it is neither lost nor counted twice."""
+    rest = begin(thread)
+    wait_until(lambda: count(rest) >= 1)
+    world.show(card("a", ghost(1)), delays=(StubDelay(call=LISTS[0], ms=300.0),))
+    wait_until(lambda: thread.busy)
+    thread.end_rest()
+    counted = rest.ticks
+    assert wait(thread) == rest.terms.reading
+    assert rest.ticks == counted
+
+
+def test_a_request_ends_the_rest(thread: DriverThread) -> None:
+    """One reading comes of it, and then the thread is silent."""
+    rest = begin(thread)
+    wait_until(lambda: count(rest) >= 1)
+    while thread.busy:
+        time.sleep(0.001)
+    thread.end_rest()
+    thread.request()
+    wait(thread)
+    assert not is_readable(thread, 0.2)
