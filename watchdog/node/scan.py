@@ -22,26 +22,17 @@ class Listings:
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, int], ProcessKey] = {}
-        self._last: object = None
 
-    def update(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> bool:
-        """Record a reading that was requested at `asked`, and return whether it differs from the last.
-
-        GPUs that it could not list keep what was recorded before.
-        """
-        gpus, uses = reading.gpus, reading.uses
-        listed = frozenset(gpu.uuid for gpu in gpus if gpu.listed)
-        if self._last == (listed, uses, processes):
-            return False
-        self._last = (listed, uses, processes)
+    def update(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> None:
+        """Record a reading that was requested at `asked`; GPUs that it could not list keep what was recorded before."""
+        listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
         before = self._first
         self._first = {at: key for at, key in before.items() if at[0] not in listed}
-        for use in uses:
+        for use in reading.uses:
             listed_s = max(asked.boottime_s, reading.listed_s.get(use.gpu, 0.0))
             key = before.get((use.gpu, use.pid)) or _first_key(processes[use.pid], listed_s)
             if use.gpu in listed and key is not None:
                 self._first[use.gpu, use.pid] = key
-        return True
 
     def is_same(self, use: Use, process: Process | None) -> bool:
         """Whether the PID still is, as far as known, the process that was first listed under it on this GPU."""
@@ -77,7 +68,6 @@ class Scanner:
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
         self._listings = Listings()
-        self._uses: tuple[Use, ...] = ()
         self._gaps: tuple[Gap, ...] = ()
 
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
@@ -85,9 +75,8 @@ class Scanner:
         processes, gaps = self._table.update({use.pid for use in reading.uses})
         # What a search for a container's processes could not read is reported in the next snapshot.
         searched, self._gaps = self._gaps, ()
-        if self._listings.update(reading, processes, now):
-            self._uses = self._own_uses(reading, processes)
-        return _join(reading, self._uses, processes, (*reading.gaps, *gaps, *searched), now)
+        self._listings.update(reading, processes, now)
+        return _join(reading, self._own_uses(reading, processes), processes, (*reading.gaps, *gaps, *searched), now)
 
     @property
     def is_unchanged(self) -> bool:

@@ -110,7 +110,6 @@ class RecordedProcesses:
     def __init__(self) -> None:
         self._slots: dict[_Place, _Slot] = {}
         self._next_number = 0
-        self._uses: tuple[AttributedUse, ...] | None = None
 
     def encode(self, uses: tuple[AttributedUse, ...], exact: set[str]) -> dict[str, tuple[Any, ...]]:
         """The fields `gone`, `processes` and `used` of a frame.
@@ -118,9 +117,7 @@ class RecordedProcesses:
         All amounts of a pod are recorded exactly if one of its processes has changed, started or ended, or if its UID
         is in `exact`: their sum is then exact.
         """
-        if uses is self._uses and not exact:
-            return {"gone": ()}  # the identical uses as last time
-        self._uses, exact = uses, set(exact)
+        exact = set(exact)
         seen: dict[_Place, AttributedUse] = {}
         for use in uses:
             place = _place(use)
@@ -208,16 +205,12 @@ class FrameEncoder:
         self._interval_s: float | None = None
         self._node: object = None
         self._namespaces: object = None
-        self._all_namespaces: object = None
         self._hidden: Hidden | None = None
         self._synced_ms: int | None = None
-        self._seen_gpus: tuple[Gpu, ...] | None = None
         self._gpus: list[Gpu] = []
         self._short: frozenset[str] = frozenset()
         self._pod_list: tuple[Pod, ...] | None = None
         self._pods: dict[str, tuple[Pod, Pod]] = {}
-        self._attribution: object = None
-        self._assessments: object = None
         self._processes = RecordedProcesses()
         self._assessed: dict[AccountKey, Assessment] = {}
         self._sides: dict[AccountKey, object] = {}
@@ -226,20 +219,15 @@ class FrameEncoder:
         """The fields of this cycle's frame; empty if nothing has changed."""
         self._fields = {}
         self._compare_basics(report)
-        if report.snapshot.gpus != self._seen_gpus:
-            self._compare_gpus(report)
+        self._compare_gpus(report)
         entries = report.plan.entries
         decides = bool(entries) and any(entry.taken or entry.is_new for entry in entries)
-        is_same = report.attribution is self._attribution and report.assessments is self._assessments
-        if not is_same or report.pods.pods is not self._pod_list or report.namespaces is not self._all_namespaces:
-            self._set("hidden", _hidden(report.snapshot, report.attribution))
-            self._compare_pods(report)
-            self._compare_namespaces(report)
-            self._compare_uses(report, self._crossed(report))
+        self._compare_pods(report)
+        self._compare_namespaces(report)
+        self._compare_uses(report, self._crossed(report))
         if decides:
             # With exact bytes a replay finds the same victim, and the same order among several.
             self._compare_uses(report, {entry.account.uid for entry in entries})
-        self._attribution, self._assessments = report.attribution, report.assessments
         return self._fields
 
     def _set(self, name: str, value: object) -> None:
@@ -252,10 +240,8 @@ class FrameEncoder:
         if report.policy.interval_s != self._interval_s:
             self._interval_s = report.policy.interval_s
             self._fields["interval_ms"] = round(self._interval_s * 1000)
-        if report.node is not self._node:
-            self._set("node", report.node)
-        if self._hidden is None or report.snapshot.blind != self._hidden.blind:
-            self._set("hidden", _hidden(report.snapshot, report.attribution))
+        self._set("node", report.node)
+        self._set("hidden", _hidden(report.snapshot, report.attribution))
         self._set("synced_ms", _synced_ms(report.pods, report))
 
     def _compare_gpus(self, report: CycleReport) -> None:
@@ -273,7 +259,7 @@ class FrameEncoder:
                     self._gpus[index] = gpu
             if moved:
                 self._fields["memory"] = tuple(moved)
-        self._seen_gpus, self._short = gpus, short
+        self._short = short
 
     def _compare_pods(self, report: CycleReport) -> None:
         wanted = {use.uid for use in report.attribution.attributed}
@@ -298,7 +284,7 @@ class FrameEncoder:
         self._fields |= {"gone_pods": tuple(sorted(gone))} if gone else {}
 
     def _compare_namespaces(self, report: CycleReport) -> None:
-        self._all_namespaces = every = report.namespaces
+        every = report.namespaces
         if every or self._namespaces:
             names = sorted({kept.namespace for _, kept in self._pods.values()} & every.keys())
             self._set("namespaces", {name: dict(every[name]) for name in names})
