@@ -14,7 +14,7 @@ from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, Use
-from watchdog.core.plan import OpenCycle
+from watchdog.core.plan import OpenCycle, Outcome, Result
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
@@ -158,6 +158,19 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
         process.kill()
         wait_until(lambda: Procfs().stat(process.pid).state == "Z")
         assert repeats(daemon, reading, 2.0) is not True
+
+
+def test_an_outcome_between_two_cycles_ends_the_quiet(daemon: Daemon) -> None:
+    """An intention that was late on disk is withdrawn while nothing else happens: the next cycle has to report that."""
+    reading = DriverReading(driver="0")
+    assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
+    tenants, under = [pod("a", container(declared="1Gi"))], policy(rule(step()))
+    entry = planned(snapshot([use(5, 2 * Gi)]), tenants, under).entries[0]
+    daemon._cycle._ended.append(Outcome(entry=entry, result=Result.WITHDRAWN, at=clock.now(), number=1))
+    now = clock.now()
+    daemon._step(now)
+    assert daemon._sampler.wake_s(now) - now.boottime_s < 2.0, "it is not left to the tick in ten minutes"
+    assert repeats(daemon, reading, 2.0) is None
 
 
 def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) -> None:

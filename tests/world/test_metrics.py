@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,44 @@ def _scrape_s(running: Daemon) -> float:
     began = time.monotonic()
     assert running.get("/metrics")[0] == 200
     return time.monotonic() - began
+
+
+def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
+    """Quiet ticks: the loop sleeps, each tick counts as a cycle all the same, and a change wakes the loop at once."""
+    calm = world_v1.pod("calm", ("main", "1Gi"))
+    tenant = world_v1.start(calm, used=512 * MIB)
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        before, wakes = running.metric("cycle_duration_seconds_count"), _wakes(running)
+        time.sleep(4.0)
+        wakes, after = _wakes(running) - wakes, running.metric("cycle_duration_seconds_count")
+        assert before is not None
+        assert after is not None
+        assert after - before >= 3
+        assert wakes <= 3, "the loop has not slept"
+        last = running.metric("last_cycle_timestamp_seconds")
+        assert last is not None
+        assert time.time() - last < 2.0
+        health = running.status()["health"]
+        assert health["passes"] >= after
+        assert health["last_pass_ago_s"] < 2.0
+        stop = world_v1.journal.with_name("stop")
+        stop.touch()
+        began = time.monotonic()
+        running.wait(lambda d: d.metric("enforcement_suspended", reason="stop_file") == 1)
+        assert time.monotonic() - began < 2.0
+        stop.unlink()
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        time.sleep(2.0)
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+
+
+def _wakes(running: Daemon) -> int:
+    """How often the main thread has slept."""
+    status = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def test_who_was_killed_is_told_after_a_restart(world_v1: Node) -> None:

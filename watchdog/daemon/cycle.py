@@ -62,6 +62,11 @@ class Cycle:
         return len(self._kills) + len(self._evictions) > 0
 
     @property
+    def has_outcomes(self) -> bool:
+        """Whether an action has begun or ended since the last cycle was closed, which the next one reports."""
+        return bool(self._began or self._ended)
+
+    @property
     def next_wake_s(self) -> float:
         """Boot time of the next step of an action in progress; infinity if there is none."""
         return min(self._kills.next_wake_s, self._evictions.next_wake_s)

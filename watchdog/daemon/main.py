@@ -199,6 +199,8 @@ class Daemon:
             self._beat(now)
         self._sinks.bell.silence()  # something is on disk now, which is checked below
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
+        if self._cycle.has_outcomes:
+            self._sampler.bring_forward(now)
         self._settle(self._sampler.end_rest(now))
         reading = self._sampler.take(now)
         self._sampler.note_rise(now)
@@ -308,6 +310,7 @@ class Daemon:
             self._permission.enforcement == quiet.enforcement
             and self._cycle.ledger is quiet.report.plan.ledger
             and not self._cycle.is_acting
+            and not self._cycle.has_outcomes
             and not self._sinks.awaits_cycles
             and self._scanner.is_unchanged
         )
