@@ -21,7 +21,7 @@ from watchdog.export.log import Log
 from watchdog.journal.journal import Journal
 from watchdog.report.changes import Changes
 from watchdog.report.status import HealthStatus, encode
-from watchdog.report.status_build import status_of
+from watchdog.report.status_build import changes_status, status_of
 
 WARN = step("100%", 5, "warn")
 KILL = step("110%", 10, "kill")
@@ -183,7 +183,7 @@ class ReportLog(Log):
 
     def log_report(self, report: CycleReport) -> None:
         """A line for each thing that is new in a report."""
-        self.log_changes(self._changes.since(report))
+        self.log_changes(changes_status(self._changes.since(report)))
 
 
 _CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()

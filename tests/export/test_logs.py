@@ -1,6 +1,7 @@
 """The log: one line for each decision, nothing at rest."""
 
 import errno
+import gzip
 import io
 import json
 from collections.abc import Iterator
@@ -32,8 +33,13 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Brakes, Breaker
-from watchdog.export.log import configure
+from watchdog.export.endpoints import Endpoints
+from watchdog.export.log import Log, configure
+from watchdog.export.metrics import Metrics
 from watchdog.report.changes import ChangeKind, Changes
+from watchdog.report.status import decode, encode
+from watchdog.report.status_build import changes_status
+from watchdog.report.text import rfc3339
 
 GAP = Gap(reason=GapReason.GPU_LOST, what="GPU-1", problem=Problem("the card fell off the bus"))
 
@@ -68,6 +74,22 @@ def test_a_line_has_what_a_search_needs(stream: io.StringIO) -> None:
         "gpu": "", "rule": "notebooks", "used": 13314398617, "declared": 8589934592, "allowed": 10909216931,
         "action": "kill", "step": 1, "deed": 1, "pids": [101, 102, 103], "reaction_s": 0.012,
     }  # fmt: skip
+
+
+def test_the_status_has_the_last_lines_of_the_log(stream: io.StringIO) -> None:
+    """Who can't read the log finds in /api/status what it said last, newest first, in the same words and fields."""
+    endpoints, log, changes = Endpoints(Metrics(), 1.0), Log(), Changes()
+    reports = [quiet(0), *(quiet(second, outcomes=(killed(release_s=2.0),)) for second in range(1, 9))]
+    for report in [*reports, replace(quiet(9), snapshot=replace(quiet(9).snapshot, gaps=(GAP,)))]:
+        shown = changes_status(changes.since(report))
+        endpoints.publish(report, shown)
+        log.log_changes(shown)
+    told = decode(gzip.decompress(endpoints.status() or b"")).changes
+    assert len(told) == 20
+    for change, line in zip(told, reversed(lines(stream)), strict=False):
+        fields = json.loads(json.dumps(encode(change)))
+        assert rfc3339(change.at) == fields.pop("at")
+        assert fields == {key: value for key, value in line.items() if key not in ("timestamp", "level")}
 
 
 def test_at_rest_nothing_is_said(stream: io.StringIO) -> None:

@@ -31,6 +31,7 @@ from watchdog.past.recorder import Recorder
 from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import presumed_note
+from watchdog.report.status_build import changes_status
 
 if TYPE_CHECKING:
     from watchdog.daemon.cluster import EventRecorder
@@ -356,8 +357,9 @@ class Sinks:
     def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
         """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
         changes = () if ticks is not None else self._changes.since(report, writes_events=self.has_lock)
-        self._endpoints.publish(report, ticks)
-        self._log.log_changes(changes)
+        shown = changes_status(changes)
+        self._endpoints.publish(report, shown, ticks)
+        self._log.log_changes(shown)
         if self.has_journal:
             self._past.record(report, self.record, ticks=0 if ticks is None else len(ticks.took_s))
             self.record.record(report, changes)
@@ -436,7 +438,7 @@ class Sinks:
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""
         changes, report = tuple(self._changes.ended(outcomes)), self._endpoints.report
-        self._log.log_changes(changes)
+        self._log.log_changes(changes_status(changes))
         if self._event_recorder is not None and report is not None:
             self._event_recorder.announce(changes, report, self._log.warn)
         self._log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")

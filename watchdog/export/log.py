@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
-from watchdog.core.assessment import Assessment
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Result
 from watchdog.export.colour import RED, YELLOW, has_colour, paint
 from watchdog.export.structured import structlog
-from watchdog.report.changes import Change, ChangeKind
+from watchdog.report.changes import ChangeKind
+from watchdog.report.status import ChangeStatus, encode
 from watchdog.report.text import inert
 
 EVERY_S: Final = 60.0
@@ -43,67 +43,6 @@ class Repeats:
         if len(self._logged) > _MOST:
             self._logged.popitem(last=False)
         return last.suppressed if last is not None else 0
-
-
-_DETAILS: Final[Mapping[ChangeKind, str]] = {
-    ChangeKind.WITHHELD: "brake",
-    ChangeKind.POLICY_LOADED: "sha256",
-    ChangeKind.POLICY_REFUSED: "sha256",
-}
-
-
-def fields_of(item: Change) -> dict[str, Any]:
-    """The fields of a line besides its name: the sentence, and the account, step and outcome."""
-    fields: dict[str, Any] = {"message": item.sentence}
-    if item.entry is not None:
-        fields |= _account(item.entry.assessment) | _entry(item.entry)
-    elif item.assessment is not None:
-        fields |= _account(item.assessment)
-    if item.outcome is not None:
-        fields |= _outcome(item.outcome)
-        if item.event in (ChangeKind.KILL_BEGUN, ChangeKind.EVICT_BEGUN):
-            del fields["result"]  # it has only begun
-    if item.gpu:
-        fields["gpu"] = item.gpu
-    if item.detail:
-        fields[_DETAILS.get(item.event, "reason")] = item.detail
-    return fields
-
-
-def _account(assessment: Assessment) -> dict[str, Any]:
-    return {
-        "namespace": assessment.pod.namespace,
-        "pod": assessment.pod.name,
-        "uid": assessment.pod.uid,
-        "container": assessment.account.container or "",
-        "gpu": assessment.account.gpu or "",
-        "rule": assessment.rule.name if assessment.rule is not None else "",
-        "used": assessment.used,
-        "declared": assessment.declared,
-        "allowed": assessment.allowed,
-    }
-
-
-def _entry(entry: PlanEntry) -> dict[str, Any]:
-    container = entry.victim or entry.account.container or ""
-    return {"container": container, "action": entry.do.value, "step": entry.step}
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    fields = {
-        "result": outcome.result.value,
-        "reason": outcome.reason or None,
-        "deed": outcome.number,
-        "pids": [key.pid for key in outcome.signalled] or None,
-        "victims": [inert(victim, 300) for victim in outcome.victims] or None,
-        "reaction_s": _rounded(outcome.reaction_s),
-        "release_s": _rounded(outcome.release_s),
-    }
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 # The fields that a text line shows besides its sentence; a JSON line has all of them.
@@ -194,14 +133,14 @@ class Log:
         self._crashes = Repeats()
         self._logger = structlog.get_logger()
 
-    def log_changes(self, changes: Iterable[Change]) -> None:
+    def log_changes(self, changes: Iterable[ChangeStatus]) -> None:
         """Write a line for each change."""
-        for item in changes:
-            if item.event is ChangeKind.EXPLAINED or item.is_repeated:
-                continue  # the former is for the journal: in full what other lines have in short
-            failed = item.outcome is not None and item.outcome.result in (Result.FAILED, Result.BLOCKED)
-            level = logging.WARNING if failed else _LEVELS.get(item.event, logging.INFO)
-            self._logger.log(level, item.event.value, **fields_of(item))
+        for change in changes:
+            fields = encode(change)
+            del fields["at"]
+            event = ChangeKind(fields.pop("event"))
+            failed = change.result in (Result.FAILED, Result.BLOCKED)
+            self._logger.log(logging.WARNING if failed else _LEVELS.get(event, logging.INFO), event.value, **fields)
 
     def say(self, event: ChangeKind, message: str, **fields: Any) -> None:
         """Write a line about the daemon itself: `started`, `stopped`, `policy_refused`."""

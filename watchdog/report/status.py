@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.errors import WatchdogError
 from watchdog.core.policy import Do
@@ -331,6 +331,38 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
         return self.ended_at if self.do is Do.EVICT and self.result == "done" else self.at
 
 
+class ChangeStatus(Struct, frozen=True, kw_only=True):
+    """What a cycle has changed, as a line of the log has it; what such a change does not have is left out.
+
+    `deed` is the number of an action in the journal; `victims` describe its processes. `brake` is what holds a step
+    back, `reason` why an action ended so, enforcement is suspended or data is missing, and `sha256` that of a policy.
+    """
+
+    at: Moment
+    event: str
+    message: str
+    namespace: str | UnsetType = UNSET
+    pod: str | UnsetType = UNSET
+    uid: str | UnsetType = UNSET
+    container: str | UnsetType = UNSET
+    gpu: str | UnsetType = UNSET
+    rule: str | UnsetType = UNSET
+    used: Bytes | UnsetType | None = UNSET
+    declared: Bytes | UnsetType | None = UNSET
+    allowed: Bytes | UnsetType | None = UNSET
+    action: Do | UnsetType = UNSET
+    step: int | UnsetType = UNSET
+    result: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    deed: int | UnsetType = UNSET
+    pids: tuple[int, ...] | UnsetType = UNSET
+    victims: tuple[str, ...] | UnsetType = UNSET
+    reaction_s: Seconds | UnsetType = UNSET
+    release_s: Seconds | UnsetType = UNSET
+    brake: str | UnsetType = UNSET
+    sha256: str | UnsetType = UNSET
+
+
 class HealthStatus(Struct, frozen=True, kw_only=True):
     """How the watchdog itself is.
 
@@ -367,7 +399,7 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """All that the daemon says of its node; `scan` has neither `recent` nor `health`."""
+    """All that the daemon says of its node; `scan` has neither `recent` nor `changes` nor `health`."""
 
     node: str
     at: Moment
@@ -389,6 +421,7 @@ class Status(Struct, frozen=True, kw_only=True):
     breaker: BreakerStatus = BreakerStatus()
     maintenance: str | None = None
     recent: tuple[RecentStatus, ...] = ()
+    changes: tuple[ChangeStatus, ...] = ()
     health: HealthStatus | None = None
 
     @property

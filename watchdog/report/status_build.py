@@ -15,6 +15,7 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Allowance, Do, Policy, Step
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
+from watchdog.report.changes import Change, ChangeKind
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import detail, forecast
@@ -24,6 +25,7 @@ from watchdog.report.status import (
     AccountStatus,
     AllowanceStatus,
     BreakerStatus,
+    ChangeStatus,
     GapStatus,
     GpuMemory,
     GpuStatus,
@@ -216,11 +218,13 @@ def status_of(
     report: CycleReport,
     recent: Iterable[RecentStatus] = (),
     health: HealthStatus | None = None,
+    changes: Iterable[ChangeStatus] = (),
     gaps_since: Mapping[str, float] = MappingProxyType({}),
 ) -> Status:
     """The status of a finished cycle, with the control characters of process names escaped.
 
-    `recent` is newest first; `gaps_since` gives for each gap since when it lasts (Unix time). `scan` has none of these.
+    `recent` and `changes` are newest first; `gaps_since` gives for each gap since when it lasts (Unix time). `scan` has
+    none of these.
     """
     residual, strangers, seen = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
     hangs = health is not None and health.hangs_since is not None
@@ -246,8 +250,64 @@ def status_of(
         breaker=_breaker(report),
         maintenance=inert(report.maintenance, 600) if report.maintenance is not None else None,
         recent=tuple(recent),
+        changes=tuple(changes),
         health=health,
     )
+
+
+_DETAILS: Final[Mapping[ChangeKind, str]] = {
+    ChangeKind.WITHHELD: "brake",
+    ChangeKind.POLICY_LOADED: "sha256",
+    ChangeKind.POLICY_REFUSED: "sha256",
+}
+_BEGUN: Final = (ChangeKind.KILL_BEGUN, ChangeKind.EVICT_BEGUN)
+
+
+def changes_status(changes: Iterable[Change]) -> tuple[ChangeStatus, ...]:
+    """The changes that log and status have; what only the journal or a pod's owner is told of is left out."""
+    return tuple(_change(each) for each in changes if each.event is not ChangeKind.EXPLAINED and not each.is_repeated)
+
+
+def _change(change: Change) -> ChangeStatus:
+    entry, outcome = change.entry, change.outcome
+    found: dict[str, object] = {}
+    if (assessment := entry.assessment if entry is not None else change.assessment) is not None:
+        found |= {
+            "namespace": assessment.pod.namespace,
+            "pod": assessment.pod.name,
+            "uid": assessment.pod.uid,
+            "container": assessment.account.container or "",
+            "gpu": assessment.account.gpu or "",
+            "rule": assessment.rule.name if assessment.rule is not None else "",
+            "used": assessment.used,
+            "declared": assessment.declared,
+            "allowed": assessment.allowed,
+        }
+    if entry is not None:
+        container = entry.victim or entry.account.container or ""
+        found |= {"container": container, "action": entry.do, "step": entry.step}
+    if outcome is not None:
+        known = {
+            "result": outcome.result.value if change.event not in _BEGUN else None,  # it has only begun
+            "reason": outcome.reason or None,
+            "deed": outcome.number,
+            "pids": tuple(key.pid for key in outcome.signalled) or None,
+            "victims": tuple(inert(victim, 300) for victim in outcome.victims) or None,
+            "reaction_s": _milliseconds(outcome.reaction_s),
+            "release_s": _milliseconds(outcome.release_s),
+        }
+        found |= {key: value for key, value in known.items() if value is not None}
+    if change.gpu:
+        found["gpu"] = change.gpu
+    if change.detail:
+        found[_DETAILS.get(change.event, "reason")] = change.detail
+    texts = {key: inert(value, 4096) if type(value) is str else value for key, value in found.items()}
+    message, at = inert(change.sentence, 4096), Moment(change.at.wall_s)
+    return ChangeStatus(at=at, event=change.event.value, message=message, **texts)  # type: ignore[arg-type]
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _gap(gap: Gap, since_s: float | None) -> GapStatus:
