@@ -63,6 +63,12 @@ def test_what_ends_a_rest(terms: RestTerms, reading: DriverReading, second: floa
     assert (rest.ticks, rest.last) == (None, at(0))
 
 
+def test_a_rest_is_bounded() -> None:
+    """Its ticks are kept one by one, and a short interval must not make thousands of them."""
+    rest = Rest(replace(TERMS, until_s=at(1000).boottime_s))
+    assert [rest.take(READING, at(second + 1), 0.0) for second in range(102)] == [True] * 100 + [False] * 2
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NvmlWorld]:
     with nvml_world(tmp_path) as found:
