@@ -133,7 +133,7 @@ class RestTerms:
 
     `reading` is the one that later ones are compared with, requested at `since`. The next one is due at `next_s`, more
     every `interval_s`; one that comes more than `late_s` after the one before it counts as changed, as do the first one
-    from `until_s` on and the 101st. `is_unchanged` is called from the driver's thread: whether all listed processes still run.
+    from `until_s` on and the 101st. `is_unchanged` is called from the driver's thread: whether all processes still run.
     """
 
     reading: DriverReading
