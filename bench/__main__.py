@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.gpu import PAGE, gpu_section
-from bench.idle import idle, tools
+from bench.idle import changing, idle, tools
 from bench.node import sleepers
 from bench.reaction import reaction
 from bench.running import ROOT, Bench
@@ -21,7 +21,7 @@ from bench.unpaced import unpaced
 from tests.stub import build
 from watchdog.node.process import raise_descriptor_limit
 
-FIGURES = {each.__name__: each for each in (idle, tools, unpaced, scraped, reaction, memory, startup, scrape)}
+FIGURES = {each.__name__: each for each in (idle, changing, tools, unpaced, scraped, reaction, memory, startup, scrape)}
 TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 
 

@@ -1,10 +1,13 @@
-"""What the daemon takes at rest, at its default interval: beside the floor at the same pace, and beside other tools."""
+"""What the daemon takes at its default interval: beside the floor at the same pace, and at rest beside other tools."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 
-from bench.node import IMMEDIATE, PARSING, REAL_LISTS
+from bench.node import IMMEDIATE, PARSING, REAL_LISTS, BenchNode
 from bench.running import EXPORTER, FLOOR, PLAIN, WATCHDOG, Bench, Usage, start
 from bench.table import Row
 
@@ -24,6 +27,32 @@ def idle(bench: Bench) -> Iterator[Row]:
         where = (node.world, node.driver.name)
         yield _cpu(where, usage[node, WATCHDOG], FLOOR, usage[node, FLOOR], f"≤ {aim}" if aim else "")
     yield _lists((nodes[0].world, "any"), usage[nodes[0], WATCHDOG], FLOOR, usage[nodes[0], FLOOR])
+
+
+def changing(bench: Bench) -> Iterator[Row]:
+    """The daemon beside the floor while one process allocates all the time, so that no tick is quiet."""
+    nodes = [bench.node(world, replace(IMMEDIATE, read="changed")) for world in bench.worlds]
+    over = threading.Event()
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
+        stack.callback(over.set)
+        sides = {(node, name): stack.enter_context(start(name, node)) for node in nodes for name in (WATCHDOG, FLOOR)}
+        grows = [threads.submit(_grow, node, over) for node in nodes]
+        usage = bench.watch(sides, scale=2.5)
+        over.set()
+        for each in grows:
+            each.result()
+    for node in nodes:
+        ours, theirs = ([share * 1000 for share in usage[node, name].cpu] for name in (WATCHDOG, FLOOR))
+        what, where = "CPU of a second, one process allocates", (node.world, node.driver.name)
+        yield Row(what=what, where=where, ours=ours, beside=FLOOR, theirs=theirs, unit="ms")
+
+
+def _grow(node: BenchNode, over: threading.Event) -> None:
+    """Let a process use a page more every half second, in the end 4 MiB."""
+    for pages in range(1000):
+        if over.wait(0.5):
+            return
+        node.show(grown=4096 * pages)
 
 
 def tools(bench: Bench) -> Iterator[Row]:

@@ -73,11 +73,14 @@ class BenchNode:
         self.limits_file.write_text(json.dumps(limits), encoding="utf-8")
         self.show()
 
-    def show(self, over: Collection[int] = ()) -> None:
-        """Let the stub show the processes, dealt out to the cards in turn; those in `over` use too much."""
+    def show(self, over: Collection[int] = (), *, grown: int = 0) -> None:
+        """Let the stub show the processes, dealt out to the cards in turn; those in `over` use too much.
+
+        The first process uses `grown` bytes more than the others.
+        """
         dealt: list[list[StubProcess]] = [[] for _ in range(self.world.cards)]
         for number, pid in enumerate(self.pids):
-            used = _ABOVE_THE_LIMIT if pid in over else _USED
+            used = _ABOVE_THE_LIMIT if pid in over else _USED + (0 if number else grown)
             # A ghost is listed without a look whether it lives, which would be a cost that no driver has.
             dealt[number % len(dealt)].append(StubProcess(pid=pid, used=used, ghost=not self._dies))
         cards = tuple(
