@@ -100,6 +100,16 @@ def test_a_deadline_between_two_changes_is_met(path: Path) -> None:
     assert seconds(path, late) == [1220]
 
 
+def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
+    """A kill that came a tenth of a millisecond after it was due is found, whatever its ends were rounded to."""
+    other, third = (replace(LOW, used=holding(used)) for used in (5.0, 4.0))
+    before = [*passes((15, LOW)), (15.0, other), (16.0, other), (17.0, other), (18.0, other), (19.3, third)]
+    above = [*((20.0006 + second, HIGH) for second in range(10)), (30.0007, HIGH), (30.7004, LOW), (32.0, LOW)]
+    life = Life(path, P).run([*before, *above])
+    assert [round(each[0] - at(0).wall_s) for each in life.actions] == [30]
+    assert actions_of(replayed(path, P)) == life.actions
+
+
 def test_the_time_before_a_change_of_somebody_else_counts(path: Path) -> None:
     """A pod that moves does not cost another one's timer what it had counted."""
     pods = (tenant("a"), tenant("b"))

@@ -215,6 +215,8 @@ class Replay:
                 # Two cycles that followed one another count as one interval of the daemon that recorded them.
                 self._decide(at, max(cycle.node.interval_s, self._policy.interval_s))
             self._last = at
+            if 0 < self._next_s - at.boottime_s <= 2 * LEAST_S:  # it was due: both moments of the wait were rounded
+                self._same(self._next_s)
 
     def result(self) -> Replayed:
         """The result so far."""
