@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE
 from tests.cluster.accounts import Account, account, roles, with_rights
 from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
+from tests.daemon.eviction_rig import EVICT_AT_ONCE
 from tests.worlds import policy, rule
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, against_evicting

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World
 from tests.cluster.accounts import Account, wait_until
 from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
@@ -14,6 +13,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.eviction_rig import AGENT, Bench
 from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.worlds import MEMORY, Gi, policy, process, rule
 from watchdog.clock import Bell
 from watchdog.core.model import Pod

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World
-from tests.act.rig import Direct
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
+from tests.daemon.rig import Direct
 from tests.export.build import quiet, record, status_document
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, told

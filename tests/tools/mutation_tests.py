@@ -25,7 +25,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PRODUCT: Final = ROOT / "watchdog"
-_FIRST: Final = ("tests/core/", "tests/laws/", "tests/act/", "tests/loop/")  # likely to kill a mutant, and quick
+_FIRST: Final = ("tests/core/", "tests/laws/", "tests/daemon/")  # likely to kill a mutant, and quick
 _LAST: Final = "tests/golden"  # real daemons
 _ELSEWHERE: Final = (
     "browser",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.act.eviction_rig import World
-from tests.act.rig import MemoryRecord
+from tests.daemon.eviction_rig import World
+from tests.daemon.rig import MemoryRecord
 from tests.worlds import Gi, at
 from watchdog.daemon.main import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading

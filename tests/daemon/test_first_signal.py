@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World
-from tests.act.rig import Direct
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
+from tests.daemon.rig import Direct
 from tests.worlds import Gi, container, pod, policy, process, rule, step
 from watchdog.core.model import Pod
 from watchdog.core.plan import PlanEntry

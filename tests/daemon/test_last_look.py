@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.act.eviction_rig import Seen
+from tests.daemon.eviction_rig import Seen
 from tests.worlds import Gi, Mi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import ProcessKey, Snapshot

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, Answers, World, begun, blocked
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, Answers, World, begun, blocked
 from tests.worlds import Gi, at, container, pod, policy, rule, step
 from watchdog.core.eviction import GIVE_UP_AFTER_S, MOST_TRIES, EvictionAnswer
 from watchdog.core.model import Owner

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, blocked, planned
-from tests.act.rig import Group
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World, begun, blocked, planned
+from tests.daemon.rig import Group
 from tests.worlds import Gi, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer

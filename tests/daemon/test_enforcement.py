@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.act.eviction_rig import World
+from tests.daemon.eviction_rig import World
 from tests.export.build import entry
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.config.watch import PolicyFile

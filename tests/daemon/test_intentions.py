@@ -6,8 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from tests.act.eviction_rig import World, planned
-from tests.act.rig import Group, MemoryRecord
+from tests.daemon.eviction_rig import World, planned
+from tests.daemon.rig import Group, MemoryRecord
 from tests.worlds import Gi, at, container, pod, policy, process, rule, step
 from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
 from watchdog.core.plan import Result

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.act.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
+from tests.daemon.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.worlds import Gi, container, pod, policy, process, rule
 from watchdog.core.policy import Brakes, Breaker
 

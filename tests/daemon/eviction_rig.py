@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.act.rig import Group, MemoryRecord
+from tests.daemon.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.core.inputs import Inputs

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.act.eviction_rig import EVICT_AT_ONCE, World, begun, planned
+from tests.daemon.eviction_rig import EVICT_AT_ONCE, World, begun, planned
 from tests.worlds import Gi, at, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
