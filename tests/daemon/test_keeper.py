@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.export.journal_rig import KEYS, LIMITS
+from tests.journal.rig import KEYS, LIMITS
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.journal_rig import LIMITS
+from tests.journal.rig import LIMITS
 from watchdog.journal.journal import Journal
 
 

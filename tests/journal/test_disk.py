@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.export.journal_rig import KEYS, LIMITS, begin, events, sound
+from tests.journal.rig import KEYS, LIMITS, begin, events, sound
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.journal.errors import JournalError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.journal_rig import LIMITS, begin, events
+from tests.journal.rig import LIMITS, begin, events
 from tests.worlds import at
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
@@ -36,7 +36,7 @@ def test_history_without_a_journal(tmp_path: Path) -> None:
 
 def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
     """What a killed daemon had committed is read although nobody has folded its WAL in."""
-    code = "import os, sys; from pathlib import Path; from tests.export.journal_rig import LIMITS, begin; "
+    code = "import os, sys; from pathlib import Path; from tests.journal.rig import LIMITS, begin; "
     code += "from watchdog.journal.journal import Journal; "
     code += "begin(Journal.open(Path(sys.argv[1]), LIMITS, 'n1')); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL

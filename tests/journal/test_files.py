@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.export.journal_rig import KEYS, LIMITS, begin, write_many
+from tests.journal.rig import KEYS, LIMITS, begin, write_many
 from tests.worlds import at
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal

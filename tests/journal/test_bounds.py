@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.export.journal_rig import begin, events, sound, write_many
+from tests.journal.rig import begin, events, sound, write_many
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
-from tests.export.journal_rig import KEYS, LIMITS, begin, events
+from tests.journal.rig import KEYS, LIMITS, begin, events
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake

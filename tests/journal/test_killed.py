@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.journal_rig import LIMITS, sound
+from tests.journal.rig import LIMITS, sound
 from watchdog.journal.journal import Journal
 
 KILLED_CHILD = """
