@@ -16,9 +16,9 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from tests.cli.session import Session, session
 from tests.rig import Node, node
 from tests.stub import GIB, MIB, StubGpu, StubProcess
-from tests.top.session import Session, session
 from tests.world.test_kill import run
 
 COLUMNS: Final = 128

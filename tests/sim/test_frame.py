@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.top.build import account, node, step
+from tests.cli.build import account, node, step
 from tests.worlds import Gi
 from watchdog.cli.demo.events import DemoEvent
 from watchdog.cli.demo.screen import DemoView, event_line, frame, plain_line

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.top.build import account, replace, row, status, step
+from tests.cli.build import account, replace, row, status, step
 from watchdog.cli.top.rows import AccountProgress
 from watchdog.core.policy import Do
 from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from tests.cli.build import climbing, document, frame, hostile_pod, quiet, status, text
 from tests.export.build import Story, policy, trainer, trainer_node
-from tests.top.build import climbing, document, frame, hostile_pod, quiet, status, text
 from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
 from watchdog.cli.top import status_text
 from watchdog.cli.top.problems import health, problems, why

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.halt.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
+from tests.cli.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
 from tests.ports import free_port
 from watchdog.cli.main import main
 from watchdog.report.text import rfc3339

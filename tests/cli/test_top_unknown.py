@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cli.build import climbing, document, status
+from tests.cli.session import session
 from tests.export.build import Story
-from tests.top.build import climbing, document, status
-from tests.top.session import session
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.top import status_text
 from watchdog.cli.top.problems import enforcement, problems

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.halt.answering import locked as watchdog
+from tests.cli.answering import locked as watchdog
 from tests.node.support import need_root
 from tests.ports import free_port
 from tests.rig.command import COMMAND

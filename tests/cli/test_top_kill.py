@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.session import session
 from tests.rig import node
 from tests.stub import GIB
-from tests.top.session import session
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
 

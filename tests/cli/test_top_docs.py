@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
+from tests.cli.build import serving
 from tests.docs.test_docs import ROOT
 from tests.export.build import Story, climbing, entry, trainer_node
 from tests.pictures.top import svg
 from tests.rig.command import COMMAND
-from tests.top.build import serving
 from tests.worlds import at
 from watchdog.cli.top.view import HELP
 from watchdog.core.plan import Result

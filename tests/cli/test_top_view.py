@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, status, text
 from tests.export.build import Story, trainer_node
-from tests.top.build import account, climbing, crowded, drawn, frame, node, replace, status, text
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.top.rows import ASCII, BLOCKS
 from watchdog.cli.top.rows import percent as percent_of

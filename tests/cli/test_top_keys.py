@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.top.build import account, row
+from tests.cli.build import account, row
 from watchdog.cli.top.state import SORTS, Choice, Selection, pressed
 from watchdog.cli.top.terminal import keys_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.top.build import account, node, status, step
+from tests.cli.build import account, node, status, step
 from tests.worlds import Gi
 from watchdog.cli.top.rows import TopRow
 from watchdog.cli.top.state import KEYS, Choice, chosen

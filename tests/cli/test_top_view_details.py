@@ -5,8 +5,8 @@ import re
 
 from rich.console import Console
 
+from tests.cli.build import account, crowded, drawn, frame, hostile_pod, node, quiet, replace, status, step, text
 from tests.export.build import Story
-from tests.top.build import account, crowded, drawn, frame, hostile_pod, node, quiet, replace, status, step, text
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.top.state import SORTS, Choice, Selection
 from watchdog.cli.top.view import HELP, draw

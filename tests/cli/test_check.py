@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.commands.test_history import on_a_terminal
+from tests.cli.test_history import on_a_terminal
 from tests.rig.command import COMMAND
 from watchdog.cli.main import main
 from watchdog.config.document import policy_document

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.build import serving
+from tests.cli.session import session
 from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, record, trainer
 from tests.rig.command import COMMAND
-from tests.top.build import serving
-from tests.top.session import session
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
 from watchdog.core.plan import CycleReport

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.crowd import Crowd, crowd
+from tests.cli.session import Session, session
 from tests.ports import free_port
 from tests.rig.command import COMMAND, Daemon, daemon
-from tests.top.crowd import Crowd, crowd
-from tests.top.session import Session, session
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""Tests of the commands: `check`, `history`, `scan`, `stop`, `top`, and shell completion."""

@@ -1,1 +1,0 @@
-"""`stop` and `resume`."""

@@ -1,1 +1,0 @@
-"""Tests of `gpu-watchdog top` and of what a shell completes."""
