@@ -96,6 +96,8 @@ def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_
     assert program_name() == f"'{other}'"
     monkeypatch.setattr(sys, "argv", ["/x/watchdog/__main__.py"])
     assert program_name() == f"{sys.executable} -m watchdog"
+    monkeypatch.setattr(sys, "argv", ["/x/pytest/__main__.py"])
+    assert program_name() == "gpu-watchdog"
 
 
 def test_the_command_line_alone_loads_little() -> None:

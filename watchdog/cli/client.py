@@ -1,5 +1,6 @@
 """Querying a daemon for its status, and what to say where none answers."""
 
+import contextlib
 import http.client
 import json
 import shlex
@@ -23,21 +24,17 @@ from watchdog.report.text import inert
 
 def program_name() -> str:
     """`gpu-watchdog` where the shell finds it by that name, or else the path by which it was started."""
-    started = sys.argv[0] if sys.argv else ""
-    name = Path(started).name
-    if name == "__main__.py":
+    started = sys.argv[0]
+    path = Path(started)
+    if path.parts[-2:] == ("watchdog", "__main__.py"):
         return f"{shlex.quote(sys.executable)} -m watchdog"
-    if not name.startswith("gpu-watchdog"):
+    if not path.name.startswith("gpu-watchdog"):
         return "gpu-watchdog"  # within another program, like a test's
-    found = shutil.which(name)
-    return name if found is not None and _is_same(found, started) else shlex.quote(started)
-
-
-def _is_same(found: str, started: str) -> bool:
-    try:
-        return Path(found).samefile(started)
-    except OSError:
-        return False
+    found = shutil.which(path.name)
+    with contextlib.suppress(OSError):
+        if found is not None and path.samefile(found):
+            return path.name
+    return shlex.quote(started)
 
 
 STATUS_PATH: Final = "/api/status"
