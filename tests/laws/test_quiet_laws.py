@@ -10,7 +10,8 @@ from tests.laws.nodes import build
 from tests.worlds import Gi, at, container, pod, rule, snapshot, step, use
 from tests.worlds import inputs as given
 from tests.worlds import policy as policy_of
-from watchdog.core.assess import hidden_pods
+from watchdog.core.assess import Assessor, hidden_pods
+from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
 from watchdog.core.inputs import Inputs
@@ -19,7 +20,6 @@ from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList,
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Match
 from watchdog.core.quiet import MOST_S, Ticks, are_same, is_quiet, next_change_s, repeated
-from watchdog.core.steady import Assessor
 from watchdog.daemon.enforcement import Enforcement
 from watchdog.daemon.sinks import report_of
 
@@ -36,7 +36,8 @@ class Cycles:
         """One cycle with what was seen, at another moment."""
         seen = replace(seen, at=at(second))
         inputs = replace(self.inputs, hidden=hidden_pods(seen, self.inputs.pods.pods))
-        attribution, assessments = self._assessor.assess(seen, inputs)
+        attribution = attribute(seen, inputs.pods.pods)
+        assessments = self._assessor.assess(attribution, seen, inputs)
         plan = decide(assessments, self.ledger, seen.at, inputs)
         self.ledger = plan.ledger
         opened = OpenCycle(

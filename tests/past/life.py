@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tests.export.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.assess import Assessor
+from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
@@ -13,7 +15,6 @@ from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
-from watchdog.core.steady import Assessor
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
 from watchdog.past.read import spans
@@ -78,7 +79,8 @@ class Life:
             namespaces=state.namespaces,
             pods_stale=is_stale(pods, self.under, now),
         )
-        attribution, assessments = self._assessor.assess(seen, inputs)
+        attribution = attribute(seen, pods.pods)
+        assessments = self._assessor.assess(attribution, seen, inputs)
         plan = decide(assessments, self.ledger, now, inputs)
         self.ledger = plan.ledger
         for entry in plan.taken:

@@ -89,14 +89,14 @@ _REASONS: Mapping[PlaceKind, Reason] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PodIndex:
+class _PodIndex:
     """The pod list, indexed by what cgroups contain: pod UIDs, static pods' config hashes, container IDs."""
 
     pods: Mapping[str, Pod]
     containers: Mapping[str, tuple[tuple[Pod, Container], ...]]
 
     @classmethod
-    def of(cls, pods: Iterable[Pod]) -> "PodIndex":
+    def of(cls, pods: Iterable[Pod]) -> "_PodIndex":
         """Index pods; if two claim the same key, a UID takes precedence over a config hash, then the first by name."""
         by_key: dict[str, Pod] = {}
         by_container: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
@@ -128,11 +128,7 @@ class PodIndex:
 
 def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
     """Put every use of a snapshot into exactly one place: a pod of the list, or unattributed with its reason."""
-    return attribute_by(PodIndex.of(pods), snapshot)
-
-
-def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
-    """Like `attribute`, with an index of the pod list; of the snapshot only uses and processes count."""
+    index = _PodIndex.of(pods)
     attributed: list[AttributedUse] = []
     unattributed: list[Unattributed] = []
     for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):
@@ -164,7 +160,7 @@ def attribute_by(index: PodIndex, snapshot: Snapshot) -> Attribution:
     return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))
 
 
-def _find(process: Process | None, index: PodIndex) -> tuple[Pod, str] | Reason:
+def _find(process: Process | None, index: _PodIndex) -> tuple[Pod, str] | Reason:
     if process is None:
         return Reason.GONE
     if process.mps_server and process.place.kind is PlaceKind.HOST:

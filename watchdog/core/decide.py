@@ -76,15 +76,13 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     assessments = tuple(assessments)
     policy, hidden = inputs.policy, inputs.hidden
     is_whole = not inputs.is_inconclusive and hidden is None and all(each.used is not None for each in assessments)
-    states, others = ledger.split(assessments) if is_whole else ({}, list(assessments))
-    others += ledger.missing_accounts(assessments)
     # An action in progress is remembered even if its account is not seen any more.
-    states |= {key: state for key, state in ledger.accounts.items() if state.has_action}
+    states = {key: state for key, state in ledger.accounts.items() if state.has_action}
     # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     states |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
     candidates: list[_Candidate] = []
-    for assessment in sorted(others, key=urgency):
+    for assessment in sorted((*assessments, *ledger.missing_accounts(assessments)), key=urgency):
         rule = assessment.rule
         ladder = step_readings(assessment, stale=inputs.pods_stale)
         if assessment.allowed is None and assessment.account not in ledger.accounts:

@@ -63,7 +63,8 @@ def climb(
 ) -> AccountState:
     """The state of an account after one more reading; `ladder` are the steps of the current rule."""
     before = ledger.accounts.get(assessment.account)
-    state, read = before or AccountState(), ledger.last_read(before)
+    # An account that the last complete cycle did not see used nothing.
+    state = before or AccountState(read=ledger.last_cycle)
     ran_under = state.ran_under if assessment.rule is None else state.ran_under | {assessment.rule.name}
     rules = [rule for rule in policy.rules if rule.name in ran_under]
     is_hidden = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
@@ -72,14 +73,13 @@ def climb(
     stretches = state.stretches
     # Below every threshold of the current rule, a reading starts no stretch.
     if not is_blind and (stretches or any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)):
-        this = replace(state, read=read)
-        by_rule = (_of_rule(rule, assessment, ladder, this, policy, now) for rule in rules)
+        by_rule = (_of_rule(rule, assessment, ladder, state, policy, now) for rule in rules)
         stretches = {key: stretch for found in by_rule for key, stretch in found}
     elif is_blind and assessment.used is not None and not stale:
         stretches = dict(_lowered(stretches, assessment.used))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
     over_since = None if assessment.verdict is Verdict.WITHIN else over_since
-    read = now if is_known else read
+    read = now if is_known else state.read
     if is_known and not stretches and assessment.allowed is not None and _is_below_all(assessment, rules, ladder):
         return AccountState(  # the incident has ended, or there was none: nothing of it is remembered
             ran_under=ran_under,
@@ -87,9 +87,8 @@ def climb(
             over_since=over_since,
             under_way=state.under_way,
             pending_eviction=state.pending_eviction,
-            below_all=assessment,
         )
-    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since, below_all=None)
+    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since)
 
 
 def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[StepKey, Stretch]]:

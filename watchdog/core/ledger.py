@@ -101,8 +101,7 @@ class AccountState:
     unknown one keeps and one within the limit ends; `under_way` is the action in progress. The rest belongs to the
     incident: `warned_s` is the boot time of the last warning, and `observed` whether observe mode has planned the
     incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `reported`:
-    the brakes already reported. `below_all` is the assessment that was not above any threshold: while complete cycles
-    give the identical object, the state stays as it is, and its last reading is the ledger's `last_cycle`.
+    the brakes already reported.
     """
 
     ran_under: frozenset[str] = frozenset()
@@ -116,7 +115,6 @@ class AccountState:
     under_way: UnderWay | None = None
     pending_eviction: PendingEviction | None = None
     reported: frozenset[str] = frozenset()
-    below_all: Assessment | None = None
 
     @property
     def has_action(self) -> bool:
@@ -165,18 +163,6 @@ class Ledger:
         }
         return replace(self, accounts=actions, last_cycle=None)
 
-    def split(self, assessments: Iterable[Assessment]) -> tuple[dict[AccountKey, AccountState], list[Assessment]]:
-        """The states that a complete cycle with these assessments leaves unchanged, and the other assessments."""
-        unchanged: dict[AccountKey, AccountState] = {}
-        others: list[Assessment] = []
-        for assessment in assessments:
-            state = self.accounts.get(assessment.account)
-            if state is not None and state.below_all is assessment:
-                unchanged[assessment.account] = state
-            else:
-                others.append(assessment)
-        return unchanged, others
-
     def missing_accounts(self, assessments: Iterable[Assessment]) -> Iterator[Assessment]:
         """Assessments of accounts in an incident that the current rule does not have, from the pod's other accounts.
 
@@ -192,15 +178,6 @@ class Ledger:
         for key in sorted(missing, key=lambda key: key.sort_key):
             if key.uid in pods:
                 yield _assess_missing(key, pods[key.uid])
-
-    def last_read(self, state: AccountState | None) -> Now | None:
-        """The last reading with known use of an account; one that the last complete cycle did not see used nothing."""
-        last = self.last_cycle
-        if state is None:
-            return last
-        if state.below_all is None or last is None or (state.read and state.read.boottime_s > last.boottime_s):
-            return state.read
-        return last
 
     def note_begun(self, assessment: Assessment, action: UnderWay | PendingEviction, now: Now) -> "Ledger":
         """The ledger after an action on an account has begun: the brakes count it, whatever its result."""
@@ -277,7 +254,7 @@ class Ledger:
         return self._with(key, replace(state, pending_eviction=pending, acted=state.acted or pending is not None))
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
-        return replace(self, accounts={**self.accounts, key: replace(state, below_all=None)})
+        return replace(self, accounts={**self.accounts, key: state})
 
 
 def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:

@@ -214,7 +214,7 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
         state = ledger.accounts.get(key)
         under_way = state.under_way if state is not None else None
         if state is not None and under_way is not None and (under_way.sent, under_way.ended) != (sent, ended):
-            changed[key] = replace(state, under_way=replace(under_way, sent=sent, ended=ended), below_all=None)
+            changed[key] = replace(state, under_way=replace(under_way, sent=sent, ended=ended))
     return replace(ledger, accounts={**ledger.accounts, **changed}) if changed else ledger
 
 

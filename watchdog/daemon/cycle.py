@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, assert_never
 
-from watchdog.core.assess import hidden_pods
+from watchdog.core.assess import Assessor, hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment
-from watchdog.core.attribute import Unlisted
+from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
@@ -17,7 +17,6 @@ from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
-from watchdog.core.steady import Assessor
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
 from watchdog.daemon.kill import reaction_s
@@ -76,7 +75,8 @@ class Cycle:
         snapshot = self._scanner.snapshot(reading, asked)
         overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
         inputs = replace(inputs, overdue=overdue, hidden=hidden)
-        attribution, assessments = self._assessor.assess(snapshot, inputs)
+        attribution = attribute(snapshot, inputs.pods.pods)
+        assessments = self._assessor.assess(attribution, snapshot, inputs)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
         if len(self._kills):

@@ -1,4 +1,4 @@
-"""The steady state: what is taken over from the cycle before is what would have been computed again."""
+"""The assessor: what it keeps from the cycle before is what would have been computed again."""
 
 import random
 from collections.abc import Callable
@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
 from tests.worlds import NODE, Gi, at, container, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
-from watchdog.core.assess import assess
+from watchdog.core.assess import Assessor, assess
 from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, PodList, Snapshot
-from watchdog.core.plan import Plan
 from watchdog.core.policy import Do, Match, Policy
-from watchdog.core.steady import Assessor
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,14 @@ class World:
     inputs: Inputs
 
 
-def afresh(seen: Snapshot, given: Inputs) -> tuple[object, tuple[Assessment, ...]]:
-    """What a cycle gives that remembers nothing."""
-    attribution = attribute(seen, given.pods.pods)
-    return attribution, assess(attribution, seen, given)
+def afresh(seen: Snapshot, given: Inputs) -> tuple[Assessment, ...]:
+    """The assessments of a cycle that remembers nothing."""
+    return assess(attribute(seen, given.pods.pods), seen, given)
+
+
+def later(assessor: Assessor, seen: Snapshot, given: Inputs) -> tuple[Assessment, ...]:
+    """The assessments of one more cycle."""
+    return assessor.assess(attribute(seen, given.pods.pods), seen, given)
 
 
 def _step(dice: random.Random, node: GeneratedNode, given: Inputs, second: float) -> tuple[GeneratedNode, Inputs]:
@@ -74,41 +76,12 @@ def _terminate(dice: random.Random, pod: Pod, deadline_s: float) -> Pod:
 
 @given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
 def test_it_gives_what_a_cycle_gives_that_remembers_nothing(node: GeneratedNode, seed: int, cycles: int) -> None:
-    """Through any changes of use, pods, policy, node and time an assessor agrees with `attribute` and `assess`."""
+    """Through any changes of use, pods, policy, node and time an assessor agrees with `assess`."""
     dice, assessor = random.Random(seed), Assessor()
     given = inputs(node.under)
     for second in range(cycles):
         node, given = _step(dice, node, given, second)
-        assert assessor.assess(node.seen, given) == afresh(node.seen, given)
-
-
-@given(nodes(), st.integers(0, 2**32), st.integers(1, 12))
-def test_plans_are_the_same_with_and_without_it(node: GeneratedNode, seed: int, cycles: int) -> None:
-    """An account that is left as it is, since nothing about it has changed, later climbs like any other."""
-    dice, assessor = random.Random(seed), Assessor()
-    given = inputs(node.under)
-    steady, plain = Ledger(), Ledger()
-    for second in range(cycles):
-        node, given = _step(dice, node, given, second)
-        given = replace(given, pods_stale=dice.random() < 0.1)
-        _, again = assessor.assess(node.seen, given)
-        _, fresh = afresh(node.seen, given)
-        one = decide(again, steady, node.seen.at, given)
-        other = decide(fresh, plain, node.seen.at, given)
-        assert one.entries == other.entries
-        if one.taken and dice.random() < 0.3:
-            one, other = _ended(one, node), _ended(other, node)
-        steady, plain = one.ledger, other.ledger
-        assert steady.accounts.keys() == plain.accounts.keys()
-        for key, state in plain.accounts.items():
-            assert steady.last_read(steady.accounts[key]) == plain.last_read(state)
-            assert replace(steady.accounts[key], read=None, below_all=None) == replace(state, read=None, below_all=None)
-
-
-def _ended(plan: Plan, node: GeneratedNode) -> Plan:
-    """The plan after its first action has failed."""
-    first = plan.taken[0]
-    return replace(plan, ledger=plan.ledger.note_failed(first.account, first.do, node.seen.at))
+        assert later(assessor, node.seen, given) == afresh(node.seen, given)
 
 
 def _quiet_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
@@ -121,12 +94,12 @@ def test_what_has_not_changed_is_not_worked_out_again() -> None:
     """The very assessments are given again, of all pods or of those that are left when one pod's use moves."""
     seen, pods, under = _quiet_node()
     assessor, given = Assessor(), inputs(under, pods)
-    _, first = assessor.assess(seen, given)
-    _, second = assessor.assess(replace(seen, at=at(1), uses=tuple(seen.uses)), replace(given))
+    first = later(assessor, seen, given)
+    second = later(assessor, replace(seen, at=at(1), uses=tuple(seen.uses)), replace(given))
     assert [id(each) for each in second] == [id(each) for each in first]
     cards = tuple(replace(each, used=3 * Gi) for each in seen.gpus)
     moved = replace(seen, at=at(2), uses=(use(5, 2 * Gi), seen.uses[1]), gpus=cards)
-    _, (a, b) = assessor.assess(moved, given)
+    a, b = later(assessor, moved, given)
     assert a.used == 2 * Gi
     assert b is first[1]
 
@@ -175,17 +148,17 @@ def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: boo
     seen = snapshot([use(5, Gi), use(6, Gi)], [process(5, "a/main"), process(6, "b/main")], [gpu()])
     before = World(seen=seen, inputs=inputs(policy(*rules), pods, namespaces={"ns": {}}))
     assessor = Assessor()
-    assert assessor.assess(before.seen, before.inputs) == afresh(before.seen, before.inputs)
+    assert later(assessor, before.seen, before.inputs) == afresh(before.seen, before.inputs)
     after = CHANGES[name](before)
     if use_moves:
         uses = tuple(replace(each, used=2 * Gi) if each.pid == 6 else each for each in after.seen.uses)
         after = replace(after, seen=replace(after.seen, uses=uses))
     expected = afresh(after.seen, after.inputs)
     assert expected != afresh(before.seen, before.inputs)
-    assert assessor.assess(after.seen, after.inputs) == expected
+    assert later(assessor, after.seen, after.inputs) == expected
 
 
-def test_what_is_noted_drops_the_kept_assessment() -> None:
+def test_a_failure_without_an_incident_is_forgotten() -> None:
     """An action that fails on an account that is below its thresholds leaves no wait for the next incident."""
     seen, pods, under = _quiet_node()
     assessments = assess(attribute(seen, pods), seen, inputs(under, pods))
@@ -209,21 +182,11 @@ def test_over_and_below_all_thresholds_is_still_over() -> None:
     assert ledger.accounts[assessments[1].account].over_since is None
 
 
-def test_an_account_below_all_thresholds_keeps_its_state() -> None:
-    """An account that is not above any threshold keeps its state, as long as whole cycles say the same."""
-    seen, pods, under = _quiet_node()
-    assessments = assess(attribute(seen, pods), seen, inputs(under, pods))
-    first = decide(assessments, Ledger(), at(0), inputs(under, pods)).ledger
-    second = decide(assessments, first, at(1), inputs(under, pods)).ledger
-    assert all(second.accounts[key] is state for key, state in first.accounts.items())
-    assert all(second.last_read(state) == at(1) for state in second.accounts.values())
-
-
 def test_a_rule_of_a_reloaded_policy_is_the_new_one() -> None:
     """A last look tells the rules of a reload apart by identity, so those of an equal policy must not be mixed up."""
     seen, pods, under = _quiet_node()
     assessor = Assessor()
-    assessor.assess(seen, inputs(under, pods))
+    later(assessor, seen, inputs(under, pods))
     reloaded = replace(under, rules=tuple(replace(each) for each in under.rules))
-    _, assessments = assessor.assess(seen, inputs(reloaded, pods))
+    assessments = later(assessor, seen, inputs(reloaded, pods))
     assert {id(each.rule) for each in assessments} == {id(reloaded.rules[0])}
