@@ -16,8 +16,8 @@ from bench.running import FLOOR, WATCHDOG, Bench, start
 from bench.table import Row
 from watchdog import clock
 from watchdog.config.watch import PolicyFile
+from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.main import Daemon
-from watchdog.daemon.start import open_processes
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 

@@ -18,9 +18,10 @@ from watchdog.node.process_table import hold
 from watchdog.node.procfs import Procfs
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"
+# Short sleeps: a signal right before a sleep is handled only after it.
 SLOW = (
     "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), os._exit(0))); "
-    "print(flush=True); time.sleep(300)"
+    "print(flush=True); [time.sleep(0.1) for _ in range(3000)]"
 )
 POLITE = "import time; print(flush=True); time.sleep(300)"
 

@@ -112,8 +112,9 @@ def repeats(daemon: Daemon, reading: DriverReading, after_s: float) -> bool | No
     now, fresh = clock.now(), replace(reading)
     asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s)
     daemon._sampler.end_rest(asked, at_once=True)
-    daemon._take(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
-    return None if daemon._quiet is None else daemon._quiet.reading is not fresh
+    daemon._run_cycle(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
+    last = daemon._quiet_ticks._last
+    return None if last is None else last.reading is not fresh
 
 
 def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:

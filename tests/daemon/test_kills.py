@@ -13,8 +13,7 @@ from tests.worlds import Gi, at, container, container_id, planned, pod, policy, 
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.kill import MAX_ROUNDS, Kills, reaction_s
 from watchdog.node.process import Handle
 from watchdog.report.sentences.action import sent_signals
 

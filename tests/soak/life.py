@@ -22,13 +22,12 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.daemon.cycle import Cycle, outdated, without_last_look
+from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import Enforcement, Environment, judge, stop_file
 from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import LastLook
-from watchdog.daemon.main import FRESH_S, Next, PendingCycle
-from watchdog.daemon.sampler import TimedReading
+from watchdog.daemon.kill import Kills
+from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
+from watchdog.daemon.sampler import TimedReading, outdated
 from watchdog.daemon.sinks import restore
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError

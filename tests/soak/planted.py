@@ -85,7 +85,7 @@ FAULTS: Final = (
     Fault(
         "a grace that goes on although force was withdrawn",
         "point 20",
-        (Edit("daemon/kills.py", "action.is_in_grace and (reason := objection", "False and (reason := objection"),),
+        (Edit("daemon/kill.py", "kill.is_in_grace and (reason := objection", "False and (reason := objection"),),
     ),
     Fault(
         "half a policy that is loaded",
@@ -100,7 +100,7 @@ FAULTS: Final = (
     Fault(
         "a grace that ends while the policy is being written",
         "point 20",
-        (Edit("daemon/kills.py", "                if is_held:\n", "                if False:\n"),),
+        (Edit("daemon/kill.py", "                if is_held:\n", "                if False:\n"),),
     ),
     Fault(
         "a grace that goes on although its pod has gone from the list",
@@ -203,7 +203,7 @@ FAULTS: Final = (
         "point 22",
         (
             Edit(
-                "daemon/main.py",
+                "daemon/last_look.py",
                 "if not self.opened.is_written and",
                 "if self._requests and not self.opened.is_written and",
             ),
@@ -218,8 +218,8 @@ FAULTS: Final = (
         "a last look that may be old",
         "point 22",
         (
-            Edit("daemon/main.py", "is_in_time = reading.took_s <= FRESH_S", "is_in_time = True"),
-            Edit("daemon/main.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
+            Edit("daemon/last_look.py", "is_in_time = reading.took_s <= FRESH_S", "is_in_time = True"),
+            Edit("daemon/last_look.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
         ),
     ),
     Fault(
@@ -301,7 +301,7 @@ FAULTS: Final = (
         "point 23",
         (
             Edit(
-                "daemon/kills.py",
+                "daemon/kill.py",
                 'raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") '
                 "from error",
                 "continue",
@@ -371,7 +371,7 @@ FAULTS: Final = (
     Fault(
         "a single process that gave enough back and is killed",
         "point 22",
-        (Edit("daemon/kills.py", "assessment.used <= action.entry.threshold_bytes", "assessment.used < 0"),),
+        (Edit("daemon/kill.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0"),),
         seeds="process",
     ),
     Fault(

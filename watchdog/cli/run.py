@@ -20,8 +20,8 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
 
         sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1
+    from watchdog.daemon.enforcement import open_processes
     from watchdog.daemon.main import Daemon
-    from watchdog.daemon.start import open_processes
     from watchdog.node.nvml import NvmlDriver
 
     environment, scanner = open_processes(options)

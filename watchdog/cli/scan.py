@@ -18,9 +18,9 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
+from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api, with_gaps
-from watchdog.daemon.start import open_processes
 from watchdog.export.colour import has_colour
 from watchdog.node.driver import released_reading
 from watchdog.node.nvml import NvmlDriver

@@ -3,24 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, assert_never
+from typing import assert_never
 
 from watchdog.core.assess import Assessor, hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
-from watchdog.core.errors import Problem
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger, UnderWay
-from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
-from watchdog.daemon.kill import reaction_s
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.kill import Kills, reaction_s
 from watchdog.daemon.last_look import LastLook, justify, reassessor, refuse, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.driver import DriverReading
@@ -85,7 +83,8 @@ class Cycle:
         self._evictions.see(is_listed, attribution, assessments, inputs, now)
         self._absorb()
         for action in self._unfinished.take_ended(is_listed, now):
-            self._kills.note_released(action.number, now)
+            reason = "the watchdog had ended before its memory was seen free"
+            self._kills.record.released(action.number, now, None, reason)
             if not self._unfinished.is_waiting(action.account):
                 self.ledger = self.ledger.note_ended(action.account)
         plan = decide(assessments, self.ledger, asked, inputs)
@@ -116,7 +115,7 @@ class Cycle:
 
     def interrupt(self, reason: str, now: Now) -> None:
         """Stop the actions in progress as they are."""
-        self._intentions.interrupt()
+        self._intentions.interrupt(now)
         self._note(self._kills.interrupt(reason, now))
         self._evictions.interrupt(now)
         self._absorb()
@@ -136,7 +135,7 @@ class Cycle:
         for entry in opened.plan.taken:
             number = self._intentions.number(entry, opened)
             if isinstance(number, int) and number not in self._settled:
-                self._note([self._intentions.withdraw(entry, number, reason)])
+                self._note([self._kills.withdraw(entry, number, reason)])
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
@@ -298,7 +297,7 @@ class Cycle:
 
     def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
         self._settled.add(number)
-        outcome = self._intentions.withdraw(replace(entry, taken=False), number, reason)
+        outcome = self._kills.withdraw(replace(entry, taken=False), number, reason)
         self._settle(outcome)
         return outcome
 
@@ -308,7 +307,7 @@ class Cycle:
         if after is not before and after is not None and is_trial:
             ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
         elif after is not before and not (before is not None and before.observed):
-            self._kills.note_breaker(now if after is not None else None)
+            self._kills.record.breaker(now if after is not None else None)
         self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
@@ -334,28 +333,3 @@ class Cycle:
 
     def _settle(self, outcome: Outcome) -> None:
         self.ledger = settle(self.ledger, outcome)
-
-
-_RETRIED: Final = "the next cycle tries again; if this repeats, check the driver: `nvidia-smi`, and the kernel log"
-
-
-def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
-    """A cycle whose last look took too long, with a gap that reports it; nothing is done."""
-    why = Problem(
-        f"the driver took {took_s:.1f} s for the last look before a signal (limit: 2 s), so no signal was sent",
-        _RETRIED,
-    )
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
-    return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
-
-
-def outdated(reading: DriverReading, took_s: float) -> DriverReading:
-    """A reading that took too long, without its amounts, and with a gap that reports it."""
-    why = Problem(
-        f"the driver took {took_s:.0f} s to answer, so its answer is too old to use",
-        _RETRIED,
-    )
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
-    gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
-    uses = tuple(replace(use, used=None) for use in reading.uses)
-    return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)

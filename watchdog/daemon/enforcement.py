@@ -1,16 +1,23 @@
 """Whether the daemon may enforce, now and during a grace period, and the reasons against it, with remedies."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from watchdog import clock
 from watchdog.core.errors import Problem
-from watchdog.core.model import Now, Place
+from watchdog.core.model import Now, Place, PlaceKind
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MODE, Switches
+from watchdog.node.cgroup import parse_cgroup
+from watchdog.node.process import pidfd_supported, raise_descriptor_limit
+from watchdog.node.process_table import ProcessTable
+from watchdog.node.procfs import Procfs
+from watchdog.node.scan import Scanner
+from watchdog.options import Options
 
 if TYPE_CHECKING:
     from watchdog.config.watch import PolicyFile
@@ -24,6 +31,7 @@ def _annotated(node: str) -> str:
     )
 
 
+_CAP_KILL = 5  # linux/capability.h
 POLICY_FILE: Final = "policy_file"
 REMEDIES: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace: set hostPID: true, "
@@ -55,6 +63,35 @@ class Environment:
     own: Place | None = None
     may_signal_others: bool = True
     procfs_is_own: bool = True
+
+
+def open_processes(options: Options) -> tuple[Environment, Scanner]:
+    """Determine the environment, and open a scanner for it."""
+    raise_descriptor_limit()
+    procfs = Procfs(options.procfs)
+    missing = pidfd_supported()
+    environment = Environment(
+        in_host_pid_namespace=procfs.in_host_pid_namespace(),
+        pidfd_missing=missing,
+        own=_own_place(procfs, options.pod_uid.strip().lower()),
+        procfs_is_own=procfs.own_pid() == os.getpid(),
+        may_signal_others=procfs.has_capability(_CAP_KILL),
+    )
+    return environment, Scanner(ProcessTable(procfs, pidfds=missing is None))
+
+
+def _own_place(procfs: Procfs, pod_uid: str) -> Place | None:
+    """Where the daemon itself runs, by its cgroup and by the pod UID from its manifest.
+
+    In a private cgroup namespace, which runtimes use with cgroup v2, the cgroup is `/` (cgroup_namespaces(7)).
+    """
+    try:
+        place = parse_cgroup(procfs.cgroup_text(os.getpid()))
+    except OSError:
+        place = None
+    if place is None or place.kind is not PlaceKind.POD:
+        return Place(kind=PlaceKind.POD, pod=pod_uid) if pod_uid else None
+    return replace(place, pod=place.pod or pod_uid or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.kill import Kills
 from watchdog.journal.actions import UnfinishedAction
 
 
@@ -46,7 +46,6 @@ class UnfinishedActions:
 
 
 _TOO_LATE: Final = "the disk took too long to write the intention"
-_STOPPED: Final = "the watchdog was stopped"
 
 
 class Intentions:
@@ -106,23 +105,18 @@ class Intentions:
                 begun[owner] = begun.get(owner, ())[:-1]  # the last one of this owner
         return replace(brakes, begun=begun)
 
-    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
-        """Withdraw an intention that is on disk before anything was done."""
-        return self._kills.withdraw(entry, number, reason)
-
     def withdraw_late(self) -> Iterator[Outcome]:
         """Withdraw, one by one, intentions that reached the disk after their entries had been withheld."""
-        for each in tuple(self._late):
-            entry, intended = each
+        for entry, intended in tuple(self._late):
             if intended.done():
-                self._late.remove(each)
+                self._late.remove((entry, intended))
                 if not _has_failed(intended):
-                    yield self.withdraw(entry, intended.result(), _TOO_LATE)
+                    yield self._kills.withdraw(entry, intended.result(), _TOO_LATE)
 
-    def interrupt(self) -> None:
+    def interrupt(self, now: Now) -> None:
         """Withdraw late intentions as soon as they are on disk, since nothing waits for them any more."""
         for _, intended in self._late:
-            self._kills.withdraw_once_written(intended, _STOPPED)
+            self._kills.record.withdraw_once_written(intended, "the watchdog was stopped", now)
         self._late = []
 
 

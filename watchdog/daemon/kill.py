@@ -1,14 +1,17 @@
-"""One kill, from its first signal until its memory is seen free, in steps so that no action blocks another."""
+"""One kill, from its first signal until its memory is seen free, and all kills in progress; no action blocks another.
+
+Evictions are in `daemon/eviction`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
+"""
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
 
+from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.errors import RecordError
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.node.process import Handle
 
@@ -18,6 +21,7 @@ _MOST_JOINED = 10_000  # tracked in one grace period; processes of a fork bomb b
 _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
 _SETTLES_S = 2.0  # the most between a process releasing its GPU memory and its end
+_MOST_DESCRIBED = 20
 ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
@@ -56,19 +60,17 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
     return future
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillOrder:
-    """The constants of a kill: its plan entry, its number in the journal and the time of the first signal.
+class Processes(Protocol):
+    """Finds processes to act on."""
 
-    `members` returns the living processes of the victim, each held, and whether these are certainly all; calling it
-    again finds forks.
-    """
+    def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
+        """Every living process of these containers (IDs) of a pod, each held, and whether these are certainly all.
 
-    entry: PlanEntry
-    number: int
-    first_signal: Now
-    release_timeout_s: float
-    members: Callable[[], tuple[list[Handle], bool]]
+        Never PID 1, this daemon or the MPS server.
+        """
+
+    def describe(self, pid: int) -> str:
+        """The name and user of a process, for people."""
 
 
 class _Phase(Enum):
@@ -79,13 +81,27 @@ class _Phase(Enum):
 
 
 class Kill:
-    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time of its next step."""
+    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time of its next step.
 
-    def __init__(self, order: KillOrder, handles: list[Handle], record: ActionRecord) -> None:
-        self.order = order
-        self.entry = order.entry
+    `find_members` returns the living processes of the victim, each held, and whether these are certainly all.
+    """
+
+    def __init__(
+        self,
+        entry: PlanEntry,
+        number: int,
+        first_signal: Now,
+        release_timeout_s: float,
+        find_members: Callable[[], tuple[list[Handle], bool]],
+        record: ActionRecord,
+    ) -> None:
+        self.entry = entry
+        self.number = number  # in the journal
+        self.first_signal = first_signal
+        self._release_timeout_s = release_timeout_s
+        self._find_members = find_members
         self._record = record
-        self._handles = {handle.key: handle for handle in handles}
+        self._handles: dict[ProcessKey, Handle] = {}
         self._killed: set[ProcessKey] = set()
         self._denied: set[ProcessKey] = set()
         self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
@@ -94,19 +110,21 @@ class Kill:
         self._is_spared = False
         self._result = Result.DONE
         self._reason = ""
-        start_s = order.first_signal.boottime_s
+        start_s = first_signal.boottime_s
         self._phase = _Phase.GRACE
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
         self.next_wake_s = start_s
 
-    def send_first(self, handles: list[Handle]) -> None:
-        """Send SIGTERM, or SIGKILL if the step has no grace period.
+    def send_first(self, handles: list[Handle]) -> bool:
+        """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
 
         That comes before any search for forks: the last look would age meanwhile.
         """
+        self._handles = {handle.key: handle for handle in handles}
         first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
-        self._send(first, handles, self.order.first_signal)
+        self._send(first, handles, self.first_signal)
+        return bool(self._sent) or self._result is Result.FAILED
 
     @property
     def victims(self) -> tuple[ProcessKey, ...]:
@@ -121,11 +139,6 @@ class Kill:
         )
 
     @property
-    def came_too_late(self) -> bool:
-        """Whether no process was left to signal: nothing was sent, and nothing was denied."""
-        return not self._sent and self._result is not Result.FAILED
-
-    @property
     def has_ended(self) -> bool:
         """Whether its processes have ended, so that only their memory is waited for."""
         return self._phase in (_Phase.RELEASING, _Phase.ENDED)
@@ -134,12 +147,6 @@ class Kill:
     def is_in_grace(self) -> bool:
         """Whether SIGKILL is still to come."""
         return self._phase is _Phase.GRACE
-
-    @property
-    def ends_within_s(self) -> float:
-        """Seconds after the first signal at which waiting for the memory is given up."""
-        grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - self.order.first_signal.boottime_s)
-        return grace_s + self.order.release_timeout_s
 
     def hold(self, now: Now) -> None:
         """Postpone SIGKILL for a moment, if it is still to come."""
@@ -176,12 +183,17 @@ class Kill:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self._phase is not _Phase.RELEASING:
             return None
-        waited_s = now.boottime_s - self.order.first_signal.boottime_s
+        first_s = self.first_signal.boottime_s
+        waited_s = now.boottime_s - first_s
+        grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - first_s)
         if not any(still_listed(key) for key in self._handles):
-            return self._release(now, release_s=waited_s, reason=self._reason)
-        if waited_s >= self.ends_within_s:
-            return self._release(now, release_s=None, reason="the driver still lists its memory after release_timeout")
-        return None
+            reason, release_s = self._reason, waited_s
+        elif waited_s >= grace_s + self._release_timeout_s:
+            reason, release_s = "the driver still lists its memory after release_timeout", None
+        else:
+            return None
+        self._record.released(self.number, now, release_s, reason)
+        return self._finish(self._result, reason, now, release_s)
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Send no further signal; None if none is needed, since SIGTERM has ended all its processes."""
@@ -201,9 +213,9 @@ class Kill:
         """
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
-            self._record.end(self.order.number, result, reason, now)
+            self._record.end(self.number, result, reason, now)
         if is_final and result is Result.INTERRUPTED:
-            self._record.released(self.order.number, now, None, reason)
+            self._record.released(self.number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 
     def _have_all_ended(self, now: Now) -> bool:
@@ -227,13 +239,13 @@ class Kill:
         """When to search next: at once if all have ended, but never twice within a second."""
         if self._searched_s is not None:
             return self._searched_s + _SEARCH_EVERY_S
-        first_s = self.order.first_signal.boottime_s
+        first_s = self.first_signal.boottime_s
         # So that there is a search in a short grace period as well.
         return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
-        self._record.end(self.order.number, self._result, self._reason, now)
+        self._record.end(self.number, self._result, self._reason, now)
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
@@ -253,7 +265,7 @@ class Kill:
         self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
         if left and left.keys() <= self._denied:
             return self.stop(Result.FAILED, self._reason, now)
-        if now.boottime_s >= self._grace_ends_s + self.order.release_timeout_s:
+        if now.boottime_s >= self._grace_ends_s + self._release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
             reason = reason if left or are_all else "not all its processes are known to have ended: see the data gaps"
             return self.stop(Result.FAILED, reason, now)
@@ -273,7 +285,7 @@ class Kill:
         forks: dict[ProcessKey, Handle] = {}
         if self.entry.definition.scope == "process":
             return forks, True
-        found, are_all = self.order.members()
+        found, are_all = self._find_members()
         for handle in found:
             if handle.key in self._handles:
                 handle.close()
@@ -298,14 +310,10 @@ class Kill:
                 continue
             reached.append(handle.key)
         if reached:
-            after_s = now.boottime_s - self.order.first_signal.boottime_s
+            after_s = now.boottime_s - self.first_signal.boottime_s
             self._sent.setdefault(number.name, (after_s, set()))[1].update(reached)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
-            self._record.signalled(self.order.number, now, number.name, reached)
-
-    def _release(self, now: Now, *, release_s: float | None, reason: str) -> Outcome:
-        self._record.released(self.order.number, now, release_s, reason)
-        return self._finish(self._result, reason, now, release_s)
+            self._record.signalled(self.number, now, number.name, reached)
 
     def _finish(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
         self._phase = _Phase.ENDED
@@ -318,9 +326,179 @@ class Kill:
             reason=reason,
             signalled=self.victims,
             sent=self.sent,
-            number=self.order.number,
+            number=self.number,
             release_s=release_s,
         )
+
+
+class Kills:
+    """The kills in progress, at most one per account, each advancing by itself."""
+
+    def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
+        self.record = record
+        self._processes = processes
+        self._clock = clock
+        self._under_way: dict[AccountKey, Kill] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def next_wake_s(self) -> float:
+        """Boot time of the next step of any kill; infinity if there is none."""
+        return min((kill.next_wake_s for kill in self._under_way.values()), default=float("inf"))
+
+    def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:
+        """For each kill, the signals sent so far, and whether its processes have ended."""
+        for key, kill in self._under_way.items():
+            yield key, tuple(sent.signal for sent in kill.sent), kill.has_ended
+
+    def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
+        """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before."""
+        handles = _of_scope(self._members(entry)[0], entry)
+        now = self._clock()
+        try:
+            keys = sorted(handle.key for handle in _test(handles))
+        except PermissionError as error:
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; no process was signalled")
+        finally:
+            _close(handles)
+        if not keys:
+            return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+        return self.record.intend(entry, keys, now)
+
+    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+        """Withdraw an intention, of a kill or an eviction, before anything was done."""
+        now = self._clock()
+        self.record.withdraw(number, reason, now)
+        return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
+
+    def begin(
+        self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
+    ) -> Outcome:
+        """Begin a kill whose intention is on disk and that a last look has justified since then.
+
+        `refusal`, called right before the first signal, gives a reason against it. The outcome is that right after the
+        signal (`done` means: begun), or the result if it could not begin.
+        """
+        handles = _of_scope(self._members(entry)[0], entry)
+        try:
+            ready = _test(handles)
+        except PermissionError as error:
+            _close(handles)
+            now, reason = self._clock(), f"{error}; no process was signalled"
+            self.record.end(number, Result.FAILED, reason, now)
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
+        victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
+        why = refusal(entry) if ready else "its processes had ended"
+        if why is not None:
+            _close(ready)
+            return self.withdraw(entry, number, why)
+        now = self._clock()
+        kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self.record)
+        if not kill.send_first(ready):
+            _close(ready)
+            return self.withdraw(entry, number, "its processes had ended")
+        self._under_way[entry.account] = kill
+        failed = kill.advance(now)
+        if failed is not None:
+            del self._under_way[entry.account]
+            return failed
+        return Outcome(
+            entry=entry,
+            result=Result.DONE,
+            at=now,
+            signalled=kill.victims,
+            sent=kill.sent,
+            victims=victims,
+            number=number,
+            reaction_s=reaction_s(entry, now),
+        )
+
+    def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
+        """The living processes to act on: of the victim or, with scope `pod`, of all containers, never the sandbox."""
+        whole_pod = entry.definition.scope == "pod"
+        pod = entry.assessment.pod
+        chosen = (c for c in pod.containers if whole_pod or c.name == entry.victim)
+        return self._processes.members(pod, frozenset[str]().union(*(container.ids for container in chosen)))
+
+    def escalate(self, entry: PlanEntry, now: Now) -> None:
+        """End the grace period of this account's kill: a stronger step has come due on the same victim."""
+        kill = self._under_way.get(entry.account)
+        if kill is not None:
+            kill.escalate(now)
+
+    def advance(
+        self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
+    ) -> tuple[Outcome, ...]:
+        """Advance each kill; one in its grace period to which there is an objection gets no further signal.
+
+        While `is_held`, no first SIGKILL is sent.
+        """
+        outcomes: list[Outcome] = []
+        for key, kill in list(self._under_way.items()):
+            if kill.is_in_grace and (reason := objection(kill.entry)) is not None:
+                outcome = kill.call_off(Result.INTERRUPTED, reason, now)
+            else:
+                if is_held:
+                    kill.hold(now)
+                outcome = kill.advance(now) if kill.next_wake_s <= now.boottime_s else None
+            if outcome is not None:
+                outcomes.append(outcome)
+                del self._under_way[key]
+        return tuple(outcomes)
+
+    def see(
+        self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
+    ) -> tuple[Outcome, ...]:
+        """Process a reading: end the kills whose memory is free, and spare single processes if SIGTERM was enough."""
+        used = {assessment.account: assessment.used for assessment in assessments}
+        outcomes: list[Outcome] = []
+        for key, kill in list(self._under_way.items()):
+            outcome = kill.see(still_listed, now)
+            if outcome is not None:
+                outcomes.append(outcome)
+                del self._under_way[key]
+            elif kill.is_in_grace and kill.entry.definition.scope == "process":
+                used_now = used.get(key)
+                # Only fully known use shows that it is enough; other scopes are completed regardless of use.
+                if used_now is not None and used_now <= kill.entry.threshold_bytes:
+                    kill.spare(now)
+        return tuple(outcomes)
+
+    def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
+        """Stop all kills without a further signal."""
+        under_way = self._under_way.values()
+        outcomes = tuple(kill.stop(Result.INTERRUPTED, reason, now, is_final=False) for kill in under_way)
+        self._under_way.clear()
+        return outcomes
+
+
+def _of_scope(held: list[Handle], entry: PlanEntry) -> list[Handle]:
+    if entry.definition.scope != "process":
+        return held
+    _close(handle for handle in held if handle.key not in entry.targets)
+    return [handle for handle in held if handle.key in entry.targets]
+
+
+def _test(handles: list[Handle]) -> list[Handle]:
+    """Send signal 0 to all before anything else; those that have ended are closed, PermissionError is raised."""
+    ready = []
+    for handle in handles:
+        try:
+            handle.signal(0)
+        except ProcessLookupError:
+            handle.close()
+        except PermissionError as error:
+            raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") from error
+        else:
+            ready.append(handle)
+    return ready
+
+
+def _close(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.close()
 
 
 def reaction_s(entry: PlanEntry, now: Now) -> float | None:

@@ -1,19 +1,96 @@
-"""The last look right before the first signal: whether a new reading of the GPUs concerned still justifies it."""
+"""The last look right before the first signal: when it is taken, and whether the signal is still justified by it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final
 
 from watchdog.core.assess import allowed_under_pressure, assess
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
+from watchdog.core.errors import Problem
 from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Now, ProcessKey, Snapshot
+from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
+from watchdog.daemon.sampler import RETRIED, TimedReading
+from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
+
+# The greatest age of the last look when the first signal is sent.
+FRESH_S: Final = 2.0
+# A last look that came too late is repeated once.
+_MOST_REQUESTS: Final = 2
+
+
+class Next(Enum):
+    """What an open cycle needs next."""
+
+    WAIT = auto()  # for the disk, or for the driver
+    READ = auto()  # the GPUs concerned, for the last look
+    CLOSE = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCycle:
+    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time."""
+
+    opened: OpenCycle
+    since: Now
+    last_reading: TimedReading | None = None
+    late_s: float | None = field(default=None, init=False)
+    _requests: int = field(default=0, init=False)
+    _is_asked: bool = field(default=False, init=False)
+
+    @property
+    def write_until_s(self) -> float:
+        """Boot time by which the intentions must be on disk."""
+        return self.since.boottime_s + COMMIT_WITHIN_S
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether only the disk is waited for, and not the driver."""
+        return not self._is_asked
+
+    def next(self, now: Now, *, maintenance: bool) -> Next:
+        """What to do now: wait for the intentions to be on disk, then query the driver, then close the cycle."""
+        if self._is_asked:
+            return Next.WAIT
+        if maintenance:
+            return Next.CLOSE
+        if not self.opened.is_written and now.boottime_s < self.write_until_s:
+            return Next.WAIT
+        is_read = self.last_reading is not None or self._requests >= _MOST_REQUESTS or self._is_over(now)
+        return Next.CLOSE if is_read or not self.opened.needs_last_look else Next.READ
+
+    def _is_over(self, now: Now) -> bool:
+        """Whether the plan's reading is so old that a reading now would restart every stretch."""
+        age_s = now.boottime_s - self.opened.snapshot.at.boottime_s
+        return age_s >= self.opened.inputs.policy.reset_after_s
+
+    def ask(self) -> None:
+        """Note that the driver has been queried."""
+        self._is_asked = True
+        self._requests += 1
+
+    def take(self, reading: TimedReading) -> None:
+        """Take the driver's answer; one that comes too late is not used."""
+        self._is_asked = False
+        is_in_time = reading.took_s <= FRESH_S
+        self.last_reading, self.late_s = (reading, None) if is_in_time else (None, reading.took_s)
+
+
+def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
+    """A cycle whose last look took too long, with a gap that reports it; nothing is done."""
+    why = Problem(
+        f"the driver took {took_s:.1f} s for the last look before a signal (limit: 2 s), so no signal was sent",
+        RETRIED,
+    )
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
+    return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,6 @@
 
 import math
 import signal
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
-from typing import Final
 
 from watchdog import clock
 from watchdog.clock import Bell, Waiter
@@ -14,94 +11,20 @@ from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.quiet import MOST_S, Resting, Ticks, are_same, is_quiet, next_change_s, repeated
-from watchdog.daemon.cycle import Cycle, outdated, without_last_look
-from watchdog.daemon.enforcement import Enforcement, Environment, Permission, stop_file
+from watchdog.core.quiet import MOST_S, Ticks
+from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.file_events import FileEvents
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import LastLook
-from watchdog.daemon.sampler import Sampler, TimedReading, reexec, was_reexecuted
+from watchdog.daemon.kill import Kills
+from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
+from watchdog.daemon.quiet_ticks import QuietTicks
+from watchdog.daemon.sampler import Sampler, TimedReading, outdated, reexec, was_reexecuted
 from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Sources, open_cluster
-from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
-
-# The greatest age of the last look when the first signal is sent.
-FRESH_S: Final = 2.0
-# A last look that came too late is repeated once.
-_MOST_REQUESTS: Final = 2
-
-
-class Next(Enum):
-    """What an open cycle needs next."""
-
-    WAIT = auto()  # for the disk, or for the driver
-    READ = auto()  # the GPUs concerned, for the last look
-    CLOSE = auto()
-
-
-@dataclass(slots=True, kw_only=True)
-class PendingCycle:
-    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time."""
-
-    opened: OpenCycle
-    since: Now
-    last_reading: TimedReading | None = None
-    late_s: float | None = field(default=None, init=False)
-    _requests: int = field(default=0, init=False)
-    _is_asked: bool = field(default=False, init=False)
-
-    @property
-    def write_until_s(self) -> float:
-        """Boot time by which the intentions must be on disk."""
-        return self.since.boottime_s + COMMIT_WITHIN_S
-
-    @property
-    def waits_for_disk(self) -> bool:
-        """Whether only the disk is waited for, and not the driver."""
-        return not self._is_asked
-
-    def next(self, now: Now, *, maintenance: bool) -> Next:
-        """What to do now: wait for the intentions to be on disk, then query the driver, then close the cycle."""
-        if self._is_asked:
-            return Next.WAIT
-        if maintenance:
-            return Next.CLOSE
-        if not self.opened.is_written and now.boottime_s < self.write_until_s:
-            return Next.WAIT
-        is_read = self.last_reading is not None or self._requests >= _MOST_REQUESTS or self._is_over(now)
-        return Next.CLOSE if is_read or not self.opened.needs_last_look else Next.READ
-
-    def _is_over(self, now: Now) -> bool:
-        """Whether the plan's reading is so old that a reading now would restart every stretch."""
-        age_s = now.boottime_s - self.opened.snapshot.at.boottime_s
-        return age_s >= self.opened.inputs.policy.reset_after_s
-
-    def ask(self) -> None:
-        """Note that the driver has been queried."""
-        self._is_asked = True
-        self._requests += 1
-
-    def take(self, reading: TimedReading) -> None:
-        """Take the driver's answer; one that comes too late is not used."""
-        self._is_asked = False
-        is_in_time = reading.took_s <= FRESH_S
-        self.last_reading, self.late_s = (reading, None) if is_in_time else (None, reading.took_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuietCycle:
-    """A finished cycle that equal readings with equal inputs repeat, until a boot time at which it runs again."""
-
-    reading: DriverReading
-    inputs: Inputs
-    report: CycleReport
-    enforcement: Enforcement
-    until_s: float
-
 
 # How often the stop file, the policy file and the lock are checked, which takes little more than a stat each; while the
 # loop rests, and the kernel reports every change to them, only with the reading that ends the rest.
@@ -140,8 +63,10 @@ class Daemon:
         actions = Kills(scanner, self._sinks.record, clock.now)
         self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._sinks.warn)
-        self._opened: PendingCycle | None = None
-        self._quiet: QuietCycle | None = None
+        self._pending: PendingCycle | None = None
+        self._quiet_ticks = QuietTicks(
+            self._sampler, self._cycle, scanner, self._sinks, self._permission, self._publish
+        )
         files = (options.policy, stop_file(options.journal), *self._sources.files)  # the lock is beside the stop file
         self._file_events = FileEvents(files)
         self._last_beat_s = -math.inf
@@ -189,6 +114,7 @@ class Daemon:
             self._cluster.follow(self._policy)
 
     def _step(self, now: Now) -> None:
+        """Do what is due: checks, actions in progress, then the reading that has come or the next one."""
         if self._bell.silence():  # the pods, the node or the namespaces have changed, or an eviction was answered
             self._sampler.bring_forward(now)
             self._last_beat_s = -math.inf
@@ -201,13 +127,15 @@ class Daemon:
         self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
         if self._cycle.has_outcomes:
             self._sampler.bring_forward(now)
-        self._settle(self._sampler.end_rest(now))
-        reading = self._sampler.take(now)
+        self._quiet_ticks.end_rest(now)
+        timed = self._sampler.take(now)
         self._sampler.note_rise(now)
-        if reading is not None:
-            self._take(reading, now)
-        elif self._opened is not None:
-            self._advance_pending(self._opened, now)
+        if self._pending is not None:
+            if timed is not None:
+                self._pending.take(timed)
+            self._advance_pending(self._pending, now)
+        elif timed is not None:
+            self._run_cycle(timed, now)
         else:
             self._sampler.request_next(now)
         why = self._sampler.why_reexec(now)
@@ -270,84 +198,22 @@ class Daemon:
         self._follow()
         self._sinks.policy_loaded(policy, now)
 
-    def _take(self, timed: TimedReading, now: Now) -> None:
-        """Process a reading: it opens a cycle, or is the last look of the open one."""
-        if self._opened is not None:
-            self._opened.take(timed)
-            self._advance_pending(self._opened, now)
-            return
+    def _run_cycle(self, timed: TimedReading, now: Now) -> None:
+        """Turn a reading into a plan, and act on it at once unless a last look comes first."""
         if timed.only is not None:
             return  # the last look of a cycle that has failed: part of the node must not be taken for all of it
-        reading = timed.reading
-        if timed.took_s > self._policy.reset_after_s:
-            reading = outdated(reading, timed.took_s)
+        is_old = timed.took_s > self._policy.reset_after_s
+        reading = outdated(timed.reading, timed.took_s) if is_old else timed.reading
         self._judge(now)
-        inputs, quiet = self._inputs(now), self._quiet
-        if quiet is not None and self._is_repeated(quiet, timed, inputs):
-            self._repeat(quiet, timed, inputs)
+        inputs = self._inputs(now)
+        if self._quiet_ticks.repeat(timed, inputs):
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
         if not opened.only:
             self._finish(opened, reading=reading)
             return
-        self._opened = PendingCycle(opened=self._cycle.intend(opened), since=now)
-        self._advance_pending(self._opened, now)
-
-    def _is_repeated(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> bool:
-        """Whether a cycle with this reading and these inputs would only repeat the last one."""
-        passed_s = timed.asked.boottime_s - quiet.report.at.boottime_s
-        return (
-            timed.asked.boottime_s < quiet.until_s
-            and max(passed_s, timed.took_s) < self._policy.reset_after_s
-            and timed.reading == quiet.reading
-            and are_same(quiet.inputs, inputs)
-            and self._is_still(quiet)
-        )
-
-    def _is_still(self, quiet: QuietCycle) -> bool:
-        """Whether nothing has changed but, perhaps, the reading and the inputs."""
-        return (
-            self._permission.enforcement == quiet.enforcement
-            and self._cycle.ledger is quiet.report.plan.ledger
-            and not self._cycle.is_acting
-            and not self._cycle.has_outcomes
-            and not self._sinks.awaits_cycles
-            and self._scanner.is_unchanged
-        )
-
-    def _settle(self, ticks: Ticks | None) -> None:
-        """Publish the last cycle once more, as of the last tick of a rest that has ended; None: it had none."""
-        if self._quiet is not None and ticks is not None:
-            self._quiet = self._repeated(self._quiet, ticks)
-            self._publish(self._quiet.report, self._quiet.inputs, ticks)
-
-    def _repeat(self, quiet: QuietCycle, timed: TimedReading, inputs: Inputs) -> None:
-        """Publish the last cycle once more instead of computing it again, and rest."""
-        passed_s = timed.asked.boottime_s - quiet.report.at.boottime_s
-        took_s = clock.now().boottime_s - timed.asked.boottime_s
-        ticks = Ticks(last=timed.asked, counted_s=min(passed_s, self._policy.interval_s), took_s=(took_s,))
-        pods = replace(quiet.report.pods, synced=inputs.pods.synced)
-        inputs = replace(inputs, overdue=quiet.inputs.overdue, hidden=quiet.inputs.hidden)
-        quiet = replace(quiet, inputs=inputs, report=replace(quiet.report, pods=pods))
-        self._quiet = self._repeated(quiet, ticks)
-        self._publish(self._quiet.report, inputs)
-        self._rest(self._quiet)
-
-    def _repeated(self, quiet: QuietCycle, ticks: Ticks) -> QuietCycle:
-        report = repeated(quiet.report, quiet.inputs, ticks)
-        if self._cycle.ledger is quiet.report.plan.ledger:  # otherwise a switch or a reload has just changed it
-            self._cycle.ledger = report.plan.ledger
-        self._sampler.pace.plan(report.plan, ticks.last)
-        return replace(quiet, report=report)
-
-    def _rest(self, quiet: QuietCycle) -> None:
-        """Leave the next ticks to the driver's thread, if they could only repeat this cycle."""
-        if self._is_still(quiet):
-            synced = quiet.inputs.pods.synced
-            stale_s = math.inf if synced is None else synced.boottime_s + self._policy.stale_after_s
-            until_s = min(quiet.until_s, stale_s)
-            rest = self._sampler.rest(quiet.reading, quiet.report.at, until_s, self._scanner.are_processes_unchanged)
-            self._sinks.rest(Resting(report=quiet.report, inputs=quiet.inputs, ticks=lambda: rest.ticks))
+        self._pending = PendingCycle(opened=self._cycle.intend(opened), since=now)
+        self._advance_pending(self._pending, now)
 
     def _advance_pending(self, pending: PendingCycle, now: Now) -> None:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
@@ -360,9 +226,9 @@ class Daemon:
             self._finish(opened, pending.last_reading)
 
     def _drop(self, reason: str) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            self._cycle.drop(opened.opened, reason)
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._cycle.drop(pending.opened, reason)
 
     def _inputs(self, now: Now) -> Inputs:
         return self._sources.inputs(
@@ -382,7 +248,7 @@ class Daemon:
             # With the policy file, the switches, the pods and the node as they are right now.
             self._check_policy_file(clock.now())
             self._judge(clock.now())
-            if self._opened is None:
+            if self._pending is None:
                 return  # enforcement has just been resumed, and the cycle was dropped
             opened = opened.with_inputs(self._inputs(clock.now()))
         if last_reading is not None:
@@ -395,7 +261,7 @@ class Daemon:
                 inputs=lambda: self._inputs(clock.now()),
             )
         finish = self._cycle.close(opened, last, clock.now())
-        self._opened = None
+        self._pending = None
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
             self._sampler.pace.plan(finish.plan, ended)
@@ -408,16 +274,10 @@ class Daemon:
             ended=ended,
         )
         self._publish(report, opened.inputs)
-        self._quiet = None
-        if reading is not None and is_quiet(opened, finish):
-            self._quiet = QuietCycle(
-                reading=reading,
-                inputs=opened.inputs,
-                report=report,
-                enforcement=self._permission.enforcement,
-                until_s=next_change_s(finish.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at),
-            )
-            self._rest(self._quiet)
+        if reading is not None:
+            self._quiet_ticks.begin(opened, finish, report, reading)
+        else:
+            self._quiet_ticks.forget()
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:
@@ -440,7 +300,7 @@ class Daemon:
         return self._permission.objection(entry, self._policy, is_first=True)
 
     def _idle_s(self, now: Now) -> float:
-        pending = self._opened
+        pending = self._pending
         is_writing = pending is not None and pending.waits_for_disk
         next_s = pending.write_until_s if pending is not None and is_writing else self._sampler.wake_s(now)
         beat_s = self._last_beat_s + (MOST_S if self._is_calm else _HEARTBEAT_S)
@@ -454,7 +314,7 @@ class Daemon:
 
     def _fail(self, error: Exception) -> None:
         self._drop("the cycle failed")
-        self._quiet = None
+        self._quiet_ticks.forget()
         self._failures += 1
         self._last_beat_s = clock.now().boottime_s
         self._sinks.say_failure(error)
@@ -463,7 +323,7 @@ class Daemon:
             self._exit_code = 1
 
     def _end(self, now: Now) -> None:
-        self._settle(self._sampler.end_rest(now, at_once=True))
+        self._quiet_ticks.end_rest(now, at_once=True)
         self._drop("the watchdog was stopped")
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
         self._sinks.stop(self._cycle.take_ended(), now)

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watchdog import clock
@@ -97,6 +97,18 @@ class TimedReading:
     asked: Now
     took_s: float
     only: frozenset[str] | None
+
+
+RETRIED: Final = "the next cycle tries again; if this repeats, check the driver: `nvidia-smi`, and the kernel log"
+
+
+def outdated(reading: DriverReading, took_s: float) -> DriverReading:
+    """A reading that took too long, without its amounts, and with a gap that reports it."""
+    why = Problem(f"the driver took {took_s:.0f} s to answer, so its answer is too old to use", RETRIED)
+    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
+    gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
+    uses = tuple(replace(use, used=None) for use in reading.uses)
+    return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)
 
 
 class Sampler:

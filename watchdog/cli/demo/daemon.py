@@ -20,9 +20,8 @@ from watchdog.core.units import format_duration
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import REMEDIES, Environment, judge
 from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import LastLook
-from watchdog.daemon.main import FRESH_S
+from watchdog.daemon.kill import Kills
+from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.errors import JournalError

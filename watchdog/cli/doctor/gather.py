@@ -40,9 +40,9 @@ from watchdog.core.model import Now
 from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
 from watchdog.core.rules import maintenance_of
+from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import namespace_source, node_source, pod_source, uses_api
-from watchdog.daemon.start import open_processes
 from watchdog.kube.client import Api, ApiConfigError, ApiError
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import is_certificate
