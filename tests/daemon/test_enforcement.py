@@ -151,7 +151,6 @@ UNTIL_S = at(30).boottime_s
 def _unfinished(pid: int = 7) -> UnfinishedAction:
     return UnfinishedAction(
         number=pid,
-        uid="a",
         account=AccountKey(uid="a"),
         step=0,
         victim="main",

@@ -9,7 +9,7 @@ FAULTS: Final = (
     Fault(
         "a brake that forgets on restart",
         BRAKES,
-        (Edit("journal/journal.py", "return self._kept.memory(now)", "return BrakeMemory()"),),
+        (Edit("journal/journal.py", "return self.kept.memory(now)", "return BrakeMemory()"),),
     ),
     Fault(
         "a ladder that counts gaps",
@@ -314,8 +314,8 @@ FAULTS: Final = (
         (
             Edit(
                 "journal/journal.py",
-                "self._file.transaction(write)\n        self._kept.add",
-                'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self._kept.add',
+                "self._file.transaction(write)\n        self.kept.add",
+                'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self.kept.add',
             ),
         ),
     ),

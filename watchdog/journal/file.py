@@ -3,20 +3,21 @@
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from watchdog import clock
 from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
 from watchdog.journal.rows import INSERT, base_row, bound
-from watchdog.journal.schema import check_tables, migrate, set_up, write_nothing
+from watchdog.journal.schema import Statement, check_tables, migrate, set_up, write_nothing
 from watchdog.report.text import rfc3339
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _LEAST_SQLITE: Final = (3, 37, 0)  # STRICT tables
-_BUSY_S: Final = 1.0
+_BUSY_MS: Final = 1000
+_PROBE_BUSY_MS: Final = 50
 _CHECK_STEPS: Final = 2_000_000  # of SQLite's virtual machine: a longer check is aborted
 
 
@@ -66,21 +67,17 @@ def _prepare(path: Path) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     _check_header(path)
-    try:
-        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-    except sqlite3.Error as error:
-        raise explain(error, path) from error
-    try:
-        _check(connection, path)
-        set_up(connection, path)
-        migrate(connection, path)
-        check_tables(connection)
-    except sqlite3.Error as error:
-        connection.close()
-        raise explain(error, path) from error
-    except JournalError:
-        connection.close()
-        raise
+    with ExitStack() as on_failure:
+        try:
+            connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)
+            on_failure.callback(connection.close)
+            _check(connection, path)
+            set_up(connection, path)
+            migrate(connection, path)
+            check_tables(connection)
+        except sqlite3.Error as error:
+            raise explain(error, path) from error
+        on_failure.pop_all()
     return connection
 
 
@@ -98,22 +95,20 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     calls = iter(range(_CHECK_STEPS // 10_000))
     connection.set_progress_handler(lambda: int(next(calls, None) is None), 10_000)
     try:
-        said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
         return
     finally:
         connection.set_progress_handler(None, 0)
-    if said != "ok":
-        raise CorruptError(f"journal {path} is damaged ({said})")
+    if result != "ok":
+        raise CorruptError(f"journal {path} is damaged ({result})")
 
 
 T = TypeVar("T")
 LOST: Final = "lost, replaced or damaged"
 CHANGED: Final = "changed by another program"
-_BUSY_MS: Final = 1000
-_PROBE_BUSY_MS: Final = 50
 
 
 class JournalFile:
@@ -229,7 +224,6 @@ def _identity(path: Path, *, least: int) -> tuple[int, int] | None:
 
 
 _MOST_WAITING: Final = 1000  # statements kept in memory while the disk can't be written
-Statement = tuple[str, Mapping[str, Any]]
 
 
 class Queue:

@@ -1,10 +1,10 @@
 """The journal as the daemon uses it: intentions and results of actions, changes, and earlier daemons' records."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from watchdog import clock
 from watchdog.core.brakes import BrakeMemory
@@ -12,20 +12,16 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.actions import (
+    BegunRow,
     RestoredActions,
     UnfinishedAction,
-    action_row,
-    begun_row,
     delete_begun,
     encode,
-    insert_action,
-    insert_begun,
-    unfinished_actions,
-    withdrawn,
+    read_unfinished,
     write_breaker,
 )
 from watchdog.journal.errors import JournalError
-from watchdog.journal.file import LOST, JournalFile, Queue, Statement
+from watchdog.journal.file import LOST, JournalFile, Queue
 from watchdog.journal.rows import (
     INSERT,
     Row,
@@ -38,7 +34,7 @@ from watchdog.journal.rows import (
     row_of,
     signalled_sentence,
 )
-from watchdog.journal.schema import COLUMNS, is_blank, prune
+from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
 from watchdog.report.changes import Change, ChangeKind, Changes, action_events
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 from watchdog.report.sentences.following import begun_writer
@@ -47,25 +43,18 @@ from watchdog.report.text import fit
 _ENDS: Final = (ChangeKind.WARNED, ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
 # A row with a time in the future was written with a wrong clock.
-_SELECT: Final = (
+_SELECT_LATELY: Final = (
     "SELECT namespace, pod, coalesce(container, ''), do, result, rule, uid, wall_s FROM occurrence "
     f"WHERE wall_s BETWEEN :since AND :now AND event IN ({_NAMED}) AND result IS NOT NULL "
     "AND result <> 'withdrawn' AND namespace IS NOT NULL AND do IS NOT NULL AND rule IS NOT NULL "
     "ORDER BY id DESC LIMIT :most"
 )
-
-
-def actions_of(connection: sqlite3.Connection, now_s: float) -> tuple[LastAction, ...]:
-    """The actions in the 15 minutes before a moment (Unix time), oldest first, at most MOST."""
-    found = connection.execute(_SELECT, {"since": now_s - LAST_KEPT_S, "now": now_s, "most": MOST}).fetchall()
-    return tuple(LastAction(labels=row[:6], uid=row[6], wall_s=row[7]) for row in reversed(found))
-
-
+_ALL_COLUMNS: Final = ", ".join(COLUMNS)
 _NAMED_RECENT: Final = ", ".join(f"'{event}'" for event in EVENTS)
 # Two bounded queries instead of one over the whole day, which can have thousands of occurrences. An action has a
 # handful of rows of these kinds, one on a fork bomb some twenty.
 _SELECT_RECENT: Final = (
-    f"SELECT {', '.join(COLUMNS)} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
+    f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
     "SELECT id FROM (SELECT id FROM occurrence WHERE deed IN "
     "(SELECT id FROM deed WHERE wall_s > :since ORDER BY id DESC LIMIT :most)) "
     "UNION ALL "
@@ -73,15 +62,7 @@ _SELECT_RECENT: Final = (
     "ORDER BY wall_s DESC LIMIT :most)"
     ") ORDER BY id"
 )
-
-
-def recent_of(connection: sqlite3.Connection, now_s: float) -> Iterator[dict[str, Any]]:
-    """The rows of the actions of the last day (before a Unix time), oldest first, as `Recent.take` reads them."""
-    values = {"since": now_s - KEPT_S, "most": MOST_ACTIONS}
-    for row in connection.execute(_SELECT_RECENT, values).fetchall():
-        yield dict(zip(COLUMNS, row, strict=True))
-
-
+_SELECT_INTENTION: Final = f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE deed = ? AND event = 'intended'"
 _MOST_CONTEXTS: Final = 1000
 _RESTORED: Final = (
     "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
@@ -91,15 +72,16 @@ _RESTORED: Final = (
 _WRITTEN_BY_ACTIONS: Final = frozenset(
     {ChangeKind.KILL_BEGUN, ChangeKind.KILL_ENDED, ChangeKind.EVICT_BEGUN, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED}
 )
-_FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE})
+_FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WITHDRAWN})
 
 
 class Journal:
     """The journal of one node, made by `open`.
 
-    Only `open`, `intend`, `unfinished` and `lately` raise (JournalError). What the other methods can't write is kept in
-    memory, up to a limit, and written once the disk can be written again. `recent` has the last actions. `is_blank`:
-    nothing had ever been written to it when it was opened.
+    Only `open`, `intend`, `presume`, `unfinished` and `lately` raise (JournalError). What the other methods can't write
+    is kept in memory, up to a limit, and written once the disk can be written again. `recent` has the last actions.
+    `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever been written to it
+    when it was opened.
     """
 
     def __init__(
@@ -107,17 +89,18 @@ class Journal:
         file: JournalFile,
         limits: JournalLimits,
         node: str,
-        remedies: Mapping[str, str] | None = None,
-        kept: RestoredActions | None = None,
+        remedies: Mapping[str, str] | None,
+        kept: RestoredActions | None,
     ) -> None:
+        self.path = file.path
         self.limits = limits
+        self.kept = kept or RestoredActions()
+        self.recent = Recent()
         self._file = file
         self._node = node
         self._introduction: Changes | None = Changes(remedies)
         self._queue = Queue(file, node)
-        self._contexts: dict[int, Row] = {}
-        self._kept = RestoredActions() if kept is None else kept
-        self.recent = Recent()
+        self._contexts: dict[int, Row] = {}  # the row of each action's intention, whose columns its later rows repeat
         self.is_blank: bool = file.use(is_blank)
         self._changed = "lost or replaced"  # reported only if it lacks something that is remembered
         self._merge()
@@ -144,16 +127,6 @@ class Journal:
             raise
 
     @property
-    def path(self) -> Path:
-        """The journal's file."""
-        return self._file.path
-
-    @property
-    def kept(self) -> RestoredActions:
-        """What this daemon remembers of it, for its next journal."""
-        return self._kept
-
-    @property
     def writable(self) -> bool:
         """Whether the last write succeeded."""
         return not self._file.problem
@@ -170,81 +143,74 @@ class Journal:
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
         """Commit the intention of an action to disk; returns its number. JournalError: nothing may be signalled."""
-        keys = tuple(targets)
+        keys, number = tuple(targets), self.kept.next_action
         row = base_row("intended", self._node, now, fit(begun_writer(entry, now, len(keys)))) | entry_columns(entry)
-
-        action = self._kept.next_action
-        begun = action_row(action, entry, keys, now), begun_row(action, entry, now)
+        values = bound({**row, "deed": number, "detail": encode(keys)})
+        action, begun = UnfinishedAction.of(number, entry, keys, now), BegunRow.of(entry, now)
 
         def write(connection: sqlite3.Connection) -> None:
-            insert_action(connection, begun[0])
-            insert_begun(connection, begun[1])
-            connection.execute(INSERT, bound({**row, "deed": action, "detail": encode(keys)}))
+            action.insert(connection)
+            begun.insert(connection, number)
+            connection.execute(INSERT, values)
 
         self._file.transaction(write)
-        self._kept.add(*begun)
-        self.recent.take(bound({**row, "deed": action}))
-        self._remember(action, row)
-        return action
+        self.kept.add(action, begun)
+        self.recent.take(values)
+        self._remember(number, row)
+        return number
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Record which processes got which signal."""
         sent = tuple(keys)
-        context = self._contexts.get(action, {})
-        row = base_row("signalled", self._node, now, signalled_sentence(context, signal, sent))
-        self._queue.put([self._row({**context, **row, "deed": action, "detail": f"{signal} {encode(sent)}"})])
+        sentence = signalled_sentence(self._context(action), signal, sent)
+        self._put(action, "signalled", now, sentence, {"detail": f"{signal} {encode(sent)}"})
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Record the end of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
-        context = self._contexts.get(action, {})
-        event = action_events(action_of(context.get("do"))).ended
-        row = base_row(event.value, self._node, now, ended_sentence(context, result, reason))
-        row |= {"deed": action, "result": result.value, "reason": reason or None, "detail": None}
-        update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
-        values = {"result": result.value, "at": now.wall_s, "deed": action}
-        self._queue.put([(update, values), self._row({**context, **row})])
-        if result in _FINAL:
-            self._kept.remove(action)
-            self._contexts.pop(action, None)
+        self._end(action, result, reason, now)
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn before the first signal: no brake counts it and nothing waits."""
-        self._kept.withdraw(action)
-        context = self._contexts.pop(action, {})
-        event = action_events(action_of(context.get("do"))).ended
-        row = base_row(event.value, self._node, now, ended_sentence(context, Result.WITHDRAWN, reason))
-        row |= {"deed": action, "result": Result.WITHDRAWN.value, "reason": reason or None, "detail": None}
-        self._queue.put([*withdrawn(action, now), self._row({**context, **row})])
+        self.kept.withdraw(action)
+        self._end(action, Result.WITHDRAWN, reason, now, ("DELETE FROM begun WHERE deed = :deed", {"deed": action}))
+
+    def _end(self, action: int, result: Result, reason: str, now: Now, *more: Statement) -> None:
+        context = self._context(action)
+        event = action_events(action_of(context.get("do"))).ended.value
+        update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
+        values = {"result": result.value, "at": now.wall_s, "deed": action}
+        columns: Row = {"result": result.value, "reason": reason or None}
+        self._put(action, event, now, ended_sentence(context, result, reason), columns, (update, values), *more)
+        if result in _FINAL:
+            self._finish(action)
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
-        self._kept.remove(action)
-        context = self._contexts.pop(action, {})
-        row = base_row(ChangeKind.RELEASED.value, self._node, now, released_sentence(context, release_s, reason))
-        row |= {"deed": action, "reason": reason or None, "detail": None}
         update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
         values = {"at": now.wall_s, "release_s": release_s, "deed": action}
-        self._queue.put([(update, values), self._row({**context, **row})])
+        sentence = released_sentence(self._context(action), release_s, reason)
+        self._put(action, ChangeKind.RELEASED.value, now, sentence, {"reason": reason or None}, (update, values))
+        self._finish(action)
 
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed. If that can't be written now, it is written later."""
-        self._kept.note_breaker(opened)
+        self.kept.note_breaker(opened)
         if self.writable:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_breaker(connection, opened))
 
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""
-        row = self._kept.lose(now)
-        self._file.transaction(lambda connection: insert_begun(connection, row))
+        self.kept.lose(now)
+        self._file.transaction(self.kept.give_back)
 
     def brakes(self, now: Now) -> BrakeMemory:
         """What the brakes remember from earlier daemons, in the time of this boot."""
-        return self._kept.memory(now)
+        return self.kept.memory(now)
 
-    def note(self, event: str, sentence: str, now: Now, detail: str = "") -> None:
+    def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself: that it started, stopped, or rejected a policy."""
-        self._queue.put([self._row(base_row(event, self._node, now, sentence) | {"detail": detail or None})])
+        self.write([base_row(event, self._node, now, sentence)])
 
     def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
         """Write a report's changes; without any, nothing is written."""
@@ -265,7 +231,7 @@ class Journal:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write these rows."""
-        self._queue.put([self._row(row) for row in rows])
+        self._queue.put([self._statement(row) for row in rows])
 
     def count_lost(self, number: int) -> None:
         """Count lost records; the next write reports them."""
@@ -280,19 +246,18 @@ class Journal:
 
         The caller closes each one: with `end` if it has no result, and with `released`.
         """
-        found = self._file.use(unfinished_actions)
-        for action, context in found:
-            self._remember(action.number, context)
-        return tuple(action for action, _ in found)
+        return self._file.use(self._read_unfinished)
 
     def lately(self, now: Now) -> tuple[LastAction, ...]:
-        """The actions on pods in the last 15 minutes; JournalError."""
-        return self._file.use(lambda connection: actions_of(connection, now.wall_s))
+        """The actions on pods in the last 15 minutes, oldest first; JournalError."""
+        values = {"since": now.wall_s - LAST_KEPT_S, "now": now.wall_s, "most": MOST}
+        rows = self._file.use(lambda connection: connection.execute(_SELECT_LATELY, values).fetchall())
+        return tuple(LastAction(labels=row[:6], uid=row[6], wall_s=row[7]) for row in reversed(rows))
 
     def prune(self, now: Now) -> None:
         """Delete what is beyond the limits of age and size, but never an unfinished action."""
         if self.writable:
-            needless = self._kept.forget(now)
+            needless = self.kept.forget(now)
             with suppress(JournalError):
                 self._file.use(lambda connection: delete_begun(connection, needless))
                 self._file.use(lambda connection: prune(connection, self.limits, now))
@@ -308,7 +273,7 @@ class Journal:
             if self._changed:
                 self._merge()
             elif not was_writable:
-                self._file.transaction(self._kept.give_back)
+                self._file.transaction(self.kept.give_back)
             self._queue.flush()
         return self.writable
 
@@ -319,23 +284,43 @@ class Journal:
 
     def _merge(self) -> None:
         """Merge the file with what is remembered, both ways; JournalError."""
-        lacked = self._file.transaction(self._kept.merge)
+        lacked = self._file.transaction(self.kept.merge)
         changed, self._changed = self._changed, ""
         if lacked or changed == LOST:
-            notice = _RESTORED.format(path=self._file.path, changed=changed, lacked=lacked)
+            notice = _RESTORED.format(path=self.path, changed=changed, lacked=lacked)
             self._file.notices += (notice,)
             self.note(ChangeKind.JOURNAL_RESTORED.value, notice, clock.now())
 
-    def _row(self, row: Row) -> Statement:
+    def _put(self, action: int, event: str, now: Now, sentence: str, columns: Row, *updates: Statement) -> None:
+        """Queue an occurrence of an action, with the columns of its intention, after these updates."""
+        row = self._context(action) | base_row(event, self._node, now, sentence) | {"deed": action, "detail": None}
+        self._queue.put([*updates, self._statement(row | columns)])
+
+    def _statement(self, row: Row) -> Statement:
         values = bound(row)
         self.recent.take(values)
         return INSERT, values
 
     def _read_recent(self, connection: sqlite3.Connection) -> None:
-        for row in recent_of(connection, clock.now().wall_s):
-            self.recent.take(row)
+        values = {"since": clock.now().wall_s - KEPT_S, "most": MOST_ACTIONS}
+        for row in connection.execute(_SELECT_RECENT, values):
+            self.recent.take(dict(zip(COLUMNS, row, strict=True)))
+
+    def _read_unfinished(self, connection: sqlite3.Connection) -> tuple[UnfinishedAction, ...]:
+        actions = read_unfinished(connection)
+        for action in actions:
+            row = connection.execute(_SELECT_INTENTION, (action.number,)).fetchone()
+            self._remember(action.number, dict(zip(COLUMNS, row, strict=True)) if row is not None else {})
+        return tuple(actions)
+
+    def _context(self, action: int) -> Row:
+        return self._contexts.get(action, {})
 
     def _remember(self, action: int, context: Row) -> None:
         self._contexts[action] = context
         while len(self._contexts) > _MOST_CONTEXTS:
             del self._contexts[next(iter(self._contexts))]
+
+    def _finish(self, action: int) -> None:
+        self.kept.remove(action)
+        self._contexts.pop(action, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from watchdog.journal.errors import JournalError, NoJournalError, explain, explain_os
@@ -15,7 +15,6 @@ from watchdog.journal.schema import APPLICATION_ID, COLUMNS, check_version
 from watchdog.report.text import rfc3339
 
 _BUSY_S: Final = 5.0
-_ORDERED: Final = "SELECT * FROM occurrence WHERE wall_s >= ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +62,14 @@ def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:
 
     Nothing is written to the journal. JournalError names the file and the remedy.
     """
-    sql, values = _ORDERED, [since_s]
-    if pod is not None:
-        sql += " AND namespace || '/' || pod = ?"
-    sql += " ORDER BY wall_s, id"
+    sql = (
+        "SELECT * FROM occurrence WHERE wall_s >= :since AND (:pod IS NULL OR namespace || '/' || pod = :pod) "
+        "ORDER BY wall_s, id"
+    )
     with reading(path) as connection:
-        cursor = connection.execute(sql, (*values, *([pod] if pod is not None else [])))
+        cursor = connection.execute(sql, {"since": since_s, "pod": pod})
         names = [column[0] for column in cursor.description]
-        found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in cursor]
-    return [HistoryRow(**{name: value for name, value in row.items() if name in COLUMNS}) for row in found]
+        return [HistoryRow(**{n: value for n, value in zip(names, row, strict=True) if n in COLUMNS}) for row in cursor]
 
 
 @contextmanager
@@ -89,13 +87,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def pods_in(path: Path) -> list[str]:
     """Every pod in the journal, as `namespace/name`; JournalError names the file and the remedy."""
     sql = "SELECT DISTINCT namespace || '/' || pod FROM occurrence WHERE namespace IS NOT NULL AND pod IS NOT NULL"
-    try:
-        with _opened(path) as connection:
-            return [str(title) for (title,) in connection.execute(sql)]
-    except sqlite3.Error as error:
-        raise explain(error, path) from error
-    except OSError as error:
-        raise explain_os(error, path) from error
+    with reading(path) as connection:
+        return [str(title) for (title,) in connection.execute(sql)]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,10 +52,10 @@ _SPANS: Final = "DELETE FROM past_span WHERE until_wall_s < :before AND id NOT I
 
 def span_statement(since: Now, until: Now) -> Statement:
     """The statement that extends a span, begun at `since`, until a moment."""
-    moments = {"from_s": since.boottime_s, "from_wall_s": since.wall_s}
     return _SPAN, {
         "boot_id": since.boot_id,
-        **moments,
+        "from_s": since.boottime_s,
+        "from_wall_s": since.wall_s,
         "until_s": until.boottime_s,
         "until_wall_s": until.wall_s,
     }
@@ -205,25 +206,24 @@ _WITHOUT_ROWS: Final = (
 )
 
 
-def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> int:
-    """Delete what is beyond the limits, and free the space; returns the number of rows deleted. sqlite3.Error."""
-    moment: dict[str, str | float] = {"boot_id": now.boot_id, "open": now.wall_s - max(_UNFINISHED_S, limits.max_age_s)}
-    aged: dict[str, str | float] = {
+def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> None:
+    """Delete what is beyond the limits, and free the space; sqlite3.Error."""
+    moment: dict[str, Any] = {"boot_id": now.boot_id, "open": now.wall_s - max(_UNFINISHED_S, limits.max_age_s)}
+    aged: dict[str, Any] = {
         "before": now.wall_s - limits.max_age_s,
         "booted_before": now.boottime_s - limits.max_age_s,
     }
-    unaged: dict[str, str | float] = {"before": float("inf"), "booted_before": float("inf")}
+    unaged: dict[str, Any] = {"before": float("inf"), "booted_before": float("inf")}
     deleted = 0
-    for _ in range(_MOST_BATCHES):
-        removed = _delete(connection, moment | aged, _BATCH)
-        deleted += removed
-        if removed < _BATCH:
-            break
-    for _ in range(_MOST_BATCHES):
-        removed = delete_recording(connection, now.wall_s - limits.max_age_s, limits.max_size * 3 // 4, _BATCH)
-        deleted += removed
-        if removed < _BATCH:
-            break
+    for delete in (
+        partial(_delete, connection, moment | aged, _BATCH),
+        partial(delete_recording, connection, aged["before"], limits.max_size * 3 // 4, _BATCH),
+    ):
+        for _ in range(_MOST_BATCHES):
+            removed = delete()
+            deleted += removed
+            if removed < _BATCH:
+                break
     for _ in range(_MOST_BATCHES):
         _free_pages(connection)
         excess = 1 - limits.max_size / size(connection)
@@ -241,7 +241,6 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> in
             break
     if deleted:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return deleted
 
 
 def size(connection: sqlite3.Connection) -> int:
@@ -250,8 +249,8 @@ def size(connection: sqlite3.Connection) -> int:
     return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
 
 
-def _delete(connection: sqlite3.Connection, limits: dict[str, str | float], batch: int) -> int:
-    values = {**limits, "batch": batch}
+def _delete(connection: sqlite3.Connection, limits: dict[str, Any], batch: int) -> int:
+    values = limits | {"batch": batch}
     connection.execute("BEGIN IMMEDIATE")
     removed = connection.execute(_OLDEST, values).rowcount
     connection.execute(_WITHOUT_ROWS, values)

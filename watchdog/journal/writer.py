@@ -14,8 +14,8 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
-from watchdog.journal.file import Statement
 from watchdog.journal.journal import Journal
+from watchdog.journal.schema import Statement
 from watchdog.report.changes import Change
 from watchdog.report.status import RecentStatus
 
