@@ -15,7 +15,7 @@ from bench.table import digits, head, line
 from tests.past.life import Life, State, replayed
 from tests.worlds import Gi, Mi, at, container, gpu, owner, pod, policy, rule, step
 from watchdog.core.model import Pod
-from watchdog.past.recorder import Recorder
+from watchdog.journal.recorder import Recorder
 
 DAY_S: Final = 86_400
 GPUS: Final = 8

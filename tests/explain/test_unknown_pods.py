@@ -9,7 +9,7 @@ from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.explain import UnexplainedError, near_misses
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
-from watchdog.past.recorder import Recorder
+from watchdog.journal.recorder import Recorder
 
 
 def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:

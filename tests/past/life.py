@@ -17,8 +17,8 @@ from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
-from watchdog.past.read import spans
-from watchdog.past.recorder import Recorder, longest_step_s
+from watchdog.journal.playback import spans
+from watchdog.journal.recorder import Recorder, longest_step_s
 from watchdog.past.replay import Replay, Replayed
 
 Kill = tuple[float, str, str | None, str | None, str, int, str, str]

@@ -18,11 +18,11 @@ from watchdog.core.model import Node, Now
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
+from watchdog.journal.playback import Body, RecordedCycle, RecordKind, cycles, spans
 from watchdog.journal.read import history as occurrences
+from watchdog.journal.recorder import Recorder
+from watchdog.journal.recording import MOVED, Frame, pack, reduced, unpack
 from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, recording_size, span_statement
-from watchdog.past.read import Body, RecordedCycle, RecordKind, cycles, spans
-from watchdog.past.recorder import Recorder
-from watchdog.past.recording import MOVED, Frame, pack, reduced, unpack
 
 P = policy(rule(step("110%", 10, "kill")))
 CALM = State(used=holding(4.0), pods=(tenant(),))

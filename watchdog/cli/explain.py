@@ -25,8 +25,8 @@ from watchdog.cli.explain_past import (
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
+from watchdog.journal.playback import RecordedNode, spans
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
-from watchdog.past.read import RecordedNode, spans
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.node import (
     actions_continue,

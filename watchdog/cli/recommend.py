@@ -17,7 +17,7 @@ from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
-from watchdog.past.read import NothingRecordedError, spans
+from watchdog.journal.playback import NothingRecordedError, spans
 from watchdog.past.recommendation import (
     Advice,
     Known,

@@ -18,8 +18,8 @@ from watchdog.config.load import PolicyError
 from watchdog.core.policy import Do, Policy
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
+from watchdog.journal.playback import spans
 from watchdog.journal.read import history
-from watchdog.past.read import spans
 from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, Replayed, ReplayReport, replay_document, summary
 from watchdog.report.changes import ChangeKind
 from watchdog.report.sentences.action import victims

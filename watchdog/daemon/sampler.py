@@ -18,10 +18,10 @@ from watchdog.core.plan import Plan
 from watchdog.core.policy import Pulse
 from watchdog.core.quiet import MOST_S, Ticks
 from watchdog.core.rules import Switches
+from watchdog.journal.recorder import longest_step_s
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
 from watchdog.node.driver_thread import DriverThread, PulseCost, Rest, RestTerms
-from watchdog.past.recorder import longest_step_s
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie

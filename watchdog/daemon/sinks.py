@@ -24,10 +24,10 @@ from watchdog.journal.actions import RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
+from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver_thread import PulseCost
 from watchdog.options import Options
-from watchdog.past.recorder import Recorder
 from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import presumed_note

@@ -1,1 +1,1 @@
-"""The journal: what the daemon intended and did, on disk; its file, what is written to it and what is read from it."""
+"""The journal: what the daemon intended and did, and a recording of what each cycle changed, on disk."""

@@ -1,1 +1,1 @@
-"""The node's past: what each cycle changed, kept in the journal, read again, and judged by another policy."""
+"""The recorded past of a node, judged by another policy."""

@@ -9,8 +9,8 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, Rule
 from watchdog.core.units import format_bytes, format_quantity
-from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
-from watchdog.past.recorder import longest_step_s
+from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
+from watchdog.journal.recorder import longest_step_s
 from watchdog.past.replay import Judge
 from watchdog.report.advice import declaration_of, needed, number_of, plain_number, round_up
 from watchdog.report.text import inert, span

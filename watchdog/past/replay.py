@@ -16,7 +16,7 @@ from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.quiet import LEAST_S, next_change_s
 from watchdog.core.rules import hours_at
-from watchdog.past.read import RecordedCycle, RecordedNode, RecordKind
+from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import rfc3339

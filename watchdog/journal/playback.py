@@ -12,7 +12,7 @@ from watchdog.core.assessment import AttributedUse
 from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.journal.errors import JournalError, explain
 from watchdog.journal.read import reading
-from watchdog.past.recording import LIVE, NEVER, Frame, Hidden, unpack
+from watchdog.journal.recording import LIVE, NEVER, Frame, Hidden, unpack
 from watchdog.report.text import rfc3339
 
 Uses = tuple[AttributedUse, ...]

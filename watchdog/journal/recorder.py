@@ -5,8 +5,8 @@ from typing import Final, Protocol
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.journal.recording import Frame, FrameEncoder, pack
 from watchdog.journal.schema import Statement, body_statement, span_statement
-from watchdog.past.recording import Frame, FrameEncoder, pack
 
 # Every commit is synced to disk. What is not written yet is lost with a kill -9, and replay ends every timer there.
 _BATCH_S: Final = 10.0
