@@ -13,8 +13,8 @@ from kubernetes.config import ConfigException
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
-from watchdog.kube.client import Api, ApiConfigError, ApiError
-from watchdog.kube.failure import no_way
+from watchdog.kube.client import Api
+from watchdog.kube.failure import ApiConfigError, ApiError, configuration_problem
 
 UNTIL = "; correct it until `kubectl --kubeconfig {path} get --raw /version` works"
 CONFIGS = {
@@ -177,6 +177,6 @@ def test_a_way_that_is_mended_is_taken(tmp_path: Path) -> None:
 )
 def test_what_a_pod_can_lack(error: Exception, said: str) -> None:
     """Each thing that the library says of a pod's service account has its own sentence and remedy."""
-    problem = no_way(error, None)
+    problem = configuration_problem(error, None)
     assert said in str(problem)
     assert problem.remedy

@@ -2,8 +2,8 @@
 
 import pytest
 
-from watchdog.kube.credentials import ClockMessages, exceeds_tolerance, offset_s
-from watchdog.kube.messages import LogMessage
+from watchdog.kube.credentials import exceeds_tolerance, offset_s
+from watchdog.kube.messages import ClockMessages, LogMessage
 
 NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 

@@ -25,15 +25,17 @@ def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
         "session = used.OAuth2Session(client_id='a')\n"
         "import oauthlib.oauth2, requests_oauthlib\n"
         "print(type(session) is requests_oauthlib.OAuth2Session)\n"
+        "print(type(used.ApiClient()).__name__)\n"
         "real = oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
         "print(used.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError is real)\n"
     )
-    assert run(code).split() == ["True", "True"]
+    assert run(code).split() == ["True", "ApiClient", "True"]
 
 
 def test_the_whole_client_can_be_imported_afterwards() -> None:
     """Somebody else in the process, a plug-in or a test, gets the client's other parts as usual."""
     code = (
-        "import watchdog.kube.official, kubernetes.watch, pydantic; print(kubernetes.watch.Watch, pydantic.BaseModel)"
+        "import watchdog.kube.official, kubernetes.watch, kubernetes.client as client, pydantic\n"
+        "print(kubernetes.watch.Watch, isinstance(client.ApiClient(), client.ApiClient), pydantic.BaseModel)"
     )
-    assert "kubernetes.watch.watch.Watch" in run(code)
+    assert "kubernetes.watch.watch.Watch'> True" in run(code)

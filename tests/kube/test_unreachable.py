@@ -13,8 +13,8 @@ import urllib3
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.ports import free_port
-from watchdog.kube.client import Api, ApiResponse, ApiUnreachableError
-from watchdog.kube.failure import explain, is_certificate
+from watchdog.kube.client import Api, ApiResponse
+from watchdog.kube.failure import ApiUnreachableError, explain, is_certificate
 
 AUTHORITY = (
     "check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed "

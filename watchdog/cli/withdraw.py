@@ -12,7 +12,8 @@ from watchdog.config.load import PolicyError, load_policy
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Node
 from watchdog.kube.capacity import CapacityChange, is_outdated, list_nodes, read_node, send
-from watchdog.kube.client import Api, ApiError
+from watchdog.kube.client import Api
+from watchdog.kube.failure import ApiError
 
 # The kubelet writes the node object too: after a conflict the change is made again on the current object.
 _ATTEMPTS: Final = 5

@@ -10,11 +10,10 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
-from watchdog.kube.credentials import ClockMessages
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import ApiEvictor
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
-from watchdog.kube.messages import LogMessage
+from watchdog.kube.messages import ClockMessages, LogMessage
 from watchdog.kube.watch import Informer
 from watchdog.options import Options
 from watchdog.report.changes import Change

@@ -12,7 +12,8 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_quantity
-from watchdog.kube.client import Api, ApiError, ApiResponse, RequestBackoff
+from watchdog.kube.client import Api, ApiResponse, RequestBackoff
+from watchdog.kube.failure import ApiError
 from watchdog.kube.messages import LogMessage, MessageQueue
 from watchdog.kube.objects import decode_node
 from watchdog.kube.wire import DECODE_ERRORS, continue_token, split_items

@@ -1,7 +1,6 @@
-"""What decides whether the API server accepts this account: its credentials, both clocks, the server's certificate."""
+"""How this account authenticates: its configuration, token or certificate, and the server's clock and certificate."""
 
 import base64
-import binascii
 import contextlib
 import http.client
 import json
@@ -9,22 +8,56 @@ import math
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from yaml import YAMLError
+
 from watchdog import clock
-from watchdog.kube.messages import LogMessage
-from watchdog.kube.official import Configuration
+from watchdog.kube.failure import ApiConfigError, configuration_problem
+from watchdog.kube.official import ConfigException, Configuration, load_incluster_config, load_kube_config
+
+
+def load_configuration(kubeconfig: Path | None) -> Configuration:
+    """The configuration in this file or, without one, of the pod; ApiConfigError if it can't be used."""
+    configuration = Configuration()
+    try:
+        if kubeconfig is None:
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            # The library treats a missing file as an empty one.
+            kubeconfig.open("rb").close()
+            load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        if not configuration.host.startswith(("https://", "http://")):
+            raise ValueError(f"its server {configuration.host!r} does not begin with https://")  # noqa: TRY301
+    except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ApiConfigError(configuration_problem(error, kubeconfig)) from error
+    return configuration
+
+
+def bearer_token(configuration: Configuration, kubeconfig: Path | None) -> str:
+    """The value of the `authorization` header, empty if there is none; ApiConfigError if it can't be read or sent."""
+    try:
+        setting = configuration.auth_settings().get("BearerToken")
+    except (ConfigException, OSError, ValueError) as error:
+        raise ApiConfigError(configuration_problem(error, kubeconfig)) from error
+    token = ((setting and setting["value"]) or "").strip()  # a newline after a token is not part of it
+    if not (token.isascii() and token.isprintable()):
+        # The transport's own exception would contain the token.
+        odd = ValueError("its token contains characters that no token has, like a line break in the middle")
+        raise ApiConfigError(configuration_problem(odd, kubeconfig))
+    return token
+
 
 TOLERANCE_S: Final = 60.0  # no smaller difference breaks anything here; with NTP it is below one second
 
 
 def offset_s(headers: Mapping[str, str], sent_s: float, received_s: float) -> float | None:
-    """How many seconds the server's wall clock is ahead of ours; None where the response has no date.
+    """How many seconds the server's wall clock is ahead of ours; None if the response has no date.
 
     `sent_s` and `received_s` are Unix times. It is exact to half a second plus half the response time: a Date has whole
     seconds (RFC 9110, section 6.6.1) and is written in between.
@@ -42,41 +75,6 @@ def exceeds_tolerance(offset: float | None) -> bool:
     return offset is not None and abs(offset) > TOLERANCE_S
 
 
-class ClockMessages:
-    """Log messages about the two clocks: one when they diverge, one when they agree again."""
-
-    def __init__(self) -> None:
-        self._apart = False
-
-    def take(self, offset: float | None) -> tuple[LogMessage, ...]:
-        """The messages due now, given how far the server's clock was ahead at its last response."""
-        if offset is None:
-            return ()
-        # Half the tolerance to agree again: otherwise a clock at the limit would be reported with each response.
-        apart = abs(offset) > (TOLERANCE_S / 2 if self._apart else TOLERANCE_S)
-        if apart is self._apart:
-            return ()
-        self._apart = apart
-        if not apart:
-            return (LogMessage(text="this node's clock and the API server's agree again"),)
-        # Whole minutes: the server's Date has whole seconds, and the response took a while.
-        which = "behind" if offset > 0 else "ahead of"
-        text = (
-            f"this node's clock is {_roughly(abs(offset))} {which} the API server's: certificates may be rejected, "
-            "`active` hours of rules and deletion deadlines of pods are off, and the times in the journal "
-            "and in Events are wrong; see which of the two is right (`date -u` on both), and set the other one"
-        )
-        return (LogMessage(text=text, is_problem=True),)
-
-
-def _roughly(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    for size, unit in ((1440, "d"), (60, "h")):
-        if minutes >= size:
-            return f"about {minutes / size:.1f}".removesuffix(".0") + f" {unit}"
-    return f"about {minutes} min"
-
-
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _LONGEST: Final = 65536
 _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17  # tags of ASN.1's DER (ITU-T X.690)
@@ -84,7 +82,7 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17  # tags of ASN.1's DER (ITU-T 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """When something is valid, in Unix seconds; None where not stated."""
+    """When something is valid, in Unix seconds; None if not stated."""
 
     begins_s: float | None = None
     ends_s: float | None = None
@@ -96,7 +94,7 @@ class Credentials:
 
     kind: Literal["none", "token", "certificate"] = "none"
     account: str = ""
-    validity: Validity = field(default_factory=Validity)
+    validity: Validity = Validity()
 
 
 def credentials_of(configuration: Configuration) -> Credentials:
@@ -105,12 +103,17 @@ def credentials_of(configuration: Configuration) -> Credentials:
     if token:
         return _of_token(token.split()[-1] if token.split() else "")
     if configuration.cert_file:
-        return Credentials(kind="certificate", validity=validity_of(_read(Path(configuration.cert_file))))
+        try:
+            with Path(configuration.cert_file).open("rb") as file:
+                certificate = file.read(_LONGEST)
+        except OSError:
+            certificate = b""
+        return Credentials(kind="certificate", validity=validity_of(certificate))
     return Credentials()
 
 
 def validity_of(certificate: bytes) -> Validity:
-    """The validity of a certificate, PEM (the first one) or DER; empty where it can't be read."""
+    """The validity of a certificate, PEM (the first one) or DER; empty if it can't be read."""
     try:
         found = _PEM.search(certificate[:_LONGEST])
         der = base64.b64decode(found[1]) if found else certificate[:_LONGEST]
@@ -120,7 +123,7 @@ def validity_of(certificate: bytes) -> Validity:
             inner = _rest(inner)
         span = _content(_rest(_rest(_rest(inner))))
         return Validity(begins_s=_moment(span), ends_s=_moment(_rest(span)))
-    except (ValueError, IndexError, OverflowError, binascii.Error):
+    except (ValueError, IndexError, OverflowError):
         return Validity()
 
 
@@ -139,14 +142,6 @@ def _seconds(claim: object) -> float | None:
     return float(claim) if isinstance(claim, int | float) and not isinstance(claim, bool) and 0 < claim < 1e12 else None
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LONGEST)
-    except OSError:
-        return b""
-
-
 def _element(der: bytes) -> tuple[int, int]:
     """Where the content of the first element begins and ends."""
     length, begin = der[1], 2
@@ -154,7 +149,7 @@ def _element(der: bytes) -> tuple[int, int]:
         begin += length & 0x7F
         length = int.from_bytes(der[2:begin], "big")
     if begin + length > len(der):
-        raise ValueError  # it is cut off
+        raise ValueError  # truncated
     return begin, begin + length
 
 
@@ -184,12 +179,12 @@ _TIMEOUT_S: Final = 5.0
 class Peer:
     """What a server shows to any client: the validity of its certificate, and how far its clock is ahead of ours."""
 
-    validity: Validity = field(default_factory=Validity)
+    validity: Validity = Validity()
     offset_s: float | None = None
 
 
 def probe_peer(url: str) -> Peer:
-    """Ask a server for its version without credentials; what it does not show is None."""
+    """Request a server's version without credentials; what it does not show is None."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

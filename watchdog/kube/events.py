@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from watchdog import clock
 from watchdog.core.pod_event import PodEvent
-from watchdog.kube.client import LONGEST_S, Api, ApiError, ApiResponse, RequestBackoff
+from watchdog.kube.client import LONGEST_S, Api, ApiResponse, RequestBackoff
+from watchdog.kube.failure import ApiError
 from watchdog.kube.messages import MessageQueue
 
 # EventSourceObjectSpamFilter in k8s.io/client-go/tools/record/events_cache.go: of one source about one object.

@@ -15,11 +15,10 @@ from watchdog.kube.client import (
     LONGEST_RETRY_AFTER_S,
     READ_TIMEOUT_S,
     Api,
-    ApiError,
     ApiResponse,
-    ApiUnreachableError,
     full_jitter_s,
 )
+from watchdog.kube.failure import ApiError, ApiUnreachableError
 from watchdog.kube.objects import parse_pods
 from watchdog.kube.wire import DECODE_ERRORS
 

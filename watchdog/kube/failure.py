@@ -1,18 +1,39 @@
-"""Why the API server cannot be reached: an exception -> cause and remedy."""
+"""Why the API server cannot be reached: the errors raised for it, and an exception -> cause and remedy."""
 
 import errno
 import http.client
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import urllib3
 from yaml import MarkedYAMLError, YAMLError
 
-from watchdog.core.errors import Problem
+from watchdog.core.errors import Problem, WatchdogError
+
+
+class ApiError(WatchdogError):
+    """A request to the API that could not be completed."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class ApiConfigError(ApiError):
+    """The API can't be used: there is no configuration, or it can't be read."""
+
+
+class ApiUnreachableError(ApiError):
+    """No response came: network, TLS, a timeout. Whether the request was carried out is not known."""
+
+
+class ApiSilentError(ApiUnreachableError):
+    """Nothing came within the read timeout."""
+
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # By a part of the message of InClusterConfigLoader in kubernetes/config/incluster_config.py.
@@ -40,7 +61,7 @@ UNUSABLE_PROXY: Final = Problem(
 )
 
 
-def no_way(error: BaseException, kubeconfig: Path | None) -> Problem:
+def configuration_problem(error: BaseException, kubeconfig: Path | None) -> Problem:
     """Why the API can't be used with this configuration."""
     problem = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
     return problem.of("there is no way to the API server")
@@ -53,10 +74,8 @@ def _in_pod(error: BaseException) -> Problem:
             f"{place} can't be read: {error.strerror}", "run as a user that may read it (fsGroup, runAsUser)"
         )
     text = str(error)
-    for part, problem in _IN_POD.items():
-        if part in text:
-            return problem
-    return Problem(f"the service account of this pod can't be used: {text}", f"check what is mounted in {_ACCOUNT}")
+    unknown = Problem(f"the service account of this pod can't be used: {text}", f"check what is mounted in {_ACCOUNT}")
+    return next((problem for part, problem in _IN_POD.items() if part in text), unknown)
 
 
 def _by_file(error: BaseException, path: Path) -> Problem:
@@ -65,34 +84,31 @@ def _by_file(error: BaseException, path: Path) -> Problem:
             f"the kubeconfig {path} can't be read: {error.strerror or error}",
             "name the right file with --kubeconfig, and let this account read it",
         )
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        reason = f"invalid YAML in line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    elif isinstance(error, YAMLError):
+        reason = "it is not YAML"
+    elif isinstance(error, KeyError | TypeError | AttributeError):
+        reason = "it does not have the form of a kubeconfig"
+    else:
+        reason = _PREFIX.sub("", " ".join(str(error).split()))
     return Problem(
-        f"the kubeconfig {path} is not usable: {_fault(error)}",
+        f"the kubeconfig {path} is not usable: {reason}",
         f"correct it until `kubectl --kubeconfig {path} get --raw /version` works",
     )
 
 
-def _fault(error: BaseException) -> str:
-    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"invalid YAML in line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    if isinstance(error, YAMLError):
-        return "it is not YAML"
-    if isinstance(error, KeyError | TypeError | AttributeError):
-        return "it does not have the form of a kubeconfig"
-    return _PREFIX.sub("", " ".join(str(error).split()))
-
-
-Chain = Sequence[BaseException]
-
+_FIREWALL: Final = Problem("{reason}, by a firewall of this node", "let this account connect to the API server")
 _ERRNOS: Final = {
     errno.ECONNREFUSED: Problem(
-        "{said}: nothing listens there", "check that the API server is up, and that its address is right"
+        "{reason}: nothing listens there", "check that the API server is up, and that its address is right"
     ),
-    errno.ENETUNREACH: Problem("{said}", "check the network of this node, which has no route there, and the address"),
-    errno.EHOSTUNREACH: Problem("{said}", "check the network of this node, its firewall, and the address"),
-    errno.EPERM: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
-    errno.EACCES: Problem("{said}, by a firewall of this node", "let this account connect to the API server"),
-    errno.EMFILE: Problem("{said} here", "raise the limit (LimitNOFILE)"),
+    errno.ENETUNREACH: Problem("{reason}", "check the network of this node, which has no route there, and the address"),
+    errno.EHOSTUNREACH: Problem("{reason}", "check the network of this node, its firewall, and the address"),
+    errno.EPERM: _FIREWALL,
+    errno.EACCES: _FIREWALL,
+    errno.EMFILE: Problem("{reason} here", "raise the limit (LimitNOFILE)"),
 }
 _NO_ANSWER: Final = Problem(
     "it can't be connected to: no answer",
@@ -106,7 +122,12 @@ _BROKE: Final = Problem(
     "the connection broke",
     "the API server may be restarting: if it stays so, check its log, and any proxy in front of it",
 )
-_REFUSED: Final = "its certificate is not accepted: {said}"
+_REFUSED: Final = "its certificate is not accepted: {reason}"
+_OTHER_NAME: Final = Problem(
+    _REFUSED,
+    "use a name or address that is in the certificate as `server` of the kubeconfig, or have a certificate issued for "
+    "this one",
+)
 # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH in openssl/x509_vfy.h.
 _CERTIFICATES: Final = {
     9: Problem(
@@ -115,28 +136,22 @@ _CERTIFICATES: Final = {
         "made was ahead",
     ),
     10: Problem(_REFUSED, "renew the API server's certificate, or correct this node's clock if it is ahead"),
-    **dict.fromkeys(
-        (62, 64),
-        Problem(
-            _REFUSED,
-            "use a name or address that is in the certificate as `server` of the kubeconfig, or have a certificate "
-            "issued for this one",
-        ),
-    ),
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
 }
 _UNKNOWN_AUTHORITY: Final = Problem(
     _REFUSED,
     "check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the one that signed "
     "it, and that nothing in between, like a proxy, answers in the API server's place",
 )
-# Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are what the server said about us.
+# Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are the server's judgement of this client.
 _TLS: Final = {
     "ALERT_CERTIFICATE_EXPIRED": Problem("it says that this account's client certificate has expired", "renew it"),
     "CERTIFICATE_REQUIRED": Problem(
         "it wants a client certificate, and this account has none", "give one in the kubeconfig"
     ),
     "_ALERT_": Problem(
-        "it rejects this account's client certificate or this version of TLS ({said})",
+        "it rejects this account's client certificate or this version of TLS ({reason})",
         "check that the certificate is signed by the authority for clients of this cluster",
     ),
     "WRONG_VERSION_NUMBER": Problem("it does not speak TLS", "check the port, and what listens there"),
@@ -148,13 +163,15 @@ _TLS: Final = {
         "client certificate and key do not belong together", "correct them in the kubeconfig"
     ),
 }
+Chain = Sequence[BaseException]
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 def explain(error: BaseException, place: str) -> Problem:
     """Why no response came from a place."""
-    chain = list(_chain(error))
-    for judge in _JUDGES:
-        problem = judge(chain)
+    chain = _chain(error)
+    for diagnose in (_proxy, _certificate, _tls, _name, _file, _system, _silence, _protocol):
+        problem = diagnose(chain)
         if problem is not None:
             return Problem(f"{place}: {' '.join(problem.cause.split())}", problem.remedy)
     last = chain[-1]
@@ -163,109 +180,97 @@ def explain(error: BaseException, place: str) -> Problem:
 
 def is_certificate(error: BaseException) -> bool:
     """Whether the server's certificate was not accepted."""
-    return any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
+    return _first(_chain(error), ssl.SSLCertVerificationError) is not None
+
+
+def _chain(error: BaseException) -> Chain:
+    """The error and its causes, down to the innermost; bounded, since a chain can be circular."""
+    chain: list[BaseException] = []
+    pending = [error]
+    while pending and len(chain) < 20:
+        current = pending.pop(0)
+        if not any(current is seen for seen in chain):
+            chain.append(current)
+            causes = (current.__cause__, current.__context__, getattr(current, "reason", None), *current.args)
+            pending += [cause for cause in causes if isinstance(cause, BaseException)]
+    return chain
+
+
+def _first(chain: Chain, kind: type[_Error], condition: Callable[[_Error], object] = lambda _: True) -> _Error | None:
+    return next((error for error in chain if isinstance(error, kind) and condition(error)), None)
+
+
+def _filled(problem: Problem, reason: str) -> Problem:
+    return Problem(problem.cause.format(reason=reason), problem.remedy)
 
 
 def _proxy(chain: Chain) -> Problem | None:
-    if not any(isinstance(each, urllib3.exceptions.ProxyError) for each in chain):
+    if _first(chain, urllib3.exceptions.ProxyError) is None:
         return None
-    cause = next((str(each) for each in reversed(chain) if isinstance(each, OSError)), "no answer")
-    said = re.sub(r"^.Errno [0-9]+. ", "", cause)
+    cause = _first(chain[::-1], OSError)
+    reason = "no answer" if cause is None else re.sub(r"^.Errno [0-9]+. ", "", str(cause))
     return Problem(
-        f"the proxy does not lead there: {said}",
+        f"the proxy does not lead there: {reason}",
         "put the API server's address into NO_PROXY, or correct HTTPS_PROXY (in a kubeconfig: proxy-url)",
     )
 
 
 def _certificate(chain: Chain) -> Problem | None:
-    for each in chain:
-        if isinstance(each, ssl.SSLCertVerificationError):
-            problem = _CERTIFICATES.get(each.verify_code, _UNKNOWN_AUTHORITY)
-            return _filled(problem, each.verify_message.rstrip("."))
-    return None
+    error = _first(chain, ssl.SSLCertVerificationError)
+    if error is None:
+        return None
+    return _filled(_CERTIFICATES.get(error.verify_code, _UNKNOWN_AUTHORITY), error.verify_message.rstrip("."))
 
 
 def _tls(chain: Chain) -> Problem | None:
-    for each in chain:
-        if isinstance(each, ssl.SSLError) and each.reason:
+    for error in chain:
+        if isinstance(error, ssl.SSLError) and error.reason:
             for part, problem in _TLS.items():
-                if part in each.reason:
-                    return _filled(problem, each.reason.replace("_", " ").lower())
+                if part in error.reason:
+                    return _filled(problem, error.reason.replace("_", " ").lower())
     return None
 
 
 def _name(chain: Chain) -> Problem | None:
-    for each in chain:
-        if isinstance(each, socket.gaierror):
-            said = f"its name can't be resolved: {each.strerror}"
-            if each.errno == socket.EAI_AGAIN:
-                return Problem(
-                    said, "no name server answers: check this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
-                )
-            return Problem(said, "check `server` in the kubeconfig, and this node's DNS")
-    return None
+    error = _first(chain, socket.gaierror)
+    if error is None:
+        return None
+    remedy = "check `server` in the kubeconfig, and this node's DNS"
+    if error.errno == socket.EAI_AGAIN:
+        remedy = "no name server answers: check this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)"
+    return Problem(f"its name can't be resolved: {error.strerror}", remedy)
 
 
 def _file(chain: Chain) -> Problem | None:
-    for each in chain:
-        if isinstance(each, OSError) and each.filename:
-            return Problem(
-                f"{each.filename} can't be read: {each.strerror}",
-                "check that it exists, and that this account may read it",
-            )
-    return None
+    error = _first(chain, OSError, lambda error: error.filename)
+    if error is None:
+        return None
+    return Problem(
+        f"{error.filename} can't be read: {error.strerror}", "check that it exists, and that this account may read it"
+    )
 
 
 def _system(chain: Chain) -> Problem | None:
-    for each in chain:
-        if isinstance(each, OSError) and each.errno in _ERRNOS:
-            return _filled(_ERRNOS[each.errno], each.strerror or str(each))
-    return None
-
-
-def _filled(problem: Problem, said: str) -> Problem:
-    return Problem(problem.cause.format(said=said), problem.remedy)
+    error = _first(chain, OSError, lambda error: error.errno in _ERRNOS)
+    return None if error is None else _filled(_ERRNOS[error.errno or 0], error.strerror or str(error))
 
 
 def _silence(chain: Chain) -> Problem | None:
-    if not any(isinstance(each, TimeoutError | urllib3.exceptions.TimeoutError) for each in chain):
+    if not any(isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError) for error in chain):
         return None
-    connecting = any(isinstance(each, urllib3.exceptions.ConnectTimeoutError) for each in chain)
-    return _NO_ANSWER if connecting and not any("handshake" in str(each) for each in chain) else _SILENT
+    connecting = _first(chain, urllib3.exceptions.ConnectTimeoutError) is not None
+    return _NO_ANSWER if connecting and not any("handshake" in str(error) for error in chain) else _SILENT
 
 
 def _protocol(chain: Chain) -> Problem | None:
     broken = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
-    if any(isinstance(each, broken) for each in chain):
+    if any(isinstance(error, broken) for error in chain):
         return _BROKE
-    for each in chain:
-        if isinstance(each, http.client.BadStatusLine):
+    for error in chain:
+        if isinstance(error, http.client.BadStatusLine):
             return Problem("what answers there does not speak HTTP", "check the address and the port")
-        if isinstance(each, urllib3.exceptions.LocationValueError):
+        if isinstance(error, urllib3.exceptions.LocationValueError):
             return Problem(
-                f"that is not an address: {each}", "correct `server` in the kubeconfig, like https://10.0.0.1:6443"
+                f"that is not an address: {error}", "correct `server` in the kubeconfig, like https://10.0.0.1:6443"
             )
     return None
-
-
-_JUDGES: Final[tuple[Callable[[Chain], Problem | None], ...]] = (
-    *(_proxy, _certificate, _tls, _name, _file, _system, _silence, _protocol),
-)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and its causes, down to the innermost; bounded, since a chain can be circular."""
-    seen: list[BaseException] = []
-    pending: list[BaseException] = [error]
-    while pending and len(seen) < 20:
-        each = pending.pop(0)
-        if any(each is old for old in seen):
-            continue
-        seen.append(each)
-        pending += [
-            inner
-            for inner in (each.__cause__, each.__context__, getattr(each, "reason", None))
-            if isinstance(inner, BaseException)
-        ]
-        pending += [inner for inner in each.args if isinstance(inner, BaseException)]
-    yield from seen

@@ -13,13 +13,11 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.kube.client import (
     Api,
-    ApiError,
     ApiResponse,
-    ApiSilentError,
-    ApiUnreachableError,
     RequestBackoff,
     ResponseStream,
 )
+from watchdog.kube.failure import ApiError, ApiSilentError, ApiUnreachableError
 from watchdog.kube.reflector import USUAL, NextRequest, Outage, Reflector, RequestOutcome, RequestPace, WatchEnd
 from watchdog.kube.store import (
     BrokenStreamError,

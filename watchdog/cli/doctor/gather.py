@@ -43,9 +43,9 @@ from watchdog.core.rules import maintenance_of
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import namespace_source, node_source, pod_source, uses_api
-from watchdog.kube.client import Api, ApiConfigError, ApiError
+from watchdog.kube.client import Api
 from watchdog.kube.credentials import offset_s, probe_peer
-from watchdog.kube.failure import is_certificate
+from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
 from watchdog.kube.rights import rights_of
