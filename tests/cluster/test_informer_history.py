@@ -13,7 +13,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.kube.watch_lines import error
 from watchdog.kube.informers import pods_of
-from watchdog.kube.watch import Listener, Watcher
+from watchdog.kube.watch import Watcher
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +89,9 @@ def test_a_version_that_the_server_has_not_come_to(control_plane: ControlPlane, 
     with following(control_plane, node) as followed:
         told: list[object] = []
         resource = pods_of(node)
-        listener: Listener[Any] = Listener(on_update=lambda store, at: told.append(at), on_problem=told.append)
-        watcher = Watcher(followed.api, resource, listener, version="999999999")
+        watcher: Watcher[Any] = Watcher(
+            followed.api, resource, lambda store, at: told.append(at), told.append, version="999999999"
+        )
         assert watcher.run_once().problem is None
         assert watcher.run_once().problem is None
         assert [one.code for one in followed.asked()] == [504, 200]

@@ -18,12 +18,12 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.clock import Bell
-from watchdog.core.model import GapReason, Pod
+from watchdog.core.model import Pod
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer, pods_of
 from watchdog.kube.rights import Piece, render
-from watchdog.kube.store import Decoded, Item, Store
-from watchdog.kube.watch import Informer, InformerKind
+from watchdog.kube.store import Item, Store
+from watchdog.kube.watch import Informer
 
 pytestmark = pytest.mark.slow
 
@@ -145,15 +145,12 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
     node = pods.node()
     pods.create("mine", node=node)
 
-    def decode(item: Item) -> Decoded[Pod]:
+    def decode(item: Item) -> Pod:
         raise ZeroDivisionError
 
     with following(control_plane, node) as followed:
-        resource = replace(pods_of(node), make_store=lambda: Store(decode, namespaced=True))
-        kind = InformerKind(
-            resource=resource, thread="api-odd", reason=GapReason.PODS, gather=lambda store: (tuple(store.values), ())
-        )
-        feed = Informer(followed.api, kind, followed.bell)
+        resource = replace(pods_of(node), thread="api-odd", make_store=lambda: Store(decode, namespaced=True))
+        feed = Informer(followed.api, resource, followed.bell)
         feed.start()
         wait_until(lambda: feed.problem is not None)
         assert "its thread has ended" in str(feed.problem)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.kube.watch_lines import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.informers import gather, pod_store
+from watchdog.kube.informers import gather_pods, pod_store
 from watchdog.kube.reflector import Reflector
 from watchdog.kube.store import BrokenStreamError, Store
-from watchdog.kube.watch import EndedByServerError, StreamChanges, StreamReader
+from watchdog.kube.watch import EndedByServerError, StreamReader
 
 NAMES, UIDS = "xyz", "123"
 Step = tuple[str, str, str]  # type, name, UID
@@ -32,7 +32,7 @@ def fresh() -> tuple[Store[Pod], Reflector, StreamReader[Pod]]:
 
 
 def pods(store: Store[Pod]) -> dict[str, str]:
-    return {each.name: each.uid for each in gather(store)[0]}
+    return {each.name: each.uid for each in gather_pods(store)[0]}
 
 
 def expected(steps: Sequence[Step]) -> dict[str, str]:
@@ -115,18 +115,16 @@ def test_an_event_with_any_bytes_in_it(data: st.DataObject) -> None:
     assert pods(store).get("y", "2") == "2"
 
 
-def test_changes_since_the_last_call() -> None:
-    """A bookmark is a word of the server and no change; an event that changes nothing that is read is none either."""
+def test_what_a_chunk_has_brought() -> None:
+    """A bookmark is heard and changes nothing; neither does an event that changes nothing that is read."""
     _, _, reader = fresh()
-    assert reader.changes() == StreamChanges(heard=False, changed=False)
-    reader.take(bookmark("5"))
-    assert reader.changes() == StreamChanges(heard=True, changed=False)
-    reader.take(written(("ADDED", "x", "1"), 6)[:50])
-    assert reader.changes() == StreamChanges(heard=False, changed=False)
-    reader.take(written(("ADDED", "x", "1"), 6)[50:])
-    assert reader.changes() == StreamChanges(heard=True, changed=True)
-    reader.take(written(("MODIFIED", "x", "1"), 7))
-    assert reader.changes() == StreamChanges(heard=True, changed=False)
+    half, rest = written(("ADDED", "x", "1"), 6)[:50], written(("ADDED", "x", "1"), 6)[50:]
+    chunks = [bookmark("5"), half, rest, written(("MODIFIED", "x", "1"), 7), half]
+    brought = []
+    for chunk in chunks:
+        reader.take(chunk)
+        brought.append((reader.heard, reader.changed))
+    assert brought == [(True, False), (False, False), (True, True), (True, False), (False, False)]
 
 
 def test_an_error_ends_it() -> None:
@@ -135,5 +133,5 @@ def test_an_error_ends_it() -> None:
     with pytest.raises(EndedByServerError, match="Expired it is") as raised:
         reader.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
     assert raised.value.response.status == 410
-    assert reader.changes() == StreamChanges(heard=True, changed=True)
+    assert (reader.heard, reader.changed) == (True, True)
     assert pods(store) == {"x": "1"}

@@ -7,7 +7,7 @@ import pytest
 from tests.kube.watch_lines import status
 from watchdog.core.errors import Problem
 from watchdog.kube.client import ApiResponse
-from watchdog.kube.reflector import NextRequest, Reflector, RequestOutcome, WatchEnd
+from watchdog.kube.reflector import NextRequest, Reflector, RequestOutcome
 
 SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
 WHAT = "watching the pods"
@@ -28,11 +28,18 @@ def answer(code: int, reason: str = "", headers: dict[str, str] | None = None, *
     return ApiResponse(code, status(code, reason, **details), headers or {})
 
 
-def end(found: Reflector, lasted_s: float | None = None, **how: Any) -> tuple[NextRequest, RequestOutcome]:
+def end(
+    found: Reflector,
+    lasted_s: float | None = None,
+    *,
+    why: Problem | None = None,
+    bookmarked: bool = True,
+    silent: bool = False,
+) -> tuple[NextRequest, RequestOutcome]:
     """Request, and let the watch end; after its full length if nothing else is said."""
     ask = found.next_request()
-    ended = WatchEnd(lasted_s=ask.length_s if lasted_s is None else lasted_s, **{"bookmarked": True, **how})
-    return ask, found.ended(ask, ended)
+    lasted_s = ask.length_s if lasted_s is None else lasted_s
+    return ask, found.ended(ask, lasted_s, why, bookmarked=bookmarked, silent=silent)
 
 
 EXPIRED = answer(410, "Expired")

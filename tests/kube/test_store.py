@@ -7,7 +7,7 @@ import pytest
 from tests.kube.objects import list_of
 from tests.kube.watch_lines import line, pod, unreadable
 from watchdog.core.model import Pod
-from watchdog.kube.informers import gather, pod_store
+from watchdog.kube.informers import gather_pods, pod_store
 from watchdog.kube.store import BrokenStreamError, Store, read_event, read_list
 
 
@@ -29,11 +29,11 @@ def take(store: Store[Pod], kind: str, item: dict[str, Any]) -> bool:
 
 def pods(store: Store[Pod]) -> dict[str, str]:
     """UIDs by name."""
-    return {each.title: each.uid for each in gather(store)[0]}
+    return {each.title: each.uid for each in gather_pods(store)[0]}
 
 
 def gaps(store: Store[Pod]) -> list[str]:
-    return [gap.what for gap in gather(store)[1]]
+    return [gap.what for gap in gather_pods(store)[1]]
 
 
 def test_changes_of_a_pod() -> None:
@@ -41,7 +41,7 @@ def test_changes_of_a_pod() -> None:
     store = shelf_of(pod("x", "1"))
     assert take(store, "ADDED", pod("y", "2"))
     assert take(store, "MODIFIED", pod("y", "2", metadata={"labels": {"tier": "dev"}}))
-    assert [dict(each.labels) for each in gather(store)[0]] == [{"app": "trainer"}, {"tier": "dev"}]
+    assert [dict(each.labels) for each in gather_pods(store)[0]] == [{"app": "trainer"}, {"tier": "dev"}]
     assert take(store, "DELETED", pod("x", "1"))
     assert not take(store, "DELETED", pod("x", "1"))
     assert pods(store) == {"a/y": "2"}
@@ -50,13 +50,13 @@ def test_changes_of_a_pod() -> None:
 def test_unchanged_pods_stay_the_same_objects() -> None:
     """What nobody changed is the very same object after events, events that change nothing we read, and a new list."""
     store = shelf_of(pod("x", "1"), pod("y", "2"))
-    x, y = gather(store)[0]
+    x, y = gather_pods(store)[0]
     assert not take(store, "MODIFIED", pod("x", "1", "10", metadata={"managedFields": [{"manager": "kubelet"}]}))
     assert take(store, "ADDED", pod("z", "3"))
-    assert gather(store)[0][0] is x
+    assert gather_pods(store)[0][0] is x
     assert not fill(store, pod("x", "1"), pod("y", "2"), pod("z", "3"))
     assert fill(store, pod("x", "1", metadata={"labels": {}}), pod("y", "2"))
-    assert gather(store)[0][1] is y
+    assert gather_pods(store)[0][1] is y
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -1,6 +1,6 @@
 """Pods and nodes as the API writes them -> `Pod` and `Node` of the core, each decoded separately."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -48,7 +48,7 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
     With `node`, pods bound to another node are left out. The phase does not matter: processes can outlive it, and a pod
     that is kept here explains them.
     """
-    pods: dict[str, Pod] = {}
+    pods = []
     gaps = []
     for item in split_items(text, "Pod"):
         try:
@@ -57,16 +57,22 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
             why = Problem(f"it can't be read: {error}", _CHECK_WRITER)
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", problem=why))
             continue
-        if node and raw.spec.node_name and raw.spec.node_name != node:
-            continue
-        pod = pod_of(raw)
-        first = pods.setdefault(pod.uid, pod)
+        if not node or raw.spec.node_name in (None, "", node):
+            pods.append(pod_of(raw))
+    distinct, more_gaps = distinct_pods(pods, _CHECK_WRITER)
+    return distinct, (*gaps, *more_gaps)
+
+
+def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    """The first pod of each UID, and a gap for each that has the UID of another one."""
+    by_uid: dict[str, Pod] = {}
+    gaps = []
+    for pod in pods:
+        first = by_uid.setdefault(pod.uid, pod)
         if first is not pod:
-            why = Problem(
-                f"it has the UID {pod.uid} of {first.title}, which comes before it, so it is left out", _CHECK_WRITER
-            )
-            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=why))
-    return tuple(pods.values()), tuple(gaps)
+            cause = f"it has the UID {pod.uid} of {first.title}, which comes before it, so it is left out"
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=Problem(cause, remedy)))
+    return tuple(by_uid.values()), tuple(gaps)
 
 
 def pod_of(raw: RawPod) -> Pod:

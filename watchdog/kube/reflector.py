@@ -91,16 +91,6 @@ class NextRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEnd:
-    """How a watch ended: after how long, whether it brought a bookmark, and why (None: the server ended it)."""
-
-    lasted_s: float
-    bookmarked: bool
-    why: Problem | None = None
-    silent: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
     """The outcome of a request. With a `problem` it failed and the next one waits; otherwise the next follows at once.
 
@@ -123,23 +113,18 @@ class Reflector:
     ) -> None:
         """`selector` goes with every request; with `heartbeat`, a silent watch is renewed after a minute or so.
 
-        `version` is the newest resourceVersion that an earlier reflector had seen.
+        `version` is the newest resourceVersion seen so far, here that of an earlier reflector.
         """
         self._selector = selector
         self._heartbeat = heartbeat
         self._pace = pace
-        self._version = version
+        self.version = version
         self._list_from: str | None = version or "0"
         self._quiet = False
         self._forgiven: set[int] = set()
 
-    @property
-    def version(self) -> str:
-        """The newest resourceVersion that was seen; empty before the first list."""
-        return self._version
-
     def next_request(self) -> NextRequest:
-        """The next request."""
+        """The next request, by what has come so far."""
         if self._list_from is not None:
             since = {"resourceVersion": self._list_from} if self._list_from else {}
             return NextRequest(watch=False, query={**self._selector, **since})
@@ -149,22 +134,22 @@ class Reflector:
         awaits_bookmark = self._heartbeat and not short
         return NextRequest(
             watch=True,
-            query={**self._selector, **watch, "resourceVersion": self._version},
+            query={**self._selector, **watch, "resourceVersion": self.version},
             length_s=end_s,
             silence_s=random.uniform(*self._pace.first_bookmark_s) if awaits_bookmark else end_s + _LATE_S,
         )
 
     def listed(self, version: str) -> RequestOutcome:
-        """A list came; the watch goes on from its version."""
-        self._version, self._list_from = version, None
+        """A list has come; the watch continues from its version."""
+        self.version, self._list_from = version, None
         return RequestOutcome()
 
     def advance(self, version: str) -> None:
-        """An event came on the watch; an empty version is one that could not be read."""
-        self._version = version or self._version
+        """An event has come on the watch; its version is empty if it could not be read."""
+        self.version = version or self.version
 
     def refused(self, response: ApiResponse, what: str, lasted_s: float | None = None) -> RequestOutcome:
-        """The server responded with an error, or ended a watch with one after `lasted_s`."""
+        """The server has responded with an error, or ended a watch with one after `lasted_s`."""
         failed = RequestOutcome(
             problem=response.problem(what),
             accepted=lasted_s is not None,
@@ -172,7 +157,7 @@ class Reflector:
             retry_after_s=response.retry_after_s,
         )
         if _is_expired(response) and self._list_from is None:
-            self._list_from = self._version
+            self._list_from = self.version
             return self._once(410, failed)
         if (_is_expired(response) or _is_too_new(response)) and self._list_from not in (None, "", "0"):
             self._list_from = ""
@@ -180,22 +165,23 @@ class Reflector:
         # The credentials are read again with the next request: a rotated token is not a failure.
         return self._once(401, failed) if response.status == 401 else failed
 
-    def ended(self, request: NextRequest, how: WatchEnd) -> RequestOutcome:
-        """The watch came to an end."""
-        if how.why is None and how.lasted_s >= request.length_s - _EARLY_S:
-            self._quiet = not how.bookmarked
+    def ended(
+        self, request: NextRequest, lasted_s: float, why: Problem | None, *, bookmarked: bool, silent: bool
+    ) -> RequestOutcome:
+        """A watch has ended: after how long, why (None: the server ended it), and whether it brought a bookmark."""
+        if why is None and lasted_s >= request.length_s - _EARLY_S:
+            self._quiet = not bookmarked
             self._forgiven.clear()
             return RequestOutcome(accepted=True, is_stable=True, in_time=True)
-        if how.silent and not how.bookmarked and request.silence_s < request.length_s:
+        is_stable = self._confirm_stable(lasted_s)
+        if silent and not bookmarked and request.silence_s < request.length_s:
             self._quiet = True
-            return RequestOutcome(accepted=True, is_stable=self._confirm_stable(how.lasted_s))
-        problem = how.why or (
-            Problem(
-                f"the watch was ended early, after {how.lasted_s:.0f} s",
-                "the API server may be restarting: if it stays so, check any proxy in front of it",
-            )
+            return RequestOutcome(accepted=True, is_stable=is_stable)
+        early = Problem(
+            f"the watch was ended early, after {lasted_s:.0f} s",
+            "the API server may be restarting: if it stays so, check any proxy in front of it",
         )
-        return RequestOutcome(problem=problem, accepted=True, is_stable=self._confirm_stable(how.lasted_s))
+        return RequestOutcome(problem=why or early, accepted=True, is_stable=is_stable)
 
     def _confirm_stable(self, lasted_s: float) -> bool:
         if lasted_s < self._pace.stable_after_s:
@@ -204,7 +190,7 @@ class Reflector:
         return True
 
     def _once(self, code: int, failed: RequestOutcome) -> RequestOutcome:
-        """Not a failure the first time, so that it costs no pause; a failure if repeated before a watch was stable."""
+        """No failure, and so no pause, the first time; a failure if repeated before a watch was stable."""
         if code in self._forgiven:
             return failed
         self._forgiven.add(code)

@@ -1,14 +1,14 @@
 """The store of one kind of objects, filled by a LIST and updated by a WATCH; each object is decoded separately."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from watchdog.kube.client import ApiResponse
-from watchdog.kube.wire import DECODE_ERRORS
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER
 
 # etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
 LONGEST_LINE: Final = 16 * 2**20
@@ -49,7 +49,7 @@ class WatchEvent:
 
     kind: EventKind
     item: bytes | msgspec.Raw
-    identity: Identity = Identity()
+    identity: Identity
 
 
 class LineSplitter:
@@ -78,7 +78,7 @@ class LineSplitter:
 
 
 class _RawEvent(msgspec.Struct, gc=False):
-    type: str
+    type: EventKind
     object: msgspec.Raw
 
 
@@ -94,16 +94,6 @@ class _RawWithIdentity(msgspec.Struct, gc=False):
     metadata: _RawIdentity
 
 
-class _RawListMeta(msgspec.Struct, rename="camel", gc=False):
-    resource_version: str = ""
-
-
-class _RawList(msgspec.Struct, gc=False):
-    kind: str
-    metadata: _RawListMeta
-    items: list[msgspec.Raw] | None = None
-
-
 class _RawCode(msgspec.Struct, gc=False):
     code: int = 0
 
@@ -111,22 +101,18 @@ class _RawCode(msgspec.Struct, gc=False):
 _CODE: Final = msgspec.json.Decoder(_RawCode)
 _EVENT: Final = msgspec.json.Decoder(_RawEvent)
 _OBJECT: Final = msgspec.json.Decoder(_RawWithIdentity)
-_LIST: Final = msgspec.json.Decoder(_RawList)
 
 
 def read_event(line: bytes) -> WatchEvent:
-    """Parse one line; BrokenStreamError where it is not an event of a known type."""
+    """Parse one line; BrokenStreamError if it is not an event of a known type."""
     try:
         raw = _EVENT.decode(line)
-        kind = EventKind(raw.type)
-    except (*DECODE_ERRORS, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise BrokenStreamError(f"a line is not a watch event: {error}") from error
-    if kind is EventKind.ERROR:
-        return WatchEvent(kind=kind, item=raw.object)
-    identity = read_identity(raw.object)
-    if kind is EventKind.BOOKMARK and not identity.version:
+    identity = Identity() if raw.type is EventKind.ERROR else read_identity(raw.object)
+    if raw.type is EventKind.BOOKMARK and not identity.version:
         raise BrokenStreamError("a bookmark has no resourceVersion")
-    return WatchEvent(kind=kind, item=raw.object, identity=identity)
+    return WatchEvent(kind=raw.type, item=raw.object, identity=identity)
 
 
 def read_identity(item: bytes | msgspec.Raw) -> Identity:
@@ -139,7 +125,7 @@ def read_identity(item: bytes | msgspec.Raw) -> Identity:
         namespace=_text(metadata.namespace),
         name=_text(metadata.name),
         uid=_text(metadata.uid),
-        version=_version(_text(metadata.resource_version)),
+        version=_version(metadata.resource_version),
     )
 
 
@@ -155,20 +141,20 @@ def read_status(item: bytes | msgspec.Raw) -> ApiResponse:
 def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
     """The items of a list of this kind, and its resourceVersion, to watch from. ValueError if it is no such list."""
     try:
-        found = _LIST.decode(body)
+        document = DOCUMENT_DECODER.decode(body)
     except DECODE_ERRORS as error:
         raise ValueError(f"the response is not a list: {error}") from error
-    if found.kind != kind:
-        raise ValueError(f"the response is not a {kind}, but {found.kind or 'nameless'!r}")
-    version = _version(found.metadata.resource_version)
+    if document.kind != kind:
+        raise ValueError(f"the response is not a {kind}, but {document.kind or 'nameless'!r}")
+    version = _version(document.metadata.resource_version)
     if not version:
         raise ValueError(f"the {kind} has no resourceVersion to watch from")
-    return found.items or (), version
+    return document.items or (), version
 
 
-def _version(text: str) -> str:
+def _version(text: object) -> str:
     # A watch from "0" may start at any version, and miss objects that were deleted meanwhile.
-    return "" if text == "0" else text
+    return "" if text == "0" else _text(text)
 
 
 def _text(value: object) -> str:
@@ -178,14 +164,6 @@ def _text(value: object) -> str:
 Item = bytes | msgspec.Raw
 Value = TypeVar("Value")
 _Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded(Generic[Value]):
-    """An object that could be read."""
-
-    identity: Identity
-    value: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +184,11 @@ class Store(Generic[Value]):
     """The objects by namespace and name, in the order of arrival; for one thread.
 
     A name stands for one object at a time, whatever its UID: a recreated object replaces the former one, and a late
-    deletion of the former one removes nothing.
+    deletion of the former one removes nothing. An equal object stays identical, so that comparisons by identity see no
+    change.
     """
 
-    def __init__(self, decode: Callable[[Item], Decoded[Value] | None], *, namespaced: bool) -> None:
+    def __init__(self, decode: Callable[[Item], Value | None], *, namespaced: bool) -> None:
         """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read."""
         self._decode: Final = decode
         self._namespaced: Final = namespaced
@@ -217,32 +196,36 @@ class Store(Generic[Value]):
         self._nameless: tuple[Unread, ...] = ()
 
     def fill(self, items: Sequence[Item]) -> bool:
-        """Replace all objects with these; return whether anything has changed. Equal objects stay identical."""
+        """Replace all objects with these; return whether anything has changed."""
         before, nameless_before = self._entries, self._nameless
         self._entries, nameless = {}, []
-        for key, entry in filter(None, map(self._read, items)):
-            if key is not None:
-                self._entries[key] = _unchanged_or_new(before.get(key), entry)
-            elif isinstance(entry.content, Unread):
-                nameless.append(entry.content)
+        for item in items:
+            identity = read_identity(item)
+            key, content = self._name(identity), self._read(item, identity.title)
+            if key is not None and content is not None:
+                self._put(key, _StoredObject(identity.uid, content), before.get(key))
+            elif isinstance(content, Unread):
+                nameless.append(content)
         self._nameless = tuple(nameless)
         return (self._entries, self._nameless) != (before, nameless_before)
 
     def take(self, event: WatchEvent) -> bool:
         """Apply an event; return whether anything has changed. BrokenStreamError if it does not name its object."""
-        if event.kind is EventKind.DELETED:
-            return self._drop(event.identity)
-        found = self._read(event.item, event.identity)
-        if found is None:
-            return self._drop(event.identity)
-        key, entry = found
+        uid = event.identity.uid
+        key = self._name(event.identity) or next(
+            (key for key, old in self._entries.items() if uid and old.uid == uid), None
+        )
         if key is None:
-            key = self._key_of(event.identity)
-            if key is None:
-                raise BrokenStreamError("an event can't be read, and does not name its object")
+            raise BrokenStreamError("an event does not name its object")
         before = self._entries.get(key)
-        self._entries[key] = _unchanged_or_new(before, entry)
-        return self._entries[key] is not before
+        title = Identity(namespace=key[0], name=key[1]).title
+        content = None if event.kind is EventKind.DELETED else self._read(event.item, title)
+        if content is not None:
+            return self._put(key, _StoredObject(uid, content), before) is not before
+        if before is None or (before.uid and uid and before.uid != uid):
+            return False
+        del self._entries[key]
+        return True
 
     @property
     def values(self) -> Iterator[Value]:
@@ -252,46 +235,20 @@ class Store(Generic[Value]):
     @property
     def unread(self) -> Iterator[Unread]:
         """The objects that could not be read."""
-        for (namespace, name), entry in self._entries.items():
-            if isinstance(entry.content, Unread):
-                # It may have been found by its UID, without a readable name.
-                yield replace(entry.content, title=Identity(namespace=namespace, name=name).title)
+        yield from (entry.content for entry in self._entries.values() if isinstance(entry.content, Unread))
         yield from self._nameless
-
-    def _read(self, item: Item, identity: Identity | None = None) -> tuple[_Key | None, _StoredObject[Value]] | None:
-        try:
-            decoded = self._decode(item)
-        except DECODE_ERRORS as error:
-            identity = identity or read_identity(item)
-            unread = Unread(title=identity.title, why=str(error))
-            return self._name(identity), _StoredObject(identity.uid, unread)
-        if decoded is None:
-            return None
-        return self._name(decoded.identity), _StoredObject(decoded.identity.uid, decoded.value)
-
-    def _drop(self, identity: Identity) -> bool:
-        key = self._key_of(identity)
-        if key is None:
-            raise BrokenStreamError("a deletion does not name its object")
-        found = self._entries.get(key)
-        if found is None or (found.uid and identity.uid and found.uid != identity.uid):
-            return False
-        del self._entries[key]
-        return True
-
-    def _key_of(self, identity: Identity) -> _Key | None:
-        """The key of the object: by its name or, if that is unreadable, by its UID."""
-        key = self._name(identity)
-        if key is not None or not identity.uid:
-            return key
-        return next((key for key, entry in self._entries.items() if entry.uid == identity.uid), None)
 
     def _name(self, identity: Identity) -> _Key | None:
         if not identity.name or (self._namespaced and not identity.namespace):
             return None
         return identity.namespace, identity.name
 
+    def _read(self, item: Item, title: str) -> Value | Unread | None:
+        try:
+            return self._decode(item)
+        except DECODE_ERRORS as error:
+            return Unread(title=title, why=str(error))
 
-def _unchanged_or_new(before: _StoredObject[Value] | None, now: _StoredObject[Value]) -> _StoredObject[Value]:
-    """The previous entry if they are equal, so that comparisons by identity see no change."""
-    return before if before is not None and before == now else now
+    def _put(self, key: _Key, entry: _StoredObject[Value], before: _StoredObject[Value] | None) -> _StoredObject[Value]:
+        self._entries[key] = before if before is not None and before == entry else entry
+        return self._entries[key]

@@ -11,26 +11,13 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
-from watchdog.kube.client import (
-    Api,
-    ApiResponse,
-    RequestBackoff,
-    ResponseStream,
-)
+from watchdog.kube.client import Api, ApiResponse, RequestBackoff, ResponseStream
 from watchdog.kube.failure import ApiError, ApiSilentError, ApiUnreachableError
-from watchdog.kube.reflector import USUAL, NextRequest, Outage, Reflector, RequestOutcome, RequestPace, WatchEnd
-from watchdog.kube.store import (
-    BrokenStreamError,
-    EventKind,
-    LineSplitter,
-    Store,
-    WatchEvent,
-    read_event,
-    read_list,
-    read_status,
-)
+from watchdog.kube.reflector import USUAL, NextRequest, Outage, Reflector, RequestOutcome, RequestPace
+from watchdog.kube.store import BrokenStreamError, EventKind, LineSplitter, Store, read_event, read_list, read_status
 
 Value = TypeVar("Value")
+Objects = TypeVar("Objects")
 
 
 class EndedByServerError(Exception):
@@ -41,45 +28,31 @@ class EndedByServerError(Exception):
         self.response = response
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamChanges:
-    """What has come since the last call: whether the server sent anything, and whether any object has changed."""
-
-    heard: bool
-    changed: bool
-
-
 class StreamReader(Generic[Value]):
-    """Reads one watch as it comes; `bookmarked`: it has brought a bookmark."""
+    """Reads one watch as it comes; `bookmarked`: it has brought a bookmark.
+
+    `heard` and `changed` are about the last chunk: whether it completed an event, and whether any object has changed.
+    """
 
     def __init__(self, store: Store[Value], reflector: Reflector) -> None:
         self._store = store
         self._reflector = reflector
         self._lines = LineSplitter()
-        self._heard = self._changed = False
-        self.bookmarked = False
+        self.heard = self.changed = self.bookmarked = False
 
     def take(self, chunk: bytes) -> None:
-        """Read a chunk. EndedByServerError or BrokenStreamError where it can't continue; what came before counts."""
+        """Read a chunk. EndedByServerError or BrokenStreamError if it can't continue; what came before counts."""
+        self.heard = self.changed = False
         for line in self._lines.feed(chunk):
             event = read_event(line)
             if event.kind is EventKind.ERROR:
                 raise EndedByServerError(read_status(event.item))
-            self._take(event)
-            self._heard = True
-
-    def changes(self) -> StreamChanges:
-        """What has come since the last call."""
-        changes = StreamChanges(heard=self._heard, changed=self._changed)
-        self._heard = self._changed = False
-        return changes
-
-    def _take(self, event: WatchEvent) -> None:
-        if event.kind is EventKind.BOOKMARK:
-            self.bookmarked = True
-        else:
-            self._changed |= self._store.take(event)
-        self._reflector.advance(event.identity.version)
+            if event.kind is EventKind.BOOKMARK:
+                self.bookmarked = True
+            else:
+                self.changed |= self._store.take(event)
+            self._reflector.advance(event.identity.version)
+            self.heard = True
 
 
 # How much longer than requested a watch may last.
@@ -88,35 +61,44 @@ _REMEDY: Final = "check that nothing between this node and the API server alters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource(Generic[Value]):
-    """What is listed and watched; `noun` is its name in messages. `accept` is for a list, and for a watch."""
+class Resource(Generic[Value, Objects]):
+    """What is listed and watched; `noun` is its name in messages. `accept` is for a list, and for a watch.
+
+    `gather` turns the store into what is read, with gaps for unreadable objects; `reason` is that of all its gaps.
+    """
 
     noun: str
+    thread: str
+    reason: GapReason
     path: str
     list_kind: str
     selector: Mapping[str, str]
     heartbeat: bool
     make_store: Callable[[], Store[Value]]
+    gather: Callable[[Store[Value]], tuple[Objects, tuple[Gap, ...]]]
     pace: RequestPace = USUAL
     accept: tuple[str, str] = ("application/json", "application/json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener(Generic[Value]):
-    """Callbacks: the objects known (None: unchanged) and when that was true; a problem (None: it is over)."""
-
-    on_update: Callable[[Store[Value] | None, Now], None]
-    on_problem: Callable[[Problem | None], None]
 
 
 class Watcher(Generic[Value]):
     """Lists and watches one resource in the thread that calls `run`; `stop` is for other threads."""
 
-    def __init__(self, api: Api, resource: Resource[Value], listener: Listener[Value], version: str = "") -> None:
-        """`version` is the newest resourceVersion that an earlier watcher had seen."""
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource[Value, Objects],
+        on_update: Callable[[Store[Value] | None, Now], None],
+        on_problem: Callable[[Problem | None], None],
+        version: str = "",
+    ) -> None:
+        """`on_update` gets the objects (None: unchanged) and when that was true, `on_problem` None when it is over.
+
+        `version` is the newest resourceVersion that an earlier watcher had seen.
+        """
         self._api = api
         self._resource = resource
-        self._listener = listener
+        self._on_update = on_update
+        self._on_problem = on_problem
         self._reflector = Reflector(
             resource.selector, heartbeat=resource.heartbeat, version=version, pace=resource.pace
         )
@@ -183,8 +165,7 @@ class Watcher(Generic[Value]):
             items, version = read_list(response.body, self._resource.list_kind)
         except ValueError as error:
             return RequestOutcome(problem=Problem(f"{what}: {error}", _REMEDY))
-        changed = self._store.fill(items)
-        self._listener.on_update(self._store if changed else None, requested)
+        self._on_update(self._store if self._store.fill(items) else None, requested)
         return self._reflector.listed(version)
 
     def _watch(self, stream: ResponseStream, request: NextRequest) -> RequestOutcome:
@@ -193,7 +174,7 @@ class Watcher(Generic[Value]):
             return self._reflector.refused(stream.read(), what)
         self._outage.accepted()
         if self._outage.is_over:
-            self._listener.on_problem(None)
+            self._on_problem(None)
         reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
         why: Problem | None = None
@@ -207,10 +188,10 @@ class Watcher(Generic[Value]):
         except ApiUnreachableError as error:
             why, silent = error.problem, isinstance(error, ApiSilentError)
         now = clock.now()
-        how = WatchEnd(lasted_s=now.boottime_s - opened_s, bookmarked=reader.bookmarked, why=why, silent=silent)
-        outcome = self._reflector.ended(request, how)
+        lasted_s = now.boottime_s - opened_s
+        outcome = self._reflector.ended(request, lasted_s, why, bookmarked=reader.bookmarked, silent=silent)
         if outcome.in_time:
-            self._listener.on_update(None, now)
+            self._on_update(None, now)
         return outcome
 
     def _take_all(self, stream: ResponseStream, request: NextRequest, reader: StreamReader[Value]) -> None:
@@ -218,17 +199,16 @@ class Watcher(Generic[Value]):
         stream.set_read_timeout(request.silence_s)
         for chunk in stream.chunks():
             now = clock.now()
-            expected = reader.bookmarked
+            was_bookmarked = reader.bookmarked
             try:
                 reader.take(chunk)
             finally:  # what came before a broken line counts
-                changes = reader.changes()
-                if changes.heard:
-                    self._listener.on_update(self._store if changes.changed else None, now)
+                if reader.heard:
+                    self._on_update(self._store if reader.changed else None, now)
             lasted_s = now.boottime_s - opened_s
-            if changes.heard and lasted_s >= self._resource.pace.stable_after_s:
+            if reader.heard and lasted_s >= self._resource.pace.stable_after_s:
                 self._end_outage()
-            if reader.bookmarked and not expected:
+            if reader.bookmarked and not was_bookmarked:
                 stream.set_read_timeout(self._resource.pace.silence_s)
             if lasted_s > request.length_s + _LATE_S:
                 raise ApiUnreachableError(Problem(f"{self._api.host}: the watch does not end on time", _REMEDY))
@@ -236,29 +216,18 @@ class Watcher(Generic[Value]):
     def _end_outage(self) -> None:
         self._backoff.reset()
         self._outage.stable()
-        self._listener.on_problem(None)
+        self._on_problem(None)
 
     def _pause(self, seconds: float, due_s: float) -> None:
         if due_s < seconds:
             if self._stopped.wait(due_s):
                 return
-            self._listener.on_problem(self._outage.problem)
+            self._on_problem(self._outage.problem)
             seconds -= due_s
         self._stopped.wait(seconds)
 
 
-Objects = TypeVar("Objects")
-_DEAD: Final = "its thread has ended, which is a defect"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InformerKind(Generic[Value, Objects]):
-    """What an informer watches; `gather` turns the store into what is read, with gaps for unreadable objects."""
-
-    resource: Resource[Value]
-    thread: str
-    reason: GapReason
-    gather: Callable[[Store[Value]], tuple[Objects, tuple[Gap, ...]]]
+_DEAD: Final = Problem("its thread has ended, which is a defect", "restart the daemon and report it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +255,9 @@ class Informer(Generic[Value, Objects]):
     UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
     """
 
-    def __init__(self, api: Api, kind: InformerKind[Value, Objects], bell: Bell) -> None:
+    def __init__(self, api: Api, resource: Resource[Value, Objects], bell: Bell) -> None:
         self._api = api
-        self._kind = kind
+        self._resource = resource
         self._bell = bell
         self._lock = threading.Lock()
         self._watcher: Watcher[Value] | None = None
@@ -301,7 +270,7 @@ class Informer(Generic[Value, Objects]):
     def start(self) -> None:
         """Begin to watch; what was known before no longer counts."""
         watcher = self._begin()
-        thread = threading.Thread(target=watcher.run, name=self._kind.thread, daemon=True)
+        thread = threading.Thread(target=watcher.run, name=self._resource.thread, daemon=True)
         thread.start()
         self._thread = thread
 
@@ -353,9 +322,7 @@ class Informer(Generic[Value, Objects]):
     @property
     def view(self) -> KnownObjects[Objects]:
         """What is known now."""
-        if self.has_died:
-            return replace(self._view, problem=Problem(_DEAD, "restart the daemon and report it"))
-        return self._view
+        return replace(self._view, problem=_DEAD) if self.has_died else self._view
 
     @property
     def has_died(self) -> bool:
@@ -377,37 +344,35 @@ class Informer(Generic[Value, Objects]):
         return _differs(self.view, self._taken)
 
     def take_view(self) -> KnownObjects[Objects]:
-        """What is known now; it no longer counts as changed."""
-        self._taken = self.view
-        return self._taken
-
-    def gaps_of(self, view: KnownObjects[Objects]) -> tuple[Gap, ...]:
-        """The gaps of a view, including its problem."""
+        """What is known now, with a gap for the problem if there is one; it no longer counts as changed."""
+        self._taken = view = self.view
         if view.problem is None:
-            return view.gaps
+            return view
         kept = "nothing is known" if view.synced is None else "what is known is kept, and ages"
-        noun = self._kind.resource.noun
-        return (*view.gaps, Gap(reason=self._kind.reason, what=noun, problem=view.problem.of(kept)))
+        gap = Gap(reason=self._resource.reason, what=self._resource.noun, problem=view.problem.of(kept))
+        return replace(view, gaps=(*view.gaps, gap))
 
     def _begin(self) -> Watcher[Value]:
         self.stop()
-        listener: Listener[Value] = Listener(
-            on_update=lambda store, at: self._update(watcher, store, at),
-            on_problem=lambda problem: self._set_problem(watcher, problem),
+        watcher: Watcher[Value] = Watcher(
+            self._api,
+            self._resource,
+            lambda store, at: self._update(watcher, store, at),
+            lambda problem: self._set_problem(watcher, problem),
+            self._version,
         )
-        watcher = Watcher(self._api, self._kind.resource, listener, self._version)
         with self._lock:
             self._watcher, self._thread, self._view = watcher, None, self._empty_view()
         return watcher
 
     def _empty_view(self) -> KnownObjects[Objects]:
-        return KnownObjects(objects=self._kind.gather(self._kind.resource.make_store())[0])
+        return KnownObjects(objects=self._resource.gather(self._resource.make_store())[0])
 
     def _update(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
         if store is None:
             self._change(watcher, lambda view: replace(view, synced=at))
             return
-        objects, gaps = self._kind.gather(store)
+        objects, gaps = self._resource.gather(store)
         self._change(watcher, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
 
     def _set_problem(self, watcher: Watcher[Value], problem: Problem | None) -> None:

@@ -38,14 +38,10 @@ class RawTerminated(msgspec.Struct, gc=False):
     container_id: str | None = msgspec.field(default=None, name="containerID")
 
 
-class RawRunning(msgspec.Struct, gc=False):
-    """`running` of a container's state; only its presence matters."""
-
-
 class RawState(msgspec.Struct, gc=False):
     """`state` or `lastState` of a container's status."""
 
-    running: RawRunning | None = None
+    running: dict[str, msgspec.Raw] | None = None  # only its presence matters
     terminated: RawTerminated | None = None
 
 
@@ -127,9 +123,10 @@ class RawNamespace(msgspec.Struct, gc=False):
     metadata: RawLabelled
 
 
-class RawListMetadata(msgspec.Struct, frozen=True, gc=False):
-    """`metadata` of a list."""
+class RawListMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """`metadata` of a list; `more` is the token to request the rest of it, empty if it is complete."""
 
+    resource_version: str = ""
     more: str = msgspec.field(default="", name="continue")
 
 
@@ -141,7 +138,7 @@ class RawDocument(msgspec.Struct, gc=False):
     items: list[msgspec.Raw] | None = None
 
 
-_DOCUMENT: Final = msgspec.json.Decoder(RawDocument)
+DOCUMENT_DECODER: Final = msgspec.json.Decoder(RawDocument)
 POD_DECODER: Final = msgspec.json.Decoder(RawPod)
 NODE_DECODER: Final = msgspec.json.Decoder(RawNode)
 NAMESPACE_DECODER: Final = msgspec.json.Decoder(RawNamespace)
@@ -155,7 +152,7 @@ def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
     ValueError with a sentence if it is neither: half-written, not JSON, another kind.
     """
     try:
-        document = _DOCUMENT.decode(text)
+        document = DOCUMENT_DECODER.decode(text)
     except DECODE_ERRORS as error:
         raise ValueError(f"it is not what `kubectl get -o json` prints: {error}") from error
     if document.kind == kind:
@@ -167,7 +164,7 @@ def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
 
 def continue_token(text: bytes) -> str:
     """The token to request the rest of a list; empty if it is complete. An error of DECODE_ERRORS."""
-    return _DOCUMENT.decode(text).metadata.more
+    return DOCUMENT_DECODER.decode(text).metadata.more
 
 
 def name_object(item: bytes | msgspec.Raw) -> str:
