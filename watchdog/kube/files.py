@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
@@ -18,6 +18,7 @@ _LARGEST: Final = 256 * 2**20
 
 Signature = tuple[int, int, int, int, int]
 Value = TypeVar("Value")
+Parsed = tuple[Value, tuple[Gap, ...]]
 
 
 class WatchedFile:
@@ -31,11 +32,11 @@ class WatchedFile:
     def has_changed(self) -> bool:
         """Whether this is another version than the last one read or reported here; False if the file is missing."""
         try:
-            found = _sign(self.path.stat())
+            current = _sign(self.path.stat())
         except OSError:
             return False
-        before, self._noticed = self._noticed, found
-        return found != before
+        before, self._noticed = self._noticed, current
+        return current != before
 
     def read_if_changed(self, wall_s: float) -> bytes | None:
         """Its content if that may differ from the last call's, else None; OSError or ValueError if unreadable.
@@ -64,14 +65,18 @@ def _sign(status: os.stat_result) -> Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class _ParsedFile(Generic[Value]):
-    """A file that is parsed again when it changes; `_value` is its last content that could be parsed."""
+class _ObjectFile(Generic[Value]):
+    """A file that is parsed again when it changes. While it can't be, its last good content holds."""
 
-    def __init__(self, path: Path, parse: Callable[[bytes], Value], value: Value) -> None:
+    noun: ClassVar[str]
+    reason: ClassVar[GapReason]
+    command: ClassVar[str]
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Parsed[Value]], value: Value) -> None:
         """`parse` raises ValueError; `value` is used until the file has been parsed."""
         self._file = WatchedFile(path)
         self._parse = parse
-        self._value = value
+        self._parsed: Parsed[Value] = value, ()
         self._problem: str | None = None
 
     def has_changed(self) -> bool:
@@ -82,82 +87,87 @@ class _ParsedFile(Generic[Value]):
         """Never: what was read last holds until the file is rewritten."""
         return False
 
-    def _update(self, now: Now) -> str | None:
-        """Read the file if it has changed; return why it can't be read or parsed now, None if it can."""
+    def _read(self, now: Now, kept: str) -> tuple[Value, tuple[Gap, ...], bool]:
+        """The last good content, its gaps, and whether it is current; `kept` is what holds while it is not."""
         try:
             text = self._file.read_if_changed(now.wall_s)
             if text is not None:
                 self._problem = None
-                self._value = self._parse(text)
+                self._parsed = self._parse(text)
+            problem = self._problem
         except OSError as error:
-            return error.strerror or str(error)
+            problem = error.strerror or str(error)
         except ValueError as error:
-            self._problem = str(error)
-        return self._problem
+            problem = self._problem = str(error)
+        value, gaps = self._parsed
+        if problem is None:
+            return value, gaps, True
+        remedy = f"write `kubectl {self.command} -o json` to it, under another name first and then renamed"
+        return value, (*gaps, self._gap(Problem(f"{problem}; {kept}", remedy))), False
 
-    @property
-    def _path(self) -> Path:
-        return self._file.path
+    def _gap(self, problem: Problem) -> Gap:
+        return Gap(reason=self.reason, what=f"{self.noun} file {self._file.path}", problem=problem)
 
 
-_CHECK_WRITER: Final = "check what writes the file"
-_WRITE_NAMESPACES: Final = "write `kubectl get namespaces -o json` to it, under another name first and then renamed"
+_KEPT: Final = "what was read before is kept"
 
 
-def parse_namespaces(text: bytes) -> tuple[Namespaces, tuple[Gap, ...]]:
+class NamespaceFile(_ObjectFile[Namespaces]):
+    """A file of namespaces, read again when it changes."""
+
+    noun, reason, command = "namespaces", GapReason.NAMESPACES, "get namespaces"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_namespaces, {})
+
+    def read(self, now: Now) -> Parsed[Namespaces]:
+        """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
+        return self._read(now, _KEPT)[:2]
+
+
+def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
     """The labels of each namespace of a list, or of a single one. ValueError if it is neither.
 
     For a namespace that can't be read or occurs twice there is a gap, and its labels are not known; the others count.
     """
-    found: dict[str, Mapping[str, str]] = {}
+    labels: dict[str, Mapping[str, str]] = {}
     twice: set[str] = set()
-    gaps = []
+    problems = []
     for item in split_items(text, "Namespace"):
         try:
             metadata = NAMESPACE_DECODER.decode(item).metadata
         except DECODE_ERRORS as error:
-            why = Problem(f"it can't be read, so its labels are not known: {error}", _CHECK_WRITER)
-            gaps.append(_namespace_gap(f"namespace {name_object(item)}", why))
+            problems.append((name_object(item), f"it can't be read, so its labels are not known: {error}"))
             continue
-        if metadata.name in found:
+        if metadata.name in labels:
             twice.add(metadata.name)
-        found[metadata.name] = metadata.labels or {}
-    why = Problem("it occurs twice, so its labels are not known", _CHECK_WRITER)
-    gaps += [_namespace_gap(f"namespace {name}", why) for name in sorted(twice)]
-    return {name: labels for name, labels in found.items() if name not in twice}, tuple(gaps)
+        labels[metadata.name] = metadata.labels or {}
+    problems += [(name, "it occurs twice, so its labels are not known") for name in sorted(twice)]
+    return {name: known for name, known in labels.items() if name not in twice}, tuple(
+        Gap(reason=GapReason.NAMESPACES, what=f"namespace {name}", problem=Problem(cause, "check what writes the file"))
+        for name, cause in problems
+    )
 
 
-def _namespace_gap(what: str, problem: Problem) -> Gap:
-    return Gap(reason=GapReason.NAMESPACES, what=what, problem=problem)
+class NodeFile(_ObjectFile[Node]):
+    """A file of the node's object, read again when it changes."""
 
+    noun, reason, command = "node", GapReason.NODE, "get node NAME"
 
-class NamespaceFile(_ParsedFile[tuple[Namespaces, tuple[Gap, ...]]]):
-    """A file of namespaces, read again when it changes."""
+    def __init__(self, path: Path, name: str = "") -> None:
+        super().__init__(path, lambda text: (parse_node(text, name), ()), Node(name=name, known=False, awaited=True))
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, parse_namespaces, ({}, ()))
-
-    def read(self, now: Now) -> tuple[Namespaces, tuple[Gap, ...]]:
-        """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
-        problem = self._update(now)
-        namespaces, gaps = self._value
-        if problem is None:
-            return namespaces, gaps
-        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NAMESPACES)
-        return namespaces, (*gaps, _namespace_gap(f"namespaces file {self._path}", kept))
-
-
-_WRITE_NODE: Final = "write `kubectl get node NAME -o json` to it, under another name first and then renamed"
+    def read(self, now: Now) -> Parsed[Node]:
+        """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
+        return self._read(now, _KEPT)[:2]
 
 
 def parse_node(text: bytes, name: str) -> Node:
     """The node of this name in a list, or a single node; without a name there must be exactly one. ValueError."""
-    nodes = []
-    for item in split_items(text, "Node"):
-        try:
-            nodes.append(decode_node(item))
-        except DECODE_ERRORS as error:
-            raise ValueError(f"a node in it can't be read: {error}") from error
+    try:
+        nodes = [decode_node(item) for item in split_items(text, "Node")]
+    except DECODE_ERRORS as error:
+        raise ValueError(f"a node in it can't be read: {error}") from error
     matching = [node for node in nodes if name in ("", node.name)]
     if len(matching) != 1:
         names = ", ".join(node.name for node in nodes[:5]) or "none"
@@ -166,29 +176,13 @@ def parse_node(text: bytes, name: str) -> Node:
     return matching[0]
 
 
-class NodeFile(_ParsedFile[Node]):
-    """A file of the node's object, read again when it changes."""
-
-    def __init__(self, path: Path, name: str = "") -> None:
-        super().__init__(path, lambda text: parse_node(text, name), Node(name=name, known=False, awaited=True))
-
-    def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
-        problem = self._update(now)
-        if problem is None:
-            return self._value, ()
-        kept = Problem(f"{problem}; what was read before is kept", _WRITE_NODE)
-        return self._value, (Gap(reason=GapReason.NODE, what=f"node file {self._path}", problem=kept),)
-
-
-_WRITE_PODS: Final = "write `kubectl get pods -A -o json` to it, under another name first and then renamed"
-
-
-class PodFile(_ParsedFile[tuple[tuple[Pod, ...], tuple[Gap, ...]]]):
+class PodFile(_ObjectFile[tuple[Pod, ...]]):
     """A file of pods, read again when it changes."""
 
+    noun, reason, command = "pod", GapReason.PODS, "get pods -A"
+
     def __init__(self, path: Path, node: str | None = None) -> None:
-        super().__init__(path, self._parse_pods, ((), ()))
+        super().__init__(path, self._parse_pods, ())
         self._node = node
         self._synced: Now | None = None
 
@@ -198,26 +192,20 @@ class PodFile(_ParsedFile[tuple[tuple[Pod, ...], tuple[Gap, ...]]]):
         While it is missing, half-written or otherwise unreadable, the last good list stays, its `synced` does not
         advance, and a gap says why. `synced` is None until there has been a good one.
         """
-        problem = self._update(now)
-        if problem is None:
+        kept = "no pods are known" if self._synced is None else "the pods read before are kept, and age"
+        pods, gaps, is_current = self._read(now, kept)
+        if is_current:
             self._synced = now
-        pods, gaps = self._value
-        if problem is not None:
-            kept = "no pods are known" if self._synced is None else "the pods read before are kept, and age"
-            gaps = (*gaps, self._gap(Problem(f"{problem}; {kept}", _WRITE_PODS)))
         return PodList(pods=pods, synced=self._synced, gaps=gaps, by_file=True)
 
-    def _parse_pods(self, text: bytes) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    def _parse_pods(self, text: bytes) -> Parsed[tuple[Pod, ...]]:
         pods, gaps = parse_pods(text, self._node)
         if pods or self._node is None:
             return pods, gaps
         # No pod at all is on a node of this name, not even the watchdog's own: more likely the name is wrong.
         # A pod of another node has no process here, so keeping them all affects no pod.
-        pods, gaps = parse_pods(text, None)
+        pods, gaps = parse_pods(text)
         if not pods:
             return pods, gaps
         cause = f"none of its {len(pods)} pods is on a node named {self._node}, so all of them are kept"
         return pods, (*gaps, self._gap(Problem(cause, "give --node NAME")))
-
-    def _gap(self, problem: Problem) -> Gap:
-        return Gap(reason=GapReason.PODS, what=f"pod file {self._path}", problem=problem)
