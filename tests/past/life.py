@@ -17,7 +17,7 @@ from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
-from watchdog.journal.playback import spans
+from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.recorder import Recorder, longest_step_s
 from watchdog.past.replay import Replay, Replayed
 
@@ -178,10 +178,7 @@ def action(entry: PlanEntry, now: Now) -> Kill:
 
 def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
     """The past in a journal under a policy."""
-    replay = Replay(under)
-    for span in spans(path, since_s):
-        replay.run(span.cycles)
-    return replay.result()
+    return Replay(under).run(recorded_cycles(path, since_s))
 
 
 def actions_of(found: Replayed) -> list[Kill]:

@@ -18,7 +18,7 @@ from watchdog.core.model import Node, Now
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
-from watchdog.journal.playback import Body, RecordedCycle, RecordKind, cycles, spans
+from watchdog.journal.playback import RecordedCycle, RecordKind, recorded_cycles, span_cycles
 from watchdog.journal.read import history as occurrences
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.recording import MOVED, Frame, pack, reduced, unpack
@@ -63,7 +63,7 @@ def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, e
 
 def every(path: Path, since_s: float = 0.0) -> list[RecordedCycle]:
     """All cycles of a journal; their nodes are as they were at the end."""
-    return [look for span in spans(path, since_s) for look in span.cycles]
+    return list(recorded_cycles(path, since_s))
 
 
 def test_at_rest_a_line_a_minute_is_written(path: Path) -> None:
@@ -133,10 +133,9 @@ def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory
     Life(path, by).run(past.cycles)
     truth = {round(at(second).wall_s, 2): state for second, state in past.cycles}
     found = 0
-    for span in spans(path, 0.0):
-        for look in span.cycles:
-            found += 1
-            _compare(look, truth[round(look.at.wall_s, 2)])
+    for look in recorded_cycles(path, 0.0):
+        found += 1
+        _compare(look, truth[round(look.at.wall_s, 2)])
     assert found > 10
 
 
@@ -174,9 +173,9 @@ def test_a_look_begins_in_the_middle(path: Path) -> None:
 
 def test_what_has_no_beginning_is_left_out() -> None:
     """Changes of which the whole state before is gone can't be understood, and what follows can."""
-    lost = Body(since=at(0), frames=(Frame(at_ms=0, used=(7, 1)), Frame(at_ms=5000, used=(7, 2))))
-    whole = Body(since=at(60), frames=(Frame(at_ms=0, full=True),))
-    found = [(look.kind, look.at) for look in cycles((lost, whole), at(90))]
+    lost = at(0), (Frame(at_ms=0, used=(7, 1)), Frame(at_ms=5000, used=(7, 2)))
+    whole = at(60), (Frame(at_ms=0, full=True),)
+    found = [(look.kind, look.at) for look in span_cycles((lost, whole), at(90))]
     assert found == [(RecordKind.FIRST, at(60)), (RecordKind.SAME, at(90))]
 
 

@@ -25,7 +25,7 @@ from watchdog.cli.explain_past import (
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
-from watchdog.journal.playback import RecordedNode, spans
+from watchdog.journal.playback import RecordedNode, recorded_cycles
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.node import (
@@ -293,9 +293,8 @@ def _last_scene(journal: Path) -> tuple[float, RecordedNode]:
     if last_s is None:
         raise JournalError(f"journal {journal} holds no past")
     scene = RecordedNode()
-    for span in spans(journal, last_s):
-        for look in span.cycles:
-            scene = look.node
+    for cycle in recorded_cycles(journal, last_s):
+        scene = cycle.node
     return last_s, scene
 
 

@@ -17,7 +17,7 @@ from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
-from watchdog.journal.playback import NothingRecordedError, spans
+from watchdog.journal.playback import NothingRecordedError, recorded_cycles
 from watchdog.past.recommendation import (
     Advice,
     Known,
@@ -55,8 +55,7 @@ def print_recommendation(
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
     """The workloads since a Unix time, each with its advice; JournalError."""
     meter = Meter(policy, since_s)
-    for recorded in spans(journal, since_s):
-        meter.run(recorded.cycles)
+    meter.run(recorded_cycles(journal, since_s))
     return advised(meter.usages)
 
 

@@ -18,7 +18,7 @@ from watchdog.config.load import PolicyError
 from watchdog.core.policy import Do, Policy
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
-from watchdog.journal.playback import spans
+from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
 from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, Replayed, ReplayReport, replay_document, summary
 from watchdog.report.changes import ChangeKind
@@ -56,10 +56,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
 
 def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
     """The past that a journal has since a Unix time under a policy; JournalError."""
-    replay = Replay(policy, since_s)
-    for recorded in spans(journal, since_s):
-        replay.run(recorded.cycles)
-    replayed = replay.result()
+    replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
     return replace(replayed, found=tuple(each for each in replayed.found if each.due.wall_s >= since_s))
 
 

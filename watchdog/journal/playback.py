@@ -10,23 +10,13 @@ from typing import Final
 
 from watchdog.core.assessment import AttributedUse
 from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
-from watchdog.journal.errors import JournalError, explain
+from watchdog.journal.errors import JournalError
 from watchdog.journal.read import reading
 from watchdog.journal.recording import LIVE, NEVER, Frame, Hidden, unpack
 from watchdog.report.text import rfc3339
 
-Uses = tuple[AttributedUse, ...]
-
 # A process whose cgroup could not be read may belong to any pod; its identity does not affect any decision.
 _UNREADABLE_PROCESS = Process(pid=0, key=None, place=UNREADABLE)
-
-
-@dataclass(slots=True)
-class _Known:
-    """The uses of one pod, by the numbers of the recorded processes."""
-
-    by_number: dict[int, AttributedUse]
-    uses: Uses | None = None
 
 
 @dataclass(slots=True)
@@ -44,17 +34,16 @@ class RecordedNode:
     pods: dict[str, Pod] = field(default_factory=dict)
     hidden: Hidden = field(default_factory=Hidden)
     synced_ms: int = NEVER
-    _known: dict[str, _Known] = field(default_factory=dict)
     _uid_by_number: dict[int, str] = field(default_factory=dict)
+    _uses_by_number: dict[str, dict[int, AttributedUse]] = field(default_factory=dict)
+    _sorted_uses: dict[str, tuple[AttributedUse, ...]] = field(default_factory=dict)
 
-    def uses_of(self, uid: str) -> Uses:
+    def uses_of(self, uid: str) -> tuple[AttributedUse, ...]:
         """The uses of a pod, in the same order as from attribution."""
-        known = self._known.get(uid)
-        if known is None:
-            return ()
-        if known.uses is None:
-            known.uses = tuple(sorted(known.by_number.values(), key=lambda use: (use.key.pid, use.gpu)))
-        return known.uses
+        if uid not in self._sorted_uses:
+            uses = self._uses_by_number.get(uid, {}).values()
+            self._sorted_uses[uid] = tuple(sorted(uses, key=lambda use: (use.key.pid, use.gpu)))
+        return self._sorted_uses[uid]
 
     def snapshot(self, at: Now) -> Snapshot:
         """A snapshot for the assessment, with the GPUs and what is hidden of them; the uses are in `uses_of`."""
@@ -78,7 +67,7 @@ class RecordedNode:
 
     def apply(self, frame: Frame) -> frozenset[str]:
         """Apply the changes of one cycle; returns the UIDs of the changed pods. ValueError if they do not fit."""
-        self._apply_ground(frame)
+        self._apply_basics(frame)
         changed = {*frame.gone_pods, *(pod.uid for pod in frame.pods)}
         for uid in frame.gone_pods:
             self.pods.pop(uid, None)
@@ -103,17 +92,16 @@ class RecordedNode:
         for number, used in pairs(frame.used):
             if number not in self._uid_by_number:
                 raise ValueError(f"process {number} was never introduced")
-            changed.add(self._uid_by_number[number])
-            self._put(number, replace(self._known[self._uid_by_number[number]].by_number[number], used=used))
+            changed.add(uid := self._uid_by_number[number])
+            self._put(number, replace(self._uses_by_number[uid][number], used=used))
         return frozenset(changed)
 
-    def _apply_ground(self, frame: Frame) -> None:
-        self.interval_s = self.interval_s if frame.interval_ms is None else frame.interval_ms / 1000
-        self.node = frame.node or self.node
-        self.namespaces = self.namespaces if frame.namespaces is None else frame.namespaces
-        self.gpus = self.gpus if frame.gpus is None else frame.gpus
-        self.hidden = self.hidden if frame.hidden is None else frame.hidden
-        self.synced_ms = self.synced_ms if frame.synced_ms is None else frame.synced_ms
+    def _apply_basics(self, frame: Frame) -> None:
+        if frame.interval_ms is not None:
+            self.interval_s = frame.interval_ms / 1000
+        for name in ("node", "namespaces", "gpus", "hidden", "synced_ms"):
+            if (value := getattr(frame, name)) is not None:
+                setattr(self, name, value)
         if frame.memory:
             amounts = dict(pairs(frame.memory))
             self.gpus = tuple(
@@ -121,17 +109,15 @@ class RecordedNode:
             )
 
     def _put(self, number: int, use: AttributedUse) -> None:
-        known = self._known.setdefault(use.uid, _Known({}))
-        known.by_number[number] = use
-        known.uses = None
+        self._uses_by_number.setdefault(use.uid, {})[number] = use
+        self._sorted_uses.pop(use.uid, None)
 
     def _remove(self, number: int) -> str:
         uid = self._uid_by_number.pop(number, None)
         if uid is None:
             raise ValueError(f"process {number} was never introduced")
-        known = self._known[uid]
-        del known.by_number[number]
-        known.uses = None
+        del self._uses_by_number[uid][number]
+        self._sorted_uses.pop(uid, None)
         return uid
 
 
@@ -164,28 +150,21 @@ class RecordedCycle:
     changed: frozenset[str] | None = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """A stored body: when it begins, and its frames."""
-
-    since: Now
-    frames: tuple[Frame, ...]
-
-
-def cycles(bodies: Iterable[Body], until: Now) -> Iterator[RecordedCycle]:
+def span_cycles(bodies: Iterable[tuple[Now, tuple[Frame, ...]]], until: Now) -> Iterator[RecordedCycle]:
     """The cycles of one span, recorded until a moment; ValueError if its bodies do not fit together.
 
-    What precedes the first full frame can't be decoded, and is skipped.
+    Of each body, it takes when it begins and its frames. What precedes the first full frame can't be decoded, and is
+    skipped.
     """
     node = RecordedNode()
     last: Now | None = None
-    for body in bodies:
-        for frame in body.frames:
+    for since, frames in bodies:
+        for frame in frames:
             if last is None and not frame.full:
                 continue
-            at = _moment(body.since, frame, frame.at_ms)
+            at = _moment(since, frame, frame.at_ms)
             if last is not None:
-                held = _moment(body.since, frame, frame.at_ms - frame.held_ms)
+                held = _moment(since, frame, frame.at_ms - frame.held_ms)
                 if held.boottime_s > last.boottime_s:
                     yield RecordedCycle(at=held, kind=RecordKind.SAME, node=node)
             if frame.full:
@@ -218,52 +197,37 @@ class NothingRecordedError(JournalError):
     """The journal is valid, but has no recorded cycle in the requested time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A time in which one daemon recorded every cycle, up to a moment."""
+def recorded_cycles(path: Path, since_s: float) -> Iterator[RecordedCycle]:
+    """The cycles recorded since a Unix time, oldest first; the first ones may be up to an hour before it.
 
-    until: Now
-    cycles: Iterator[RecordedCycle]
-
-
-def spans(path: Path, since_s: float) -> Iterator[Span]:
-    """The spans that end after a Unix time, oldest first; the first may begin up to an hour before it.
-
-    Each must be consumed before the next is requested. JournalError names the file and the remedy;
-    NothingRecordedError if nothing was recorded in that time.
+    JournalError names the file and the remedy; NothingRecordedError if nothing was recorded in that time.
     """
     with reading(path) as connection:
         connection.execute("BEGIN")  # the daemon may write and delete meanwhile
         if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'past_span'").fetchone()[0]:
             raise JournalError(f"journal {path} was written by an older gpu-watchdog, which did not record cycles")
         first = connection.execute(_FIRST, {"since": since_s}).fetchone()[0]
-        found = connection.execute(_SPANS, {"since": since_s, "first": first}).fetchall()
-        if not found:
+        spans = connection.execute(_SPANS, {"since": since_s, "first": first}).fetchall()
+        if not spans:
             raise _nothing(connection, path, since_s)
-        for number, boot_id, until_s, until_wall_s in found:
-            until = Now(boottime_s=until_s, wall_s=until_wall_s, boot_id=boot_id)
-            bodies = _bodies(connection, number, first, boot_id)
-            yield Span(until=until, cycles=_with_path_in_errors(cycles(bodies, until), path))
+        try:
+            for number, boot_id, until_s, until_wall_s in spans:
+                until = Now(boottime_s=until_s, wall_s=until_wall_s, boot_id=boot_id)
+                yield from span_cycles(_bodies(connection, number, first, boot_id), until)
+        except (ValueError, TypeError, KeyError) as error:
+            why = f"the recording in journal {path} can't be read ({error})"
+            raise JournalError(f"{why}: a shorter `--since` may skip that part") from error
 
 
-def _with_path_in_errors(found: Iterator[RecordedCycle], path: Path) -> Iterator[RecordedCycle]:
-    """The same cycles, with the journal's name added to each error."""
-    try:
-        yield from found
-    except sqlite3.Error as error:
-        raise explain(error, path) from error
-    except (ValueError, TypeError, KeyError) as error:
-        why = f"the recording in journal {path} can't be read ({error})"
-        raise JournalError(f"{why}: a shorter `--since` may skip that part") from error
-
-
-def _bodies(connection: sqlite3.Connection, span: int, first: int, boot_id: str) -> Iterator[Body]:
+def _bodies(
+    connection: sqlite3.Connection, span: int, first: int, boot_id: str
+) -> Iterator[tuple[Now, tuple[Frame, ...]]]:
     for number, boottime_s, wall_s, body in connection.execute(_BODIES, {"span": span, "first": first}):
         try:
             frames = unpack(body)
         except ValueError as error:
             raise ValueError(f"record {number}: {error}") from error
-        yield Body(since=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), frames=frames)
+        yield Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), frames
 
 
 def _nothing(connection: sqlite3.Connection, path: Path, since_s: float) -> JournalError:

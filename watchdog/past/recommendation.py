@@ -304,10 +304,12 @@ class Meter:
         self._sizes: dict[str, int | None] = {}
         self.usages: dict[Workload, Usage] = {}
 
-    def run(self, span: Iterable[RecordedCycle]) -> None:
-        """Add up one span."""
-        self._last = None
-        for cycle in span:
+    def run(self, cycles: Iterable[RecordedCycle]) -> None:
+        """Add up the use in these cycles."""
+        for cycle in cycles:
+            if cycle.kind is RecordKind.FIRST:
+                self._close(list(self._open), self._last)
+                self._last = None
             if cycle.kind is not RecordKind.SAME:
                 self._take(cycle)
             self._last = cycle.at

@@ -202,9 +202,9 @@ class Replay:
         self._seen_s = 0.0
         self._cycles = 0
 
-    def run(self, span: Iterable[RecordedCycle]) -> None:
-        """Replay one span."""
-        for cycle in span:
+    def run(self, cycles: Iterable[RecordedCycle]) -> Replayed:
+        """Replay these cycles."""
+        for cycle in cycles:
             at = self._axis.moment(cycle)
             self._node = cycle.node
             self._count(cycle, at)
@@ -217,9 +217,6 @@ class Replay:
             self._last = at
             if 0 < self._next_s - at.boottime_s <= 2 * LEAST_S:  # it was due: both moments of the wait were rounded
                 self._same(self._next_s)
-
-    def result(self) -> Replayed:
-        """The result so far."""
         return Replayed(found=self._incidents.all(), seen_s=self._seen_s, cycles=self._cycles)
 
     def _count(self, cycle: RecordedCycle, at: Now) -> None:
