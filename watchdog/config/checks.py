@@ -7,21 +7,10 @@ from typing import Any, Final, NamedTuple
 from watchdog.config.document import Location, Mistake, format_path
 from watchdog.config.fields import CONTAINER, quote
 from watchdog.core.amount import GPU_RESOURCE, profile_of
-from watchdog.core.policy import (
-    Brakes,
-    Capacity,
-    Declaration,
-    Match,
-    Policy,
-    Protect,
-    Rule,
-    Step,
-    Threshold,
-)
+from watchdog.core.policy import Brakes, Capacity, Declaration, Match, Policy, Protect, Rule, Step, Threshold
 from watchdog.core.units import format_duration, format_quantity
 
 _KINDS: Final = ("resource", "annotation", "label")
-_LISTS: Final = ("namespaces", "pods", "owner_kinds")
 
 
 class FileTable(NamedTuple):
@@ -66,7 +55,9 @@ def find_mistakes(policy: Policy, document: dict[str, Any], rejected: frozenset[
                 yield place.mistake("name", f"{quote(rule.name)} is the name of {format_path(names[rule.name])} too")
             names.setdefault(rule.name, place.at)
         yield from _check_rule(rule, place)
-    yield from _check_brakes(policy.brakes, top.below("brakes"))
+    backoff, place = policy.brakes.owner_backoff, top.below("brakes", "owner_backoff")
+    if backoff and place.trusts("first", "max") and backoff.max_s < backoff.first_s:
+        yield place.mistake("max", "must be at least as long as first")
     if policy.capacity is not None:
         yield from _check_capacity(policy.capacity, top.below("capacity"))
 
@@ -102,7 +93,7 @@ def _check_limit(declaration: Declaration, place: FileTable) -> Iterator[Mistake
 
 def _check_rule(rule: Rule, place: FileTable) -> Iterator[Mistake]:
     match = place.below("match")
-    for key in _LISTS:
+    for key in ("namespaces", "pods", "owner_kinds"):
         if key in match.given and not getattr(rule.match, key):
             yield match.mistake(key, "is an empty list; leave the key out to match whatever it is")
     for index, step in enumerate(rule.steps):
@@ -175,12 +166,13 @@ def is_surely_below(threshold: Threshold, earlier: Threshold) -> bool:
     different sides of what is allowed: 90% is below every `+` amount, and +0 below 110%. The rest depends on the pod
     and is accepted.
     """
-    if threshold.share is not None and earlier.share is not None:
-        return threshold.share < earlier.share
-    if threshold.plus is not None and earlier.plus is not None:
-        return threshold.plus < earlier.plus
-    if threshold.amount is not None and earlier.amount is not None:
-        return threshold.amount < earlier.amount
+    for one, other in (
+        (threshold.share, earlier.share),
+        (threshold.plus, earlier.plus),
+        (threshold.amount, earlier.amount),
+    ):
+        if one is not None and other is not None:
+            return one < other
     if threshold.share is not None and earlier.plus is not None:
         return threshold.share < 1
     return threshold.plus == 0 and earlier.share is not None and earlier.share > 1
@@ -188,12 +180,6 @@ def is_surely_below(threshold: Threshold, earlier: Threshold) -> bool:
 
 def _kind(threshold: Threshold) -> tuple[bool, bool]:
     return threshold.share is None, threshold.plus is None
-
-
-def _check_brakes(brakes: Brakes, place: FileTable) -> Iterator[Mistake]:
-    backoff, inner = brakes.owner_backoff, place.below("owner_backoff")
-    if backoff and inner.trusts("first", "max") and backoff.max_s < backoff.first_s:
-        yield inner.mistake("max", "must be at least as long as first")
 
 
 def _check_capacity(capacity: Capacity, place: FileTable) -> Iterator[Mistake]:
@@ -211,21 +197,13 @@ _SMALL: Final = 2**20  # the driver hands out memory in pages of 64 KiB and more
 
 def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
     """Warnings about a valid policy, and the document that it was read from."""
-    top = FileTable((), document, frozenset())
     yield from _warn_of_whole(policy, document)
     yield from _warn_of_unused(policy.rules)
-    has_limits = any(each.limit_annotation for each in policy.declarations)
     for index, rule in enumerate(policy.rules):
-        yield from _warn_of_rule(rule, top.below("rule", index), policy.interval_s)
-        yield from _warn_of_unwarned(rule, ("rule", index), policy.interval_s, has_limits=has_limits)
-        yield from _warn_of_jobs(rule, ("rule", index))
-        if rule.mode == "enforce" and policy.mode == "observe":
-            yield Mistake(
-                ("rule", index, "mode"),
-                "is enforce, but the policy observes, and so does the rule: it can't do more than the policy",
-            )
-    if policy.allowance.per_context and policy.allowance.per_context < _SMALL:
-        yield Mistake(("allowance", "per_context"), _say_small(policy.allowance.per_context))
+        if "match" not in document["rule"][index]:
+            yield Mistake(("rule", index), "has no match, so it is for every pod; write match = {} to say so")
+        yield from _warn_of_rule(rule, ("rule", index), policy)
+    yield from _warn_of_small(policy.allowance.per_context, "allowance", "per_context")
     for index, declaration in enumerate(policy.declarations):
         yield from _warn_of_declaration(declaration, ("declaration", index))
     if policy.capacity is not None:
@@ -235,8 +213,8 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
 
 
 def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:
-    if declaration.allowance and 0 < (declaration.allowance.per_context or 0) < _SMALL:
-        yield Mistake((*at, "allowance", "per_context"), _say_small(declaration.allowance.per_context or 0))
+    if declaration.allowance is not None:
+        yield from _warn_of_small(declaration.allowance.per_context, *at, "allowance", "per_context")
     if declaration.unit != "mig":
         return
     if profile_of(declaration.resource or "") is None:
@@ -252,16 +230,14 @@ def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
     if capacity.amount is not None and capacity.reserve:
         yield Mistake(("capacity", "reserve"), 'says nothing where amount is a quantity, only with amount = "cards"')
     if not readers:
-        yield Mistake(
-            ("capacity", "resource"), "is read by no [[declaration]]: what pods request of it is not enforced"
-        )
+        what = "is read by no [[declaration]]: what pods request of it is not enforced"
+        yield Mistake(("capacity", "resource"), what)
     elif not isinstance(readers[0].unit, int):
         what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'
         yield Mistake(("capacity", "amount"), what)
     if name.startswith(_PLUGIN_DOMAIN) and (name == GPU_RESOURCE or name.endswith(".shared") or profile_of(name)):
-        yield Mistake(
-            ("capacity", "resource"), "is what NVIDIA's device plugin offers: its number is put over this one"
-        )
+        what = "is what NVIDIA's device plugin offers: its number is put over this one"
+        yield Mistake(("capacity", "resource"), what)
 
 
 def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
@@ -314,48 +290,37 @@ def _warn_of_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
             yield Mistake(("rule", index), why)
 
 
-def _warn_of_rule(rule: Rule, place: FileTable, interval_s: float) -> Iterator[Mistake]:
-    if "match" not in place.given:
-        yield place.mistake("", "has no match, so it is for every pod; write match = {} to say so")
-    if rule.default and rule.default < _SMALL:
-        yield place.mistake("default", _say_small(rule.default))
-    for number, step in enumerate(rule.steps):
-        yield from _warn_of_step(step, (*place.at, "step", number), interval_s)
-
-
-def _warn_of_unwarned(rule: Rule, at: Location, interval_s: float, *, has_limits: bool) -> Iterator[Mistake]:
-    for number, step in enumerate(rule.steps):
+def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]:
+    yield from _warn_of_small(rule.default, *at, "default")
+    steps = [((*at, "step", number), step) for number, step in enumerate(rule.steps)]
+    for place, step in steps:
+        if 0 < step.for_s < policy.interval_s:
+            shorter = f"{format_duration(step.for_s)} is shorter than interval, {format_duration(policy.interval_s)}"
+            yield Mistake((*place, "for"), shorter)
+        yield from _warn_of_small(step.above.plus or step.above.amount, *place, "above", named=f"{step.above} ")
+    has_limits = any(declaration.limit_annotation for declaration in policy.declarations)
+    for place, step in steps:
         if step.do == "warn" or step.unwarned:
             continue
-        if not any(warns_before(each, step, interval_s=interval_s, has_limits=has_limits) for each in rule.steps):
+        if not any(warns_before(w, step, interval_s=policy.interval_s, has_limits=has_limits) for w in rule.steps):
             what = f"can {step.do} before any warning has been given; warn earlier, or set unwarned = true"
-            yield Mistake((*at, "step", number), what)
+            yield Mistake(place, what)
+    if any(fnmatchcase("Job", kind) for kind in rule.match.owner_kinds):
+        for place, step in steps:
+            if step.do == "kill" and step.grace_s:
+                what = (
+                    f"is {format_duration(step.grace_s)}, and the rule matches Jobs: a Job counts a pod whose program "
+                    'exits with 0 on SIGTERM as succeeded; "0s" avoids that'
+                )
+                yield Mistake((*place, "grace"), what)
+    if rule.mode == "enforce" and policy.mode == "observe":
+        what = "is enforce, but the policy observes, and so does the rule: it can't do more than the policy"
+        yield Mistake((*at, "mode"), what)
 
 
-def _warn_of_step(step: Step, at: Location, interval_s: float) -> Iterator[Mistake]:
-    if 0 < step.for_s < interval_s:
-        yield Mistake(
-            (*at, "for"), f"{format_duration(step.for_s)} is shorter than interval, {format_duration(interval_s)}"
-        )
-    amount = step.above.plus or step.above.amount
+def _warn_of_small(amount: int | None, *at: str | int, named: str = "") -> Iterator[Mistake]:
     if amount and amount < _SMALL:
-        yield Mistake((*at, "above"), f"{step.above} {_say_small(amount)}")
-
-
-def _say_small(amount: int) -> str:
-    return f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"'
-
-
-def _warn_of_jobs(rule: Rule, at: Location) -> Iterator[Mistake]:
-    if not any(fnmatchcase("Job", kind) for kind in rule.match.owner_kinds):
-        return
-    for number, step in enumerate(rule.steps):
-        if step.do == "kill" and step.grace_s:
-            yield Mistake(
-                (*at, "step", number, "grace"),
-                f"is {format_duration(step.grace_s)}, and the rule matches Jobs: a Job counts a pod whose program "
-                'exits with 0 on SIGTERM as succeeded; "0s" avoids that',
-            )
+        yield Mistake(at, f'{named}is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"')
 
 
 def _is_for_all(match: Match) -> bool:

@@ -93,21 +93,13 @@ def kind_of(annotation: Any) -> FieldKind[Any] | None:
     return _BY_TYPE.get(annotation)
 
 
-def expect_kind(annotation: Any) -> FieldKind[Any]:
-    """The kind of values for a type of core.policy; TypeError if it has none."""
-    kind = kind_of(annotation)
-    if kind is None:
-        raise TypeError(f"no kind of value is known for {annotation}")
-    return kind
-
-
 @cache
 def keys_of(table: Any) -> Mapping[str, Key]:
     """The keys of a table in their order; none for a class that is not a table."""
     if not is_dataclass(table):
         return {}
-    types = get_type_hints(table, include_extras=True)
-    keys = [_key(types[each.name], each) for each in fields(table) if each.metadata]
+    annotations = get_type_hints(table, include_extras=True)
+    keys = [_key(annotations[field.name], field) for field in fields(table) if field.metadata]
     return {key.name: key for key in keys}
 
 
@@ -142,8 +134,8 @@ def table_at(location: Location) -> Any:
     table: Any = Policy
     for part in location:
         if isinstance(part, str):
-            key = keys_of(table).get(part) if table else None
-            table = key.table if key else None
+            key = keys_of(table).get(part)
+            table = key.table if key is not None else None
     return table
 
 
@@ -238,9 +230,9 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 def _converter() -> Converter:
     converter = Converter(detailed_validation=True, forbid_extra_keys=True, unstruct_collection_overrides={tuple: list})
     for known in (bool, Do):  # cattrs' own hooks for these convert values, and precede those of a factory
-        converter.register_structure_hook(known, _reader(known))
-    converter.register_structure_hook_factory(_is_value, _reader)
-    converter.register_unstructure_hook_factory(_is_value, _writer)
+        converter.register_structure_hook(known, _value_reader(known))
+    converter.register_structure_hook_factory(_is_value, _value_reader)
+    converter.register_unstructure_hook_factory(_is_value, _value_writer)
     converter.register_structure_hook_factory(_is_list, _list_reader)
     converter.register_structure_hook_factory(is_table, _table_reader)
     converter.register_unstructure_hook_factory(is_table, _table_writer)
@@ -255,13 +247,14 @@ def _is_list(type_: Any) -> bool:
     return get_origin(type_) is tuple
 
 
-def _reader(type_: Any) -> Callable[[Any, Any], Any]:
-    read = expect_kind(type_).read
+# Both hooks are for types that have a kind.
+def _value_reader(type_: Any) -> Callable[[Any, Any], Any]:
+    read = kind_of(type_).read  # type: ignore[union-attr]
     return lambda value, _: read(value)
 
 
-def _writer(type_: Any) -> Callable[[Any], Any]:
-    write: Callable[[Any], Any] = expect_kind(type_).write
+def _value_writer(type_: Any) -> Callable[[Any], Any]:
+    write: Callable[[Any], Any] = kind_of(type_).write  # type: ignore[union-attr]
     return write
 
 
@@ -341,15 +334,10 @@ def _meant(document: dict[str, Any], unknown: list[Location]) -> dict[Location, 
 
 def _closest(location: Location, present: dict[str, Any]) -> str | None:
     key = str(location[-1])
-    absent = [name for name in _keys_at(location[:-1]) if name not in present]
+    absent = [name for name in keys_of(table_at(location[:-1])) if name not in present]
     likeness = 0.8 if key in titles_by_key() else 0.6  # a key of another table is more likely misplaced than misspelt
     close = get_close_matches(key, absent, n=1, cutoff=likeness) if len(key) < 60 else []
     return close[0] if close else None
-
-
-def _keys_at(location: Location) -> Mapping[str, Key]:
-    table = table_at(location)
-    return keys_of(table) if table else {}
 
 
 def _at(document: dict[str, Any], location: Location) -> Any:
@@ -365,7 +353,7 @@ def _cut(document: dict[str, Any], location: Location, *, is_unknown: bool) -> L
     if isinstance(location[-1], int) and table is None:
         location = location[:-1]  # a list of names is removed as a whole
     target, last = _at(document, location[:-1]), location[-1]
-    key = _keys_at(location[:-1]).get(str(last))
+    key = keys_of(table_at(location[:-1])).get(str(last))
     if isinstance(last, int) and table is not None:
         target[last] = {name: _STAND_INS[name] for name, each in keys_of(table).items() if each.is_required}
     elif key is not None and key.is_required and not is_unknown:
@@ -377,7 +365,7 @@ def _cut(document: dict[str, Any], location: Location, *, is_unknown: bool) -> L
 
 def _describe(error: Exception, location: Location, document: dict[str, Any], meant: Location | None) -> str:
     if isinstance(error, KeyError):
-        kind = _keys_at(location[:-1])[str(location[-1])].kind
+        kind = keys_of(table_at(location[:-1]))[str(location[-1])].kind
         return f"is required: {kind.words if kind else 'a table'}"
     if isinstance(error, ForbiddenExtraKeysError):
         hint = f"did you mean {quote(str(meant[-1]))}?" if meant else _hint(location)
@@ -388,7 +376,7 @@ def _describe(error: Exception, location: Location, document: dict[str, Any], me
 
 
 def _shape(location: Location) -> str:
-    key = _keys_at(location[:-1]).get(str(location[-1]))
+    key = keys_of(table_at(location[:-1])).get(str(location[-1]))
     if key is None or not key.is_list:
         is_own = isinstance(location[-1], int) or len(location) == 1
         return f"a table, written {title(location) if is_own else f'{location[-1]} = {{ ... }}'}"
@@ -401,4 +389,4 @@ def _hint(location: Location) -> str:
     titles = titles_by_key().get(str(location[-1]))
     if titles:
         return f"it belongs to {' or '.join(titles)}"
-    return f"its keys are {', '.join(_keys_at(location[:-1]))}"
+    return f"its keys are {', '.join(keys_of(table_at(location[:-1])))}"

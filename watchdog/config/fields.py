@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from fractions import Fraction
@@ -23,6 +23,7 @@ from watchdog.core.units import (
 )
 
 T = TypeVar("T")
+N = TypeVar("N", int, float, Fraction)
 Plain = str | int | float | bool | dict[str, str]
 
 # Longer than any name, key or quantity can be: limits the work of the parsers and the length of error messages.
@@ -60,7 +61,7 @@ class FieldKind(Generic[T]):
 
     words: str
     read: Callable[[object], T]
-    write: Callable[[T], Plain]
+    write: Callable[[T], Plain] = str
 
 
 def quote(text: str) -> str:
@@ -102,7 +103,7 @@ def choice(options: tuple[str, ...], make: Callable[[str], Any] = str) -> FieldK
         meant = f"; did you mean {quote(close[0])}?" if close else ""
         raise FieldError(f"must be {words}, not {describe(value)}{meant}")
 
-    return FieldKind(words=words, read=read, write=str)
+    return FieldKind(words=words, read=read)
 
 
 def flag() -> FieldKind[bool]:
@@ -157,7 +158,7 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
             raise FieldError(f"{quote(text)} must be one line, without blanks at its ends and control characters")
         return text
 
-    return FieldKind(words=f"a text, at most {longest} characters", read=read, write=str)
+    return FieldKind(words=f"a text, at most {longest} characters", read=read)
 
 
 def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> FieldKind[str]:
@@ -172,7 +173,7 @@ def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool =
             f"{quote(text)} can't be {what}, like {quote(like)}; in a name * stands for any characters and ? for one"
         )
 
-    return FieldKind(words=f"{what}, like {quote(like)}", read=read, write=str)
+    return FieldKind(words=f"{what}, like {quote(like)}", read=read)
 
 
 def pod_pattern(what: str, like: str) -> FieldKind[str]:
@@ -206,7 +207,7 @@ def key(what: str, *options: str) -> FieldKind[str]:
             raise FieldError(f'{quote(text)} is not {what}: NAME or DOMAIN/NAME, like "example.com/gpu-memory"')
         return text
 
-    return FieldKind(words="; ".join(words), read=read, write=str)
+    return FieldKind(words="; ".join(words), read=read)
 
 
 def _is_key(text: str) -> bool:
@@ -226,7 +227,7 @@ def resource(*options: str) -> FieldKind[str]:
             raise FieldError(f'{quote(text)} has no domain; a GPU resource is named like "example.com/gpu-memory"')
         return text
 
-    return FieldKind(words=plain.words, read=read, write=str)
+    return FieldKind(words=plain.words, read=read)
 
 
 def labels() -> FieldKind[Mapping[str, str]]:
@@ -357,51 +358,46 @@ def format_window(window: Window) -> str:
     return f"{window.count} per {format_duration(window.per_s)}"
 
 
+def _ranged(
+    parse: Callable[[str], N], write: Callable[[N], str], what: str, like: str, bounds: tuple[str, str], *others: str
+) -> FieldKind[N]:
+    """A measure written as text: between bounds, or one of `others`."""
+    lowest, highest = map(parse, bounds)
+    words = " or ".join((f"{bounds[0]} to {bounds[1]}{',' * bool(others)}", *others))
+    allowed = [parse(other) for other in others]
+
+    def read(value: object) -> N:
+        text = expect_text(value, like)
+        measure = parse(text)
+        if not lowest <= measure <= highest and measure not in allowed:
+            raise FieldError(f"must be {words}, not {quote(text)}")
+        return measure
+
+    return FieldKind(words=f"{what}, {words}", read=read, write=write)
+
+
 def quantity(low: str = "0", high: str = "1Ei") -> FieldKind[int]:
     """An amount of memory in bytes, written as a quantity."""
-    lowest, highest = parse_quantity(low), parse_quantity(high)
-
-    def read(value: object) -> int:
-        text = expect_text(value, "512Mi")
-        amount = parse_amount(text)
-        if not lowest <= amount <= highest:
-            raise FieldError(f"must be {low} to {high}, not {quote(text)}")
-        return amount
-
-    words = "a quantity" if (low, high) == ("0", "1Ei") else f"a quantity, {low} to {high}"
-    return FieldKind(words=words, read=read, write=format_quantity)
+    kind = _ranged(parse_amount, format_quantity, "a quantity", "512Mi", (low, high))
+    return replace(kind, words="a quantity") if (low, high) == ("0", "1Ei") else kind
 
 
 def duration(low: str, high: str, *others: str) -> FieldKind[float]:
     """A duration in seconds: in a range, or one of `others`; in whole milliseconds, so it can be written exactly."""
-    lowest, highest = parse_duration(low), parse_duration(high)
-    words = " or ".join((f"{low} to {high}{',' * bool(others)}", *others))
-    allowed = [parse_duration(other) for other in others]
+    kind = _ranged(parse_duration, format_duration, "a duration", "30s", (low, high), *others)
 
     def read(value: object) -> float:
-        text = expect_text(value, "30s")
-        seconds = parse_duration(text)
-        if not lowest <= seconds <= highest and seconds not in allowed:
-            raise FieldError(f"must be {words}, not {quote(text)}")
+        seconds = kind.read(value)
         if seconds != parse_duration(format_duration(seconds)):
-            raise FieldError(f'{quote(text)} is finer than a millisecond; write whole ones, like "250ms"')
+            raise FieldError(f'{quote(str(value))} is finer than a millisecond; write whole ones, like "250ms"')
         return seconds
 
-    return FieldKind(words=f"a duration, {words}", read=read, write=format_duration)
+    return replace(kind, read=read)
 
 
-def percent(low: str = "0%", high: str = "100%") -> FieldKind[Fraction]:
+def percent(low: str, high: str) -> FieldKind[Fraction]:
     """A share of a whole, written as a percentage."""
-    lowest, highest = parse_percent(low), parse_percent(high)
-
-    def read(value: object) -> Fraction:
-        text = expect_text(value, "5%")
-        share = parse_percent(text)
-        if not lowest <= share <= highest:
-            raise FieldError(f"must be {low} to {high}, not {quote(text)}")
-        return share
-
-    return FieldKind(words=f"a percentage, {low} to {high}", read=read, write=format_percent)
+    return _ranged(parse_percent, format_percent, "a percentage", "5%", (low, high))
 
 
 def threshold() -> FieldKind[Threshold]:
