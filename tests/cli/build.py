@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from tests.export.build import climbing, hostile_pod, place_of, quiet
 from tests.worlds import Gi
-from watchdog.cli.top.rows import BLOCKS, AccountProgress, TopRow
-from watchdog.cli.top.state import Selection, chosen
-from watchdog.cli.top.view import ScreenFrame, draw
+from watchdog.cli.rows import BLOCKS, TopRow, chosen
+from watchdog.cli.top_keys import Selection
+from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
@@ -75,8 +75,7 @@ def step(do: Do = Do.KILL, due_in_s: float = 0.0, **more: object) -> PlanStatus:
 
 def row(of: AccountStatus, *steps: PlanStatus, **more: object) -> TopRow:
     """The row of an account with these steps; `more` is of the status."""
-    progress = AccountProgress(account=of, steps=steps, status=replace(status(), **more))
-    return TopRow(account=of, gpu="", progress=progress)
+    return TopRow(account=of, steps=steps, status=replace(status(), **more))
 
 
 def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: object) -> Status:

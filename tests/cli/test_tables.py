@@ -140,7 +140,7 @@ def test_who_loads_the_library_for_terminals() -> None:
     """Commands that print tables load it, and nothing else does: the daemon's memory is the node's."""
     others = ("main", "run", "history", "explain", "stop", "check", "doctor", "rights", "withdraw")
     assert loaded(*(f"watchdog.cli.{name}" for name in others)) == "[]\n"
-    for name in ("scan", "replay", "recommend", "top", "top.live"):
+    for name in ("scan", "replay", "recommend", "top"):
         found = loaded(f"watchdog.cli.{name}")
         assert "rich.table" in found
         # Colouring of source code and Markdown are the large parts of it.

@@ -14,7 +14,7 @@ from tests.export.build import Story, climbing, entry, trainer_node
 from tests.pictures.top import svg
 from tests.rig.command import COMMAND
 from tests.worlds import at
-from watchdog.cli.top.view import HELP
+from watchdog.cli.top_view import HELP
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal

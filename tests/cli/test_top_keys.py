@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.build import account, row
-from watchdog.cli.top.state import SORTS, Choice, Selection, pressed
-from watchdog.cli.top.terminal import keys_of
+from watchdog.cli.rows import Choice
+from watchdog.cli.top_keys import SORTS, Selection, keys_of, pressed
 
 ROWS = tuple(row(account(name)) for name in "abcdef")
 

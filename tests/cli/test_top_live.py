@@ -153,7 +153,7 @@ def test_every_end_gives_the_terminal_back(running: Daemon, way: Callable[[Sessi
 def test_an_error_gives_the_terminal_back() -> None:
     """An error that nobody foresaw leaves a terminal that can be used, and is to be read on it."""
     code = (
-        "import sys; from watchdog.cli.top.terminal import Terminal\n"
+        "import sys; from watchdog.cli.terminal import Terminal\n"
         "with Terminal(0, sys.stdout): raise RuntimeError('nobody foresaw this')"
     )
     with session(command=(sys.executable, "-c", code)) as shown:

@@ -14,9 +14,8 @@ from tests.rig.command import COMMAND
 from tests.sim.showing import open_terminal
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
+from watchdog.cli.rows import ASCII, BLOCKS, Choice
 from watchdog.cli.top import status_text
-from watchdog.cli.top.rows import ASCII, BLOCKS
-from watchdog.cli.top.state import Choice
 from watchdog.report.status import GapStatus
 
 

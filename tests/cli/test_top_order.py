@@ -4,8 +4,7 @@ import pytest
 
 from tests.cli.build import account, node, status, step
 from tests.worlds import Gi
-from watchdog.cli.top.rows import TopRow
-from watchdog.cli.top.state import KEYS, Choice, chosen
+from watchdog.cli.rows import KEYS, Choice, TopRow, chosen
 from watchdog.core.policy import Do
 from watchdog.report.status import Status, UnderWayStatus
 

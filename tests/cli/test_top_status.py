@@ -10,22 +10,24 @@ from msgspec import structs
 from tests.cli.build import climbing, document, frame, hostile_pod, quiet, status, text
 from tests.export.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
-from watchdog.cli.top import status_text
-from watchdog.cli.top.problems import health, problems, why
-from watchdog.cli.top.rows import (
+from watchdog.cli.rows import (
     BLOCKS,
     UNATTRIBUTED,
+    Choice,
     TopRow,
+    daemon_health,
     is_short,
     labels_of,
+    problems,
     ratio,
     recent_title,
     rows_of,
     sums_by_gpu,
     timers_run,
     unattributed_row,
+    why,
 )
-from watchdog.cli.top.state import Choice
+from watchdog.cli.top import status_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Do
@@ -43,10 +45,10 @@ def test_an_account_over_its_limit() -> None:
     row = only(status(climbing(28)))
     assert (row.title, row.account.verdict, row.account.allowed) == ("a/trainer", "over", 10909216931)
     assert ratio(row.account) == pytest.approx(1.22, abs=0.01)
-    due = row.progress.next
+    due = row.next
     assert due is not None
     assert (due.do, due.scope, due.above, due.due_in_s) == ("kill", "container", "110%", 0.0)
-    assert not row.progress.is_waiting
+    assert not row.is_waiting
 
 
 def test_unattributed_memory_has_its_row_and_its_column() -> None:
@@ -57,8 +59,8 @@ def test_unattributed_memory_has_its_row_and_its_column() -> None:
     assert (last.title, last.account.used) == (UNATTRIBUTED, Gi)
     assert [(use.pid, use.container) for use in last.account.processes] == [(9, "host")]
     sums = sums_by_gpu(found).values()
-    assert [unattributed.total for _, unattributed in sums] == [Gi, 0]
-    assert [pods.total for pods, _ in sums] == [3 * Gi, Gi]
+    assert [unattributed.used for _, unattributed in sums] == [Gi, 0]
+    assert [pods.used for pods, _ in sums] == [3 * Gi, Gi]
 
 
 def test_what_is_not_known_stays_not_known() -> None:
@@ -67,7 +69,7 @@ def test_what_is_not_known_stays_not_known() -> None:
     account = only(found).account
     assert (account.used, account.least, account.verdict) == (None, 3 * Gi, "unknown")
     pods, _ = sums_by_gpu(found)[found.gpus[0].uuid]
-    assert (pods.total, pods.at_least) == (None, 2 * Gi)
+    assert (pods.used, pods.at_least) == (None, 2 * Gi)
 
 
 def test_a_card_that_is_short_of_memory_is_marked() -> None:
@@ -80,14 +82,14 @@ def test_a_card_that_is_short_of_memory_is_marked() -> None:
 def test_the_first_action_behind_a_warning() -> None:
     """Where a warning comes first the action behind it is named too."""
     ladder = rule(step("100%", 10, "warn"), step("110%", 60, "kill"), name="r")
-    progress = only(status(Story(under=policy(ladder)).run(12.4, 2))).progress
-    assert progress.full(0.0) == "warn above 100% in 8s; then kill container above 110% in 58s"
+    row = only(status(Story(under=policy(ladder)).run(12.4, 2)))
+    assert row.next_full() == "warn above 100% in 8s; then kill container above 110% in 58s"
 
 
 def test_observing_says_what_would_be() -> None:
     """Where no action is taken, every step only would be."""
-    progress = only(status(climbing(28, under=policy(mode="observe")))).progress
-    assert (progress.short(0.0), progress.is_waiting) == ("would kill now", True)
+    row = only(status(climbing(28, under=policy(mode="observe"))))
+    assert (row.next_short(), row.is_waiting) == ("would kill now", True)
 
 
 def test_no_time_runs_down_while_no_timer_runs() -> None:
@@ -162,8 +164,8 @@ def test_an_action_in_progress_and_when_sigkill_comes() -> None:
     """What is in progress comes before every plan; the time to SIGKILL is that of the node's clock."""
     begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": "2027-01-15T08:00:07Z"}
     (account,) = document(quiet())["accounts"]
-    progress = only(status(quiet(), accounts=[{**account, "under_way": begun}])).progress
-    assert (progress.is_acting, progress.short(0.0)) == (True, "being killed, SIGKILL in 7s")
+    row = only(status(quiet(), accounts=[{**account, "under_way": begun}]))
+    assert (row.is_acting, row.next_short()) == (True, "being killed, SIGKILL in 7s")
 
 
 def test_no_text_brings_a_control_character() -> None:
@@ -189,7 +191,7 @@ def test_no_text_brings_a_control_character() -> None:
         gaps=[{"what": evil, "why": evil}],
         health={"version": evil, "unready": [evil], "policy_error": evil},
     )  # fmt: skip
-    assert rows_of(found)[0].progress.next is not None
+    assert rows_of(found)[0].next is not None
     for shown in (status_text(found, Choice(), BLOCKS), text(frame(found, 200, 60)), text(frame(found, 80, 24))):
         assert "\\x1b]0;pwned" in shown
         assert shown.replace("\n", "").isprintable()
@@ -227,7 +229,7 @@ def test_a_status_of_an_older_daemon() -> None:
     whole = document(climbing())
     older: Mapping[str, object] = {key: whole[key] for key in (*kept, "plan")}
     found = decode(json.dumps(older).encode())
-    assert (health(found), found.recent, len(rows_of(found))) == ("", (), 1)
+    assert (daemon_health(found), found.recent, len(rows_of(found))) == ("", (), 1)
     assert "a/trainer" in status_text(found, Choice(), BLOCKS)
 
 
@@ -248,7 +250,7 @@ def test_accounts_of_one_pod_have_their_own_steps() -> None:
     accounts = [{**account, "container": name} for name in ("main", "other")]
     plan = [{**each, "account": {"container": "main", "gpu": None}} for each in steps]
     rows = rows_of(status(climbing(), accounts=accounts, plan=plan))
-    assert [row.progress.short(0.0) for row in rows] == ["kill now", "-"]
+    assert [row.next_short() for row in rows] == ["kill now", "-"]
 
 
 def test_a_pod_that_declares_nothing_has_no_limit() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.cli.build import account, replace, row, status, step
-from watchdog.cli.top.rows import AccountProgress
+from watchdog.cli.rows import TopRow
 from watchdog.core.policy import Do
 from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus
 
@@ -16,9 +16,9 @@ HELD: Final = replace(
 EVICT: Final = step(Do.EVICT, trying=TryingStatus(tries=3, blocked=True, next_in_s=10.0))
 
 
-def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> AccountProgress:
-    """What happens next to an account with these steps; `more` is of the status."""
-    return row(account(under_way=begun), *steps, **more).progress
+def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> TopRow:
+    """The row of an account with these steps; `more` is of the status."""
+    return row(account(under_way=begun), *steps, **more)
 
 
 def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus:
@@ -28,7 +28,7 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
 
 
 @pytest.mark.parametrize(
-    ("progress", "elapsed_s", "expected"),
+    ("shown", "elapsed_s", "expected"),
     [
         (next_of(), 0.0, "-"),
         (next_of(KILL), 0.0, "kill in 12s"),
@@ -51,42 +51,42 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(replace(EVICT, trying=TryingStatus(tries=1))), 0.0, "eviction requested"),
     ],
 )
-def test_in_short(progress: AccountProgress, elapsed_s: float, expected: str) -> None:
+def test_in_short(shown: TopRow, elapsed_s: float, expected: str) -> None:
     """A step in few words: it counts down to `now` and no further."""
-    assert progress.short(elapsed_s) == expected
+    assert shown.next_short(elapsed_s) == expected
 
 
 def test_in_full() -> None:
     """With the threshold, with what holds it and why, and with the action that follows a warning."""
     held = next_of(replace(HELD, due_in_s=3.0))
-    assert held.full(0.0) == (
+    assert held.next_full() == (
         "kill container above 110% in 3s, will be held (owner, 4m 10s): it was the third of its Job"
     )
-    assert "now, held (owner, 4m 7s)" in held.full(3.0)
+    assert "now, held (owner, 4m 7s)" in held.next_full(3.0)
     warned = next_of(step(Do.WARN, due_in_s=2.0, above="100%"), KILL)
-    assert warned.full(0.0) == "warn above 100% in 2s; then kill container above 110% in 12s"
-    protected = row(account(protected="it is a system pod")).progress
-    assert protected.full(0.0) == "protected, no action is taken: it is a system pod"
-    assert next_of().full(0.0) == "-"
+    assert warned.next_full() == "warn above 100% in 2s; then kill container above 110% in 12s"
+    protected = row(account(protected="it is a system pod"))
+    assert protected.next_full() == "protected, no action is taken: it is a system pod"
+    assert next_of().next_full() == "-"
 
 
 def test_a_rule_that_observes_only_would() -> None:
     """A step of such a rule is only worked out, whatever the mode of the node."""
-    progress = row(account(observes=True), KILL).progress
-    assert (progress.short(0.0), progress.is_waiting) == ("would kill in 12s", True)
+    shown = row(account(observes=True), KILL)
+    assert (shown.next_short(), shown.is_waiting) == ("would kill in 12s", True)
 
 
 @pytest.mark.parametrize(
-    ("progress", "elapsed_s", "expected"),
+    ("shown", "expected"),
     [
-        (next_of(), 0.0, None),
-        (next_of(KILL), 2.0, 10.0),
-        (next_of(KILL), 20.0, 0.0),
-        (next_of(HELD), 0.0, 250.0),
-        (next_of(replace(HELD, lets_go_in_s=None)), 0.0, float("inf")),
-        (next_of(begun=begun(sigkill_in_s=8.0)), 0.0, 0.0),
+        (next_of(), None),
+        (next_of(KILL), 12.0),
+        (next_of(replace(KILL, due_in_s=-8.0)), 0.0),
+        (next_of(HELD), 250.0),
+        (next_of(replace(HELD, lets_go_in_s=None)), float("inf")),
+        (next_of(begun=begun(sigkill_in_s=8.0)), 0.0),
     ],
 )
-def test_time_left(progress: AccountProgress, elapsed_s: float, expected: float | None) -> None:
+def test_time_left(shown: TopRow, expected: float | None) -> None:
     """What sorts by time: when something happens, which with a brake is when that releases it."""
-    assert progress.left_s(elapsed_s) == expected
+    assert shown.left_s == expected

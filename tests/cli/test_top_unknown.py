@@ -8,10 +8,19 @@ from tests.cli.build import climbing, document, status
 from tests.cli.session import session
 from tests.export.build import Story
 from tests.worlds import Gi, at, gpu, process, snapshot, use
+from watchdog.cli.rows import (
+    BLOCKS,
+    Choice,
+    TopRow,
+    chosen,
+    enforcement,
+    problems,
+    rows_of,
+    sums_by_gpu,
+    timers_run,
+    unattributed_row,
+)
 from watchdog.cli.top import status_text
-from watchdog.cli.top.problems import enforcement, problems
-from watchdog.cli.top.rows import BLOCKS, AccountProgress, rows_of, sums_by_gpu, timers_run, unattributed_row
-from watchdog.cli.top.state import Choice, chosen
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
@@ -21,10 +30,10 @@ from watchdog.report.text import rfc3339
 HANGS: Final[dict[str, Any]] = {"version": "1", "uptime_s": 60.0, "hangs_since": rfc3339(at(28).wall_s)}
 
 
-def progress_of(found: Status) -> AccountProgress:
-    """What happens next to its only account."""
+def only(found: Status) -> TopRow:
+    """The row of its only account."""
     (row,) = rows_of(found)
-    return row.progress
+    return row
 
 
 @pytest.mark.parametrize("second", [9, 28])
@@ -36,10 +45,10 @@ def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
     assert problems(found)[0].startswith(
         "The watchdog on this node is hung: no cycle has completed since 08:00:28 UTC. Its data is as of 08:00:"
     )
-    progress = progress_of(found)
-    assert progress.short(0.0) == "kill postponed"
-    assert progress.full(5.0).startswith("kill container above 110%, postponed until the daemon completes a cycle")
-    assert progress.left_s(0.0) == float("inf")
+    row = only(found)
+    assert row.next_short() == "kill postponed"
+    assert row.next_full(5.0).startswith("kill container above 110%, postponed until the daemon completes a cycle")
+    assert row.left_s == float("inf")
     assert "kill now" not in status_text(found, Choice(), BLOCKS)
 
 
@@ -48,14 +57,14 @@ def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
     told = document(climbing(28))
     begun = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, "sigkill_at": rfc3339(at(35).wall_s)}
     found = status(climbing(28), health=HANGS, accounts=[{**told["accounts"][0], "under_way": begun}])
-    assert progress_of(found).short(0.0) == "being killed, SIGKILL postponed"
+    assert only(found).next_short() == "being killed, SIGKILL postponed"
 
 
 def test_an_eviction_that_nobody_tries_again_is_on_hold() -> None:
     """An attempt that was refused is not said to come again in so many seconds."""
     trying = {"tries": 2, "blocked": True, "refused": None, "next_in_s": 5.0, "gives_up_in_s": 50.0}
     plan = [{**entry, "do": "evict", "trying": trying} for entry in document(climbing(28))["plan"]]
-    assert progress_of(status(climbing(28), health=HANGS, plan=plan)).short(0.0) == "eviction postponed"
+    assert only(status(climbing(28), health=HANGS, plan=plan)).next_short() == "eviction postponed"
 
 
 def test_a_daemon_that_says_nothing_of_it_is_not_hung() -> None:
@@ -99,8 +108,8 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     """What its processes use is unknown, at least what is remembered; the sentence is among the problems."""
     found = dark()
     sums = sums_by_gpu(found)
-    assert [(each.total, each.at_least) for _, each in sums.values()] == [(None, Gi), (0, 0)]
-    assert [pods.total for pods, _ in sums.values()] == [None, 0]
+    assert [(each.used, each.at_least) for _, each in sums.values()] == [(None, Gi), (0, 0)]
+    assert [pods.used for pods, _ in sums.values()] == [None, 0]
     last = unattributed_row(found)
     assert last is not None
     assert last.account.used is None
@@ -113,7 +122,7 @@ def test_nothing_known_at_all_is_a_word() -> None:
     """Without a process that is remembered, too, `UNATTRIBUTED` is not 0."""
     empty = status(Story(pods=()).see(snapshot(gpus=(gpu(0, used=60 * Gi, listed=False),))))
     ((_, unattributed),) = sums_by_gpu(empty).values()
-    assert (unattributed.total, unattributed.at_least) == (None, 0)
+    assert (unattributed.used, unattributed.at_least) == (None, 0)
     line = status_text(empty, Choice(), BLOCKS).split("\n\n")[1].splitlines()[1].split()
     assert line[6] == "unknown"
 
@@ -123,4 +132,4 @@ def test_a_daemon_that_does_not_say_whether_a_card_is_listed() -> None:
     told = document(climbing(28))
     gpus = [{key: value for key, value in row.items() if key not in ("listed", "unattributed")} for row in told["gpus"]]
     found = status(climbing(28), gpus=gpus)
-    assert [unattributed.total for _, unattributed in sums_by_gpu(found).values()] == [Gi, 0]
+    assert [unattributed.used for _, unattributed in sums_by_gpu(found).values()] == [Gi, 0]

@@ -7,10 +7,10 @@ import pytest
 from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, status, text
 from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.cli.top.rows import ASCII, BLOCKS
-from watchdog.cli.top.rows import percent as percent_of
-from watchdog.cli.top.state import Selection
-from watchdog.cli.top.view import draw
+from watchdog.cli.rows import ASCII, BLOCKS
+from watchdog.cli.rows import percent as percent_of
+from watchdog.cli.top_keys import Selection
+from watchdog.cli.top_view import draw
 from watchdog.report.status import AccountStatus, GapStatus, Status
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]

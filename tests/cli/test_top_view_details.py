@@ -8,8 +8,9 @@ from rich.console import Console
 from tests.cli.build import account, crowded, drawn, frame, hostile_pod, node, quiet, replace, status, step, text
 from tests.export.build import Story
 from tests.worlds import Gi, process, snapshot, use
-from watchdog.cli.top.state import SORTS, Choice, Selection
-from watchdog.cli.top.view import HELP, draw
+from watchdog.cli.rows import Choice
+from watchdog.cli.top_keys import SORTS, Selection
+from watchdog.cli.top_view import HELP, draw
 from watchdog.report.status import GapStatus
 
 

@@ -6,7 +6,7 @@ from tests.cli.build import account, node, step
 from tests.worlds import Gi
 from watchdog.cli.demo.events import DemoEvent
 from watchdog.cli.demo.screen import DemoView, event_line, frame, plain_line
-from watchdog.cli.top.rows import ASCII, BLOCKS, Signs
+from watchdog.cli.rows import ASCII, BLOCKS, Signs
 from watchdog.report.status import Moment, UnderWayStatus
 
 RULE = 'Rule "shared card": warn above 100% for 2s, kill above 120% for 4s'

@@ -342,26 +342,17 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
 
     Queries the daemon of this node or of another. --json prints its full status once.
     """
-    from watchdog.cli.client import listen_url
-    from watchdog.cli.top import TopOptions, is_live, print_top
-    from watchdog.cli.top.state import Choice
+    from watchdog.cli.rows import Choice
+    from watchdog.cli.top import is_live, print_top, run_live
 
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    top_options = TopOptions(
-        url=url or listen_url(listen),
-        choice=Choice(sort=options["sort"], text=options["text"], over=options["over"]),
-        interval_s=interval_s,
-        once=options["once"],
-        as_json=as_json,
-    )
-    if is_live(top_options):
-        from watchdog.cli.top.live import run_live
-
-        run_live(top_options)
+    choice = Choice(sort=options["sort"], text=options["text"], over=options["over"])
+    if options["once"] or as_json or not is_live():
+        print_top(_address(url, listen), choice, as_json=as_json)
     else:
-        print_top(top_options)
+        run_live(_address(url, listen), choice, interval_s)
 
 
 @main.command(short_help="Watch a simulated node, with a real kill.")

@@ -7,12 +7,11 @@ from typing import Final, Protocol, TextIO
 from rich.text import Text
 
 from watchdog.cli.demo.events import DemoEvent
+from watchdog.cli.rows import ASCII, Choice, Signs, TopRow, chosen, limit, prepare, used_of
 from watchdog.cli.tables import Cell, cut, printed, text, wrapped
-from watchdog.cli.top import prepare
-from watchdog.cli.top.rows import ASCII, Signs, TopRow, limit, used_of
-from watchdog.cli.top.state import Choice, Selection, chosen
-from watchdog.cli.top.terminal import size_of
-from watchdog.cli.top.view import ScreenFrame, account_lines, gpu_lines
+from watchdog.cli.terminal import size_of
+from watchdog.cli.top_keys import Selection
+from watchdog.cli.top_view import ScreenFrame, account_lines, gpu_lines
 from watchdog.export.colour import has_colour
 from watchdog.report.status import Status
 from watchdog.report.text import byte_cell
@@ -83,7 +82,7 @@ def plain_line(view: DemoView) -> str:
 
 
 def _plain_row(row: TopRow, elapsed_s: float) -> str:
-    account, following = row.account, row.progress.short(elapsed_s)
+    account, following = row.account, row.next_short(elapsed_s)
     used, allowed = used_of(account, ASCII), limit(account, account.allowed)
     return f"{account.pod} {used}/{allowed} {account.verdict}{f', {following}' if following != '-' else ''}"
 

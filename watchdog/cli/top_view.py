@@ -8,26 +8,28 @@ from typing import Final
 from rich.style import Style
 from rich.text import Text
 
-from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
-from watchdog.cli.top.problems import enforcement, health, problems, why
-from watchdog.cli.top.rows import (
-    AccountProgress,
+from watchdog.cli.rows import (
+    VERDICTS,
     MemorySum,
     Signs,
     TopRow,
     amount,
-    floor,
+    daemon_health,
+    enforcement,
     is_short,
     labels_of,
     limit,
     percent,
+    problems,
     recent_title,
     summed,
     sums_by_gpu,
     unattributed_row,
     used_of,
+    why,
 )
-from watchdog.cli.top.state import VERDICTS, Selection
+from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
+from watchdog.cli.top_keys import Selection
 from watchdog.core.units import format_bytes
 from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status
 from watchdog.report.text import byte_cell, clock_time, count, span
@@ -118,33 +120,30 @@ class ScreenFrame:
 
 def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     """The GPUs, in at most `room` lines."""
-    gpus, sums = status.gpus, sums_by_gpu(status)
+    gpus, sums, free_share = status.gpus, sums_by_gpu(status), status.free_share
     if not gpus:
         return [text("No GPUs found.", WARN)]
     if len(gpus) <= max(room - 1, 2):
-        rows = [_gpu(gpu, *sums[gpu.uuid], status.free_share, frame) for gpu in gpus]
-        return table(_GPUS, rows, frame.width, gap=1)
+        return table(_GPUS, [_gpu(gpu, sums[gpu.uuid], free_share, frame) for gpu in gpus], frame.width, gap=1)
     for is_small in (False, True):
-        cells = [_gpu_cell(gpu, *sums[gpu.uuid], status.free_share, frame, is_small=is_small) for gpu in gpus]
-        lines = _side_by_side(cells, frame.width)
+        cells = [_gpu_cell(gpu, sums[gpu.uuid], free_share, frame.signs, is_small=is_small) for gpu in gpus]
+        lines, across = _side_by_side(cells, frame.width)
         if len(lines) <= room:
             return lines
-    hidden = len(cells) - _across(cells, frame.width) * (room - 1)
+    hidden = len(cells) - across * (room - 1)
     return [*lines[: room - 1], text(f"and {count(hidden, 'more GPU')}", DIM)]
 
 
-def _gpu(
-    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame
-) -> tuple[Cell, ...]:
-    memory, wide = gpu.memory, min(max(frame.width // 5, _SMALL_BAR), _BAR)
+def _gpu(gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], free_share: float, frame: ScreenFrame) -> tuple[Cell, ...]:
+    memory, (_, unattributed) = gpu.memory, sums
     return (
         text(gpu.number, TITLE),
-        _gpu_bar(gpu, pods, unattributed, wide, frame.signs),
+        _gpu_bar(gpu, sums, min(max(frame.width // 5, _SMALL_BAR), _BAR), frame.signs),
         text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(gpu, free_share)),
         byte_cell(memory.total),
         text(
-            amount(unattributed.total, unattributed.at_least, frame.signs),
-            DIM if unattributed.total == 0 else STYLES["unattributed"],
+            amount(unattributed.used, unattributed.at_least, frame.signs),
+            DIM if unattributed.used == 0 else STYLES["unattributed"],
         ),
         byte_cell(memory.residual),
         byte_cell(memory.reserved),
@@ -158,22 +157,22 @@ def _gpu_style(gpu: GpuStatus, free_share: float) -> Style:
     return WARN if gpu.memory.used is None else PLAIN
 
 
-def _gpu_bar(gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, width: int, signs: Signs) -> Text:
+def _gpu_bar(gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], width: int, signs: Signs) -> Text:
     """A bar of a GPU's memory: used by pods, by unattributed processes, by anything else, and free."""
     total, used = gpu.memory.total, gpu.memory.used
     if not gpu.up or not total or used is None:
         return text("?" * width, STYLES["unknown"])
-    made, upto = text(""), 0
-    for kind, part in (("pods", pods.at_least), ("unattributed", unattributed.at_least), ("rest", used)):
+    pods, unattributed = (part.at_least for part in sums)
+    bar = text("")
+    for kind, upto in (("pods", pods), ("unattributed", pods + unattributed), ("rest", used)):
         # The parts may exceed the whole: the process lists and the counter are read one after the other.
-        upto = min(part if kind == "rest" else upto + part, used)
-        size = max(min(round(width * upto / total), width) - made.cell_len, 0)
-        made.append(getattr(signs, kind) * size, STYLES[kind])
-    return made.append(signs.free * (width - made.cell_len), STYLES["free"])
+        size = max(min(round(width * min(upto, used) / total), width) - bar.cell_len, 0)
+        bar.append(getattr(signs, kind) * size, STYLES[kind])
+    return bar.append(signs.free * (width - bar.cell_len), STYLES["free"])
 
 
 def _gpu_cell(
-    gpu: GpuStatus, pods: MemorySum, unattributed: MemorySum, free_share: float, frame: ScreenFrame, *, is_small: bool
+    gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], free_share: float, signs: Signs, *, is_small: bool
 ) -> Text:
     """A GPU as a short cell, to stand beside others."""
     used, total = gpu.memory.used, gpu.memory.total
@@ -182,23 +181,20 @@ def _gpu_cell(
         label = f" {(share if gpu.up else 'lost').rjust(4)}"
     else:
         label = f" {byte_cell(used).rjust(7)} of {byte_cell(total)}" if gpu.up else " not responding"
-    bar = _gpu_bar(gpu, pods, unattributed, _SMALL_BAR, frame.signs)
+    bar = _gpu_bar(gpu, sums, _SMALL_BAR, signs)
     return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(gpu, free_share))
 
 
-def _across(cells: Sequence[Text], width: int) -> int:
-    return max((width + _BETWEEN) // (max(cell.cell_len for cell in cells) + _BETWEEN), 1)
-
-
-def _side_by_side(cells: Sequence[Text], width: int) -> list[Text]:
-    """The cells in lines, as many per line as fit."""
-    size, across = max(cell.cell_len for cell in cells) + _BETWEEN, _across(cells, width)
+def _side_by_side(cells: Sequence[Text], width: int) -> tuple[list[Text], int]:
+    """The cells in lines, as many per line as fit; and that number."""
+    size = max(cell.cell_len for cell in cells) + _BETWEEN
+    across = max((width + _BETWEEN) // size, 1)
     for cell in cells:
         cell.pad_right(size - cell.cell_len)
     lines = [text("").join(cells[first : first + across]) for first in range(0, len(cells), across)]
     for line in lines:
         line.truncate(width)
-    return lines
+    return lines, across
 
 
 def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
@@ -249,18 +245,18 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
         text(account.verdict or "-", style),
         _over_for(account, frame) or "-",
         account.rule or "-",
-        text(row.progress.short(frame.elapsed_s), _next_style(row.progress)),
+        text(row.next_short(frame.elapsed_s), _next_style(row)),
     )
 
 
 def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
     """A bar that is full when an account uses all it is allowed."""
-    used = floor(account)
-    if not account.allowed:
-        return (" " if account.allowed is None else signs.pods if used else signs.free) * width
+    used, allowed = account.least, account.allowed
+    if not allowed:
+        return (" " if allowed is None else signs.pods if used else signs.free) * width
     if account.used is None and not used:
         return "?" * width
-    filled = min(max(width * used // account.allowed, 1 if used else 0), width)
+    filled = min(max(width * used // allowed, 1 if used else 0), width)
     return signs.pods * filled + signs.free * (width - filled)
 
 
@@ -270,14 +266,14 @@ def _over_for(account: AccountStatus, frame: ScreenFrame) -> str:
     return span(float(round(max(frame.status.at - account.over_since, 0.0) + frame.elapsed_s)))
 
 
-def _next_style(progress: AccountProgress) -> Style:
-    if progress.is_acting:
+def _next_style(row: TopRow) -> Style:
+    if row.is_acting:
         return BAD
-    if progress.next is None:
+    if row.next is None:
         return DIM
-    if progress.is_waiting:
+    if row.is_waiting:
         return WARN
-    return BAD if progress.next.do.enforces else PLAIN
+    return BAD if row.next.do.enforces else PLAIN
 
 
 def selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
@@ -285,7 +281,7 @@ def selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
     first = text(row.title, TITLE)
     lines = [cut(Text.assemble(first, text(f": {_summary(row, frame)}"), no_wrap=True, end=""), frame.width)]
     if not row.is_unattributed:
-        lines.append(cut(text(f"Next: {row.progress.full(frame.elapsed_s)}"), frame.width))
+        lines.append(cut(text(f"Next: {row.next_full(frame.elapsed_s)}"), frame.width))
     uses = sorted(row.account.processes, key=lambda use: -(use.used or 0))
     space = room - len(lines) - 1
     if uses and space > 0:
@@ -325,20 +321,24 @@ def action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     recent = status.recent
     if not recent or room < 2:
         return []
-    lines = table(_ACTIONS, [_action(each, status, frame) for each in recent], frame.width, gap=1)
+    rows: list[tuple[Cell, ...]] = []
+    for action in recent:
+        when, do, result, *rest = action_cells(action, status.at, frame.signs)
+        style = WARN if action.result is None else _RESULTS.get(action.result, PLAIN)
+        rows.append((when, do, text(result, style), *rest))
+    lines = table(_ACTIONS, rows, frame.width, gap=1)
     # In little room the rows matter more than their titles.
     return [text(f"Recent actions: {len(recent)}", TITLE), *lines[room < _TITLED :]][:room]
 
 
-def _action(recent: RecentStatus, status: Status, frame: ScreenFrame) -> tuple[Cell, ...]:
-    when = "now" if recent.at is None else clock_time(recent.at, status.at)
-    style = WARN if recent.result is None else _RESULTS.get(recent.result, PLAIN)
+def action_cells(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ...]:
+    """A recent action as the cells of its row."""
     return (
-        when.removesuffix(" UTC"),
+        "now" if recent.at is None else clock_time(recent.at, at).removesuffix(" UTC"),
         recent.do,
-        text(recent.result or "in progress", style),
+        recent.result or "in progress",
         recent_title(recent),
-        amount(recent.used, recent.used_at_least, frame.signs),
+        used_of(recent, signs),
         byte_cell(recent.allowed),
         recent.rule or "-",
         why(recent) or "-",
@@ -403,14 +403,14 @@ def head(status: Status, frame: ScreenFrame) -> list[Text]:
     line.append(f"  {state}", _ENFORCING if state == "enforcing" else WARN)
     if frame.selection.paused:
         line.append("  paused", WARN)
-    if daemon := health(status):
-        line.append_text(text(f"  {daemon}", DIM))
+    if health := daemon_health(status):
+        line.append_text(text(f"  {health}", DIM))
     return [line, _totals(status, frame)]
 
 
 def _totals(status: Status, frame: ScreenFrame) -> Text:
     used, total = summed(gpu.memory.used for gpu in status.gpus), summed(gpu.memory.total for gpu in status.gpus)
-    of = f"{amount(used.total, used.at_least, frame.signs)} of {amount(total.total, total.at_least, frame.signs)}"
+    of = f"{amount(used.used, used.at_least, frame.signs)} of {amount(total.used, total.at_least, frame.signs)}"
     parts = [(f"{count(len(status.gpus), 'GPU')}: {of}", PLAIN)]
     unattributed = unattributed_row(status)
     if unattributed is not None:

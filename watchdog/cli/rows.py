@@ -1,0 +1,390 @@
+"""What `top` shows of a status: a row per account with what happens to it next, sums per GPU, and problems."""
+
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple, TextIO
+
+from watchdog.daemon.enforcement import remedy_on
+from watchdog.report.progress import (
+    AccountKey,
+    account_key,
+    brake_short,
+    due_short,
+    planned_short,
+    steps_by_account,
+    under_way_short,
+)
+from watchdog.report.sentences.following import is_enforced
+from watchdog.report.sentences.node import (
+    breaker_open,
+    hung,
+    pods_stale,
+    unanswered,
+    under_maintenance,
+    unlisted,
+    without_unanswered,
+)
+from watchdog.report.status import AccountStatus, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.text import byte_cell, inert, span
+
+VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
+UNATTRIBUTED: Final = "unattributed processes"
+_LONGEST_PROBLEM: Final = 2000
+_MOST_PERCENT: Final = 9999
+
+
+class Signs(NamedTuple):
+    """The characters of bars, from left to right; `least` means `at least`."""
+
+    pods: str
+    unattributed: str
+    rest: str
+    free: str
+    least: str
+
+
+BLOCKS: Final = Signs("█", "▓", "▒", "░", "≥")
+ASCII: Final = Signs("#", "=", "-", ".", ">=")
+
+
+def prepare(out: TextIO) -> Signs:
+    """Make a stream replace characters that its encoding lacks; return the bar characters that it can print."""
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(errors="replace")
+    encoding = (out.encoding or "").lower().replace("-", "")
+    return BLOCKS if encoding == "utf8" else ASCII
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRow:
+    """An account, the short name of its GPU (empty: all of them), and its steps of the plan, in order.
+
+    The last row may be the unattributed processes: an account without a pod. `elapsed_s` is the time since the cycle.
+    """
+
+    account: AccountStatus
+    status: Status
+    gpu: str = ""
+    steps: tuple[PlanStatus, ...] = ()
+    is_unattributed: bool = False
+
+    @property
+    def key(self) -> AccountKey:
+        """Identifies it from one status to the next."""
+        return account_key(self.account)
+
+    @property
+    def title(self) -> str:
+        """The pod as `namespace/name`, with the container and the GPU of the account."""
+        if self.is_unattributed:
+            return UNATTRIBUTED
+        container = container_of(self.account)
+        in_container, on_gpu = f" [{container}]" if container else "", f" on GPU {self.gpu}" if self.gpu else ""
+        return f"{self.account.title}{in_container}{on_gpu}"
+
+    @property
+    def next(self) -> PlanStatus | None:
+        """The next step, if there is one."""
+        return self.steps[0] if self.steps else None
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an action is in progress."""
+        is_trying = self.next is not None and self.next.trying is not None and not self._is_hung
+        return self.account.under_way is not None or is_trying
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next step waits for something other than its time, or is hypothetical."""
+        return self.next is not None and bool(self.next.withheld_by or self._would or self._is_hung)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until something happens: 0 if it does now, infinite if unknown; None if nothing will."""
+        if self.is_acting:
+            return 0.0
+        if self.next is None:
+            return None
+        release_s = self.next.lets_go_in_s if self.next.withheld_by else 0.0
+        return inf if self._is_hung or release_s is None else max(self.next.due_in_s, release_s, 0.0)
+
+    def next_short(self, elapsed_s: float = 0.0) -> str:
+        """What happens next, in a few words: `kill in 4s`, `kill held: owner, 3m`; `-` for nothing."""
+        if self.account.under_way is not None:
+            words = under_way_short(self.account.under_way, self.status, elapsed_s)
+        elif self.next is not None:
+            words = planned_short(self.next, self.account, self.status, elapsed_s)
+        else:
+            return "-"
+        return words.replace("m ", "m").replace("h ", "h")  # `4m10s`: columns are narrow
+
+    def next_full(self, elapsed_s: float = 0.0) -> str:
+        """The same with the threshold, what holds it back and why, and what follows a warning."""
+        if self.is_acting:
+            return self.next_short(elapsed_s)
+        if self.next is None:
+            protected = self.account.protected
+            return f"protected, no action is taken: {protected}" if protected else "-"
+        shown = [self.next]
+        if not self.next.do.enforces:
+            shown += [step for step in self.steps if step.do.enforces][:1]
+        return "; then ".join(self._step(step, elapsed_s) for step in shown)
+
+    @property
+    def _is_hung(self) -> bool:
+        return self.status.hangs_since is not None
+
+    @property
+    def _would(self) -> str:
+        return "" if is_enforced(self.account, self.status) else "would "
+
+    def _step(self, step: PlanStatus, elapsed_s: float) -> str:
+        what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
+        if self._is_hung:
+            return f"{what}, postponed until the daemon completes a cycle"
+        due = f"{self._would}{what} {due_short(step, elapsed_s)}"
+        if not step.withheld_by:
+            return due
+        will_be = "will be " if step.due_in_s > elapsed_s else ""
+        reason = f": {step.held_because}" if step.held_because else ""
+        return f"{due}, {will_be}held ({brake_short(step, elapsed_s)}){reason}"
+
+
+def rows_of(status: Status) -> list[TopRow]:
+    """A row for each account, in the order of the status."""
+    steps, labels = steps_by_account(status), labels_of(status)
+    return [
+        TopRow(
+            account=account,
+            status=status,
+            gpu="" if account.gpu is None else labels.get(account.gpu) or account.gpu,
+            steps=steps.get(account_key(account), ()),
+        )
+        for account in status.accounts
+    ]
+
+
+def unattributed_row(status: Status) -> TopRow | None:
+    """The row of processes that belong to no pod, each with its reason as its container; None if there are none."""
+    uses = status.unattributed
+    if not uses:
+        return None
+    total = summed([use.used for use in uses], is_whole=all(gpu.listed for gpu in status.gpus))
+    account = AccountStatus(
+        used=total.used,
+        used_at_least=total.at_least,
+        verdict="",
+        processes=tuple(ProcessStatus(pid=use.pid, gpu=use.gpu, used=use.used, container=use.reason) for use in uses),
+    )
+    return TopRow(account=account, status=status, is_unattributed=True)
+
+
+def _by_verdict(row: TopRow) -> tuple[float, ...]:
+    verdict = row.account.verdict
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS), -ratio(row.account)
+
+
+def _by_percent(row: TopRow) -> tuple[float, ...] | None:
+    return None if row.account.allowed is None else (-ratio(row.account), -row.account.least)
+
+
+# The sort orders. None: unknown or not applicable; such accounts come last in either direction.
+KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
+    "used": lambda row: (-row.account.least,),
+    "percent": _by_percent,
+    "name": lambda _: (),
+    "time": lambda row: None if row.left_s is None else (row.left_s, -ratio(row.account)),
+    "declared": lambda row: None if row.account.declared is None else (-row.account.declared,),
+    "verdict": _by_verdict,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which accounts are shown: `text` occurs in `namespace/name`, the rule or the verdict, ignoring case."""
+
+    sort: str = "percent"
+    backwards: bool = False
+    text: str = ""
+    over: bool = False
+
+    def includes(self, row: TopRow) -> bool:
+        """Whether an account is shown."""
+        if self.over and row.account.verdict != "over":
+            return False
+        searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
+        return all(word in searched for word in self.text.casefold().split())
+
+
+def chosen(status: Status, choice: Choice) -> tuple[TopRow, ...]:
+    """The accounts to show in their order, ties by name; the unattributed processes are the last row."""
+    rows = sorted(filter(choice.includes, rows_of(status)), key=lambda row: (row.title, row.account.uid))
+    keyed = [(KEYS[choice.sort](row), row) for row in rows]
+    known = sorted(((key, row) for key, row in keyed if key is not None), key=lambda pair: pair[0])
+    ordered = [row for _, row in known]
+    missing = sorted((row for key, row in keyed if key is None), key=lambda row: -row.account.least)
+    last = unattributed_row(status)
+    rest = (last,) if last is not None and choice.includes(last) else ()
+    return (*(reversed(ordered) if choice.backwards else ordered), *missing, *rest)
+
+
+def labels_of(status: Status) -> Mapping[str, str]:
+    """The short name of each GPU by its UUID."""
+    return {gpu.uuid: gpu.number for gpu in status.gpus}
+
+
+def container_of(account: AccountStatus) -> str:
+    """The container of an account; empty: the whole pod."""
+    return "unlisted containers" if account.container == "" else account.container or ""
+
+
+class MemorySum(NamedTuple):
+    """A sum of bytes. `used` is None if a part is unknown; the sum is then at least `at_least`."""
+
+    used: int | None
+    at_least: int
+
+
+def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> MemorySum:
+    """The sum of the parts. `is_whole` False: parts may be missing, so the sum is unknown."""
+    values = list(parts)
+    at_least = sum(filter(None, values))
+    return MemorySum(used=at_least if is_whole and None not in values else None, at_least=at_least)
+
+
+def sums_by_gpu(status: Status) -> Mapping[str, tuple[MemorySum, MemorySum]]:
+    """By GPU UUID: what processes of pods use, and what unattributed processes use."""
+    pods: defaultdict[str, list[int | None]] = defaultdict(list)
+    unattributed: defaultdict[str, list[int | None]] = defaultdict(list)
+    for account in status.accounts:
+        for process in account.processes:
+            pods[process.gpu].append(process.used)
+    for use in status.unattributed:
+        unattributed[use.gpu].append(use.used)
+    return {
+        gpu.uuid: (
+            summed(pods[gpu.uuid], is_whole=gpu.listed),
+            summed(unattributed[gpu.uuid], is_whole=gpu.listed),
+        )
+        for gpu in status.gpus
+    }
+
+
+def is_short(gpu: GpuStatus, free_share: float) -> bool:
+    """Whether less than this share of its memory is free; False if unknown."""
+    total, used = gpu.memory.total, gpu.memory.used
+    return bool(total) and used is not None and (total or 0) - used < free_share * (total or 0)
+
+
+def ratio(account: AccountStatus) -> float:
+    """The share of its limit that it certainly uses; infinite for any use of a limit of 0."""
+    if not account.allowed:
+        return inf if account.allowed == 0 and account.least else 0.0
+    return account.least / account.allowed
+
+
+def amount(used: int | None, least: int | None, signs: Signs) -> str:
+    """Bytes: `7.0Gi`, `≥7.0Gi` if a part is unknown, or `unknown`."""
+    return byte_cell(used) if used is not None or not least else f"{signs.least}{byte_cell(least)}"
+
+
+def used_of(account: AccountStatus | RecentStatus, signs: Signs) -> str:
+    """What an account uses, or used at an action."""
+    return amount(account.used, account.used_at_least, signs)
+
+
+def limit(account: AccountStatus, value: int | None) -> str:
+    """What is declared or allowed; `-` if there is no limit, which is not the same as an unknown one."""
+    if value is None and account.verdict in ("undeclared", "misdeclared", ""):
+        return "-"
+    return byte_cell(value)
+
+
+def percent(account: AccountStatus, signs: Signs) -> str:
+    """The share of its limit that it uses: `87%`, `≥87%`, `unknown`, or `-` without a limit."""
+    if account.allowed is None:
+        return limit(account, None)
+    if account.used is None and not account.least:
+        return "unknown"
+    share = ratio(account)
+    if share > _MOST_PERCENT / 100:
+        return f">{_MOST_PERCENT}%"
+    is_exact = account.used is not None
+    whole = round(100 * share) if is_exact else int(100 * share)
+    # A hair above or below the limit must not read as exactly 100%.
+    if whole == 100 and share != 1:
+        whole = 101 if share > 1 else 99
+    return f"{'' if is_exact else signs.least}{whole}%"
+
+
+def recent_title(recent: RecentStatus) -> str:
+    """The pod of an action as `namespace/name`, with its container."""
+    container = f" [{recent.container}]" if recent.container else ""
+    return f"{recent.namespace or ''}/{recent.pod or ''}{container}"
+
+
+def why(recent: RecentStatus) -> str:
+    """What an action was taken for, what hindered it, and when its memory was free."""
+    freed = ""
+    if recent.unreleased is not None:
+        freed = f"memory not seen free: {recent.unreleased}"
+    elif recent.effect_at is not None and recent.released_at is not None:
+        freed = f"memory free after {span(recent.released_at - recent.effect_at)}"
+    return "; ".join(filter(None, (recent.mark, recent.reason, freed)))
+
+
+def timers_run(status: Status) -> bool:
+    """Whether the timers of steps are running: not while the pod list is stale, during maintenance or in a hang."""
+    return not status.pods_stale and status.maintenance is None and status.hangs_since is None
+
+
+def enforcement(status: Status) -> str:
+    """Whether the watchdog enforces now, in two words."""
+    if status.hangs_since is not None:
+        return "daemon hung"
+    if status.enforcing:
+        return "enforcing"
+    return "enforcement suspended" if status.suspended else "only observing"
+
+
+def daemon_health(status: Status) -> str:
+    """Version, uptime, readiness and cycle time of the daemon; empty if it is too old to report them."""
+    health = status.health
+    if health is None:
+        return ""
+    parts = (
+        f"version {health.version}" if health.version else "",
+        f"up {span(health.uptime_s)}" if health.uptime_s else "",
+        "ready" if health.ready else "not ready",
+        f"cycles take {health.pass_p99_s * 1000:.0f}ms" if health.pass_p99_s is not None else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def problems(status: Status) -> tuple[str, ...]:
+    """Sentences about what is wrong; those about the whole node come first."""
+    return tuple(inert(problem, _LONGEST_PROBLEM).rstrip(".") for problem in _problems(status) if problem)
+
+
+def _problems(status: Status) -> Iterator[str]:
+    now_s, health = status.at, status.health
+    yield hung(status, now_s)
+    for reason in status.suspended:
+        yield f"Enforcement is suspended, no action is taken: {remedy_on(reason, status.node) or reason}"
+    yield under_maintenance(status)
+    yield pods_stale(status, now_s)
+    yield breaker_open(status, now_s)
+    if health is not None:
+        yield from (f"Not ready: {reason}" for reason in health.unready)
+        yield f"The policy file on disk is not in effect: {health.policy_error}" if health.policy_error else ""
+    yield from unanswered(status, now_s)
+    yield unlisted([gpu for gpu in status.gpus if gpu.up and not gpu.listed])
+    gaps: defaultdict[str, list[str]] = defaultdict(list)
+    for gap in without_unanswered(status).gaps:
+        gaps[gap.text].append(gap.what)
+    for reason, things in gaps.items():
+        more = f", and {len(things) - 1} more" if len(things) > 1 else ""
+        yield f"Unknown: {things[0]}{more}: {reason}"

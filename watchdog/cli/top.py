@@ -1,0 +1,317 @@
+"""`gpu-watchdog top`: the GPUs of a node, its pods and what comes next, live in a terminal or once."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from watchdog.cli.client import QueryError, help_lines, query_json, query_status
+from watchdog.cli.rows import (
+    Choice,
+    Signs,
+    TopRow,
+    amount,
+    chosen,
+    container_of,
+    daemon_health,
+    enforcement,
+    labels_of,
+    limit,
+    percent,
+    prepare,
+    problems,
+    sums_by_gpu,
+    timers_run,
+    used_of,
+)
+from watchdog.cli.tables import Column, printed, table
+from watchdog.cli.terminal import Terminal, size_of
+from watchdog.cli.top_keys import Selection, keys_of, pressed
+from watchdog.cli.top_view import ScreenFrame, action_cells, draw
+from watchdog.clock import Bell, Waiter
+from watchdog.core.units import format_duration
+from watchdog.report.status import ProcessStatus, RecentStatus, Status
+from watchdog.report.text import byte_cell, capital, date_time, inert, span
+
+
+def is_live() -> bool:
+    """Whether standard output is a terminal that supports the live view."""
+    if not sys.stdout.isatty():
+        return False
+    if os.environ.get("TERM", "") not in ("", "dumb"):
+        return True
+    click.echo("TERM does not name a terminal that supports the live view; printing the status once.", err=True)
+    return False
+
+
+def print_top(url: str, choice: Choice, *, as_json: bool) -> None:
+    """Print the status once."""
+    try:
+        if as_json:
+            click.echo(json.dumps(query_json(url), indent=1))
+        else:
+            click.echo(status_text(query_status(url), choice, prepare(sys.stdout)), nl=False)
+    except QueryError as error:
+        raise click.ClickException(_unreached(error, "top", "--json" if as_json else "--once")) from error
+
+
+def _unreached(error: QueryError, *arguments: str) -> str:
+    """Why a daemon could not be queried by a command with these arguments, and what to do about it; in lines."""
+    return "\n  ".join([str(error), *help_lines(error, *arguments, terminal=arguments == ("top",))])
+
+
+# Cells that may contain spaces come last.
+_GPUS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "UUID", "NAME")
+_ACCOUNTS: Final = ("POD", "CONTAINER", "GPU", "USED", "DECLARED", "ALLOWED", "PERCENT", "VERDICT", "RULE", "NEXT")
+_PROCESSES: Final = ("PID", "POD", "CONTAINER", "GPU", "USED", "NAME")
+_ACTIONS: Final = ("TIME", "ACTION", "RESULT", "POD", "USED", "ALLOWED", "RULE", "WHY")
+_RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "DECLARED", "ALLOWED", "PERCENT", "PID")
+
+
+def status_text(status: Status, choice: Choice, signs: Signs) -> str:
+    """A whole status as text: tables with a line of titles each, separated by blank lines."""
+    rows, labels = chosen(status, choice), labels_of(status)
+    tables = (
+        (_GPUS, list(_gpus(status, signs))),
+        (_ACCOUNTS, [_account(row, signs) for row in rows if not row.is_unattributed]),
+        (_PROCESSES, [_process(row, use, labels.get(use.gpu)) for row in rows for use in row.account.processes]),
+        (_ACTIONS, [_action(recent, status.at, signs) for recent in status.recent]),
+    )
+    state = ", ".join(filter(None, (enforcement(status), daemon_health(status))))
+    lines = [inert(f"node {status.node}, {date_time(status.at)}, mode {status.mode or 'unknown'}, {state}", 1000)]
+    lines += [f"! {problem}" for problem in problems(status)]
+    for titles, body in tables:
+        if body:
+            # No column shrinks: a script must find each name whole, on its line and in its column.
+            columns = [Column(title=title, right=title in _RIGHT) for title in titles]
+            lines += ["", *map(str, table(columns, [[cell or "-" for cell in row] for row in body]))]
+    return printed(lines)
+
+
+def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
+    sums = sums_by_gpu(status)
+    for gpu in status.gpus:
+        memory, (_, unattributed) = gpu.memory, sums[gpu.uuid]
+        yield (
+            gpu.number,
+            "up" if gpu.up else "lost",
+            *map(byte_cell, (memory.used, memory.total, memory.reserved, memory.residual)),
+            amount(unattributed.used, unattributed.at_least, signs),
+            gpu.uuid,
+            f"{gpu.name} {gpu.profile or ''}".strip(),
+        )
+
+
+def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
+    account = row.account
+    return (
+        account.title,
+        container_of(account).replace(" ", "_"),
+        row.gpu,
+        used_of(account, signs),
+        limit(account, account.declared),
+        limit(account, account.allowed),
+        percent(account, signs),
+        account.verdict,
+        account.rule or "",
+        row.next_full(),
+    )
+
+
+def _process(row: TopRow, use: ProcessStatus, label: str | None) -> tuple[str, ...]:
+    pod = "" if row.is_unattributed else row.account.title
+    return str(use.pid), pod, use.container or "", label or use.gpu, byte_cell(use.used), use.name
+
+
+def _action(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ...]:
+    time_, do, _, title, *rest = action_cells(recent, at, signs)
+    when = "" if recent.at is None else time_.replace(" ", "T")
+    return when, do, recent.result or "in_progress", title.replace(" ", ""), *rest
+
+
+_ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+_ESCAPE_S: Final = 0.05  # the rest of an escape sequence arrives within this time, even over a slow line
+_FRAME_S: Final = 1.0
+
+
+class Poller:
+    """Queries the daemon on a thread, so that keys work while the daemon hangs; one query at a time."""
+
+    def __init__(self, url: str) -> None:
+        self.bell = Bell()  # rung when an answer has arrived
+        self.is_busy = False
+        self._url = url
+        self._answer: tuple[Status | None, str, float] = (None, "", 0.0)
+
+    def ask(self) -> None:
+        """Query the daemon; no query may be in progress."""
+        self.is_busy = True
+        # A daemon thread: exiting must not wait for an answer that never comes.
+        threading.Thread(target=self._query, name="poller", daemon=True).start()
+
+    def take(self) -> tuple[Status | None, str, float] | None:
+        """An answer that has arrived: the status, or why there is none and what to do, and when (monotonic)."""
+        if not self.bell.silence():
+            return None
+        self.is_busy = False
+        return self._answer
+
+    def _query(self) -> None:
+        status, problem = None, ""
+        try:
+            status = query_status(self._url)
+        except QueryError as error:
+            problem = _unreached(error, "top")
+        self._answer = status, problem, time.monotonic()
+        self.bell.ring()
+
+
+class Signals:
+    """Records the signals that end, stop or resize the view; `close` restores the previous handlers."""
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.received: set[signal.Signals] = set()
+        self._waiter = waiter
+        handled = (*_ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+        self._before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in handled}
+        for number, handler in self._before.items():
+            # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
+            if handler is not signal.SIG_IGN or number not in _ENDING:
+                waiter.on(number, partial(self.received.add, number))
+
+    def close(self) -> None:
+        """Restore the previous handlers."""
+        for number, handler in self._before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+    def stop_here(self) -> None:
+        """Stop as Ctrl-Z does; returns when the process is continued."""
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        self._waiter.on(signal.SIGTSTP, partial(self.received.add, signal.SIGTSTP))
+
+
+class Live:
+    """The view: what is on the screen, and the status and choices it is made of."""
+
+    def __init__(self, terminal: Terminal, url: str, choice: Choice, interval_s: float) -> None:
+        self._terminal = terminal
+        self._poller = Poller(url)
+        self._selection = Selection(choice=choice)
+        self._signs = prepare(sys.stdout)
+        self._interval_s = interval_s
+        self._status: Status | None = None
+        self._problem = ""
+        self._answered_s = time.monotonic()
+        self._cycle_s = 0.0  # when the shown cycle was, as far as that is known
+        self._elapsed_s = 0.0  # how far its timers have run since
+        self._next_s = 0.0
+        self._pending = b""
+
+    def run(self, waiter: Waiter, signals: Signals) -> None:
+        """Run until the user quits, a signal ends it or the terminal goes away."""
+        waiter.watch(self._poller.bell.fileno())
+        if self._terminal.keys is not None:
+            waiter.watch(self._terminal.keys)
+        with contextlib.suppress(EOFError):
+            while not self._selection.ended and not signals.received & _ENDING:
+                if signal.SIGTSTP in signals.received:
+                    signals.received.discard(signal.SIGTSTP)
+                    self._terminal.give_back()
+                    signals.stop_here()
+                    signals.received.add(signal.SIGCONT)
+                if signal.SIGCONT in signals.received:
+                    # The shell may have changed the terminal meanwhile.
+                    signals.received.discard(signal.SIGCONT)
+                    self._terminal.give_back()
+                    self._terminal.take()
+                self._update()
+                waiter.wait(self._sleep_s())
+
+    def _update(self) -> None:
+        now_s, is_paused = time.monotonic(), self._selection.paused
+        if not is_paused and now_s >= self._next_s and not self._poller.is_busy:
+            self._next_s = now_s + self._interval_s
+            self._poller.ask()
+        self._take_answer()
+        self._take_keys()
+        if not self._selection.paused and not self._problem and self._status is not None and timers_run(self._status):
+            self._elapsed_s = now_s - self._cycle_s
+        width, height = size_of(sys.stdout)
+        rows = self._rows()
+        frame = ScreenFrame(
+            status=self._status,
+            rows=rows,
+            selection=self._selection.at(rows),
+            elapsed_s=self._elapsed_s,
+            width=width,
+            height=height,
+            signs=self._signs,
+            problem=self._staleness(now_s),
+        )
+        self._terminal.draw(draw(frame), width, height)
+
+    def _take_answer(self) -> None:
+        answer = self._poller.take()
+        if answer is None:
+            return
+        status, self._problem, at_s = answer
+        if status is None:
+            return
+        self._answered_s = at_s
+        if self._status is None or self._status.at != status.at:
+            ago_s = status.health.last_pass_ago_s if status.health is not None else None
+            self._cycle_s, self._elapsed_s = at_s - max(ago_s or 0.0, 0.0), 0.0
+        if not timers_run(status):
+            self._elapsed_s = 0.0
+        self._status = status
+
+    def _take_keys(self) -> None:
+        data = self._terminal.read()
+        keys, self._pending = keys_of(self._pending + data, is_all=not data)
+        for key in keys:
+            rows = self._rows()
+            self._selection = pressed(self._selection.at(rows), key, rows)
+
+    def _rows(self) -> tuple[TopRow, ...]:
+        return chosen(self._status, self._selection.choice) if self._status is not None else ()
+
+    def _staleness(self, now_s: float) -> str:
+        """Why the status is old or missing, when the daemon is queried again, and what to do about it; in lines."""
+        if not self._problem:
+            return "Waiting for the daemon." if self._status is None else ""
+        again = "paused" if self._selection.paused else f"retrying every {format_duration(self._interval_s)}"
+        problem, *hints = self._problem.splitlines()
+        if self._status is None:
+            return "\n".join([capital(problem), f"{capital(again)}.", *hints])
+        age = span(float(round(now_s - self._answered_s)))
+        return "\n".join([f"This data is {age} old, {again}: {problem}", *hints])
+
+    def _sleep_s(self) -> float:
+        """Seconds until there is something to do, unless a key, an answer or a signal arrives."""
+        if self._pending:
+            return _ESCAPE_S
+        if self._selection.paused or self._poller.is_busy:
+            return _FRAME_S
+        return min(max(self._next_s - time.monotonic(), 0.0), _FRAME_S)
+
+
+def run_live(url: str, choice: Choice, interval_s: float) -> None:
+    """Show the node live until the user quits."""
+    keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+    with (
+        contextlib.closing(Waiter()) as waiter,
+        contextlib.closing(Signals(waiter)) as signals,
+        contextlib.suppress(OSError),  # the terminal has gone away, so there is nowhere to report it
+        Terminal(keys, sys.stdout) as terminal,
+    ):
+        Live(terminal, url, choice, interval_s).run(waiter, signals)

@@ -1,0 +1,135 @@
+"""The keys of `top`: decoded from the terminal's bytes, and what each changes in the view."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from watchdog.cli.rows import Choice, TopRow
+from watchdog.report.progress import AccountKey
+
+# What terminals send in their normal and in their application mode (xterm's control sequences, "PC-Style Function
+# Keys"; the Linux console and rxvt differ in home and end).
+_SEQUENCES: Final[Mapping[str, tuple[bytes, ...]]] = {
+    "up": (b"\x1b[A", b"\x1bOA"),
+    "down": (b"\x1b[B", b"\x1bOB"),
+    "pageup": (b"\x1b[5~",),
+    "pagedown": (b"\x1b[6~",),
+    "home": (b"\x1b[H", b"\x1bOH", b"\x1b[1~", b"\x1b[7~"),
+    "end": (b"\x1b[F", b"\x1bOF", b"\x1b[4~", b"\x1b[8~"),
+    "ctrl-c": (b"\x03", b"\x04"),  # an end of input ends it too
+    "backspace": (b"\x08", b"\x7f"),
+    "enter": (b"\n", b"\r"),
+    "ctrl-u": (b"\x15",),
+    "escape": (b"\x1b",),
+}
+_KEYS: Final = {sequence: key for key, sequences in _SEQUENCES.items() for sequence in sequences}
+_KEY: Final = re.compile(
+    rb"""\x1b\[[ -?]{0,29}+(?:[@-~]|(?=.))  # ECMA-48: parameters, and a final byte from @ to ~
+    | \x1bO.                                # application mode
+    | \x1b(?=[^[O])                         # the escape key, followed by another key
+    | [\xc0-\xdf]. | [\xe0-\xef].. | [\xf0-\xff]...  # UTF-8
+    | [^\x1b\xc0-\xff]""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def keys_of(data: bytes, *, is_all: bool = False) -> tuple[tuple[str, ...], bytes]:
+    """The keys in these bytes, and the rest, which may be the start of another key; `is_all`: no more bytes follow.
+
+    An unknown escape sequence is skipped whole, so that its letters are not taken for keys.
+    """
+    keys: list[str] = []
+    while data:
+        match = _KEY.match(data)
+        if match is None and not is_all:
+            break
+        size = match.end() if match is not None else 1
+        typed = data[:size].decode("utf-8", errors="ignore")
+        keys.append(_KEYS.get(data[:size]) or (typed if typed.isprintable() else ""))
+        data = data[size:]
+    return tuple(filter(None, keys)), data
+
+
+SORTS: Final[Mapping[str, str]] = {
+    "u": "used",
+    "p": "percent",
+    "n": "name",
+    "t": "time",
+    "d": "declared",
+    "v": "verdict",
+}
+_PAGE: Final = 10
+_LONGEST_FILTER: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The state of the view. `key` is the selected account, `place` its row; `typed` is the filter being typed."""
+
+    choice: Choice = field(default_factory=Choice)
+    key: AccountKey | None = None
+    place: int = 0
+    typed: str | None = None
+    paused: bool = False
+    help: bool = False
+    ended: bool = False
+
+    def at(self, rows: tuple[TopRow, ...]) -> "Selection":
+        """The selection among rows that may have moved: it follows its account, or else keeps its place."""
+        keys = [row.key for row in rows]
+        if self.key is not None and self.key in keys:
+            return replace(self, place=keys.index(self.key))
+        place = min(self.place, max(len(rows) - 1, 0))
+        # A selection that was never moved stays at the top, whichever account is there.
+        return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
+
+    def choose(self, **changes: object) -> "Selection":
+        """Show other accounts, from the top."""
+        return replace(self, choice=replace(self.choice, **changes), key=None, place=0)  # type: ignore[arg-type]
+
+
+def pressed(state: Selection, key: str, rows: tuple[TopRow, ...]) -> Selection:
+    """The state after a key; an unknown key changes nothing."""
+    if state.typed is not None:
+        return _typing(state, state.typed, key)
+    if state.help:
+        return replace(state, help=False, ended=key in ("q", "ctrl-c"))
+    if key in SORTS:
+        is_same = state.choice.sort == SORTS[key]
+        return state.choose(sort=SORTS[key], backwards=is_same and not state.choice.backwards)
+    if key in _MOVES:
+        place = max(min(_MOVES[key](state.place, len(rows)), len(rows) - 1), 0)
+        return replace(state, place=place, key=rows[place].key if rows else None)
+    return _ACTIONS[key](state) if key in _ACTIONS else state
+
+
+def _typing(state: Selection, typed: str, key: str) -> Selection:
+    if key == "enter":
+        return replace(state.choose(text=typed.strip()), typed=None)
+    if key in ("escape", "ctrl-c"):
+        return replace(state, typed=None)
+    if key == "backspace":
+        return replace(state, typed=typed[:-1])
+    if key == "ctrl-u":
+        return replace(state, typed="")
+    return replace(state, typed=(typed + key)[:_LONGEST_FILTER]) if len(key) == 1 else state
+
+
+# The place after a key, of the current place and the number of rows; limited to the rows afterwards.
+_MOVES: Final[Mapping[str, Callable[[int, int], int]]] = {
+    **dict.fromkeys(("down", "j"), lambda place, _: place + 1),
+    **dict.fromkeys(("up", "k"), lambda place, _: place - 1),
+    "pagedown": lambda place, _: place + _PAGE,
+    "pageup": lambda place, _: place - _PAGE,
+    **dict.fromkeys(("home", "g"), lambda _, __: 0),
+    **dict.fromkeys(("end", "G"), lambda _, count: count - 1),
+}
+_ACTIONS: Final[Mapping[str, Callable[[Selection], Selection]]] = {
+    **dict.fromkeys(("q", "ctrl-c"), lambda state: replace(state, ended=True)),
+    **dict.fromkeys(("f", "/"), lambda state: replace(state, typed=state.choice.text)),
+    **dict.fromkeys(("?", "h"), lambda state: replace(state, help=True)),
+    "o": lambda state: state.choose(over=not state.choice.over),
+    " ": lambda state: replace(state, paused=not state.paused),
+    "escape": lambda state: state.choose(text="", over=False),
+}
