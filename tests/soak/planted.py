@@ -31,7 +31,7 @@ FAULTS: Final = (
     Fault(
         "a unit mixed up",
         "law 4",
-        (Edit("core/amount.py", "exact = number * unit", "exact = number * (1 if unit == 2**20 else unit)"),),
+        (Edit("core/amount.py", "math.ceil(number * unit)", "math.ceil(number * (1 if unit == 2**20 else unit))"),),
     ),
     Fault(
         "a protection looked up after the act",
@@ -58,7 +58,7 @@ FAULTS: Final = (
         "an order of pods that matters",
         "law 2",
         (
-            Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
+            Edit("core/decide.py", "in sorted((*assessments, *missing), key=urgency)", "in (*assessments, *missing)"),
             Edit("core/decide.py", "return sorted(candidates, key=order_of)", "return list(candidates)"),
         ),
     ),
@@ -350,7 +350,7 @@ FAULTS: Final = (
     Fault(
         "an annotation judged by the cards that are left",
         "law 4",
-        (Edit("core/declare.py", "(self.cards.complete or is_beyond_any(size, declaration.per))", "True"),),
+        (Edit("core/declare.py", "(self.cards.complete or is_beyond_any):", "True:"),),
         seeds="cards",
     ),
     Fault(

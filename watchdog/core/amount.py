@@ -1,5 +1,6 @@
 """Amounts: the number that a pod declares, its unit, and how many bytes that is on the node's cards."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,12 +49,14 @@ class Cards:
     @property
     def largest(self) -> int | None:
         """The size of the largest device; None unless all sizes are known."""
-        return max(self._sizes()) if self._have_sizes else None
+        sizes = self._sizes(self.gpus)
+        return max(sizes) if sizes else None
 
     @property
     def total_size(self) -> int | None:
         """The sum of all sizes; None unless all of them are known."""
-        return sum(self._sizes()) if self._have_sizes else None
+        sizes = self._sizes(self.gpus)
+        return sum(sizes) if sizes else None
 
     @property
     def number(self) -> int | None:
@@ -74,13 +77,12 @@ class Cards:
 
         None unless the size of every such device is known: the others may be smaller.
         """
-        alike = self._alike(profile)
-        sizes = [gpu.size for gpu in alike if gpu.size is not None]
-        return min(sizes, default=None) if len(sizes) == len(alike) and self._excludes_other_sizes(set(sizes)) else None
+        sizes = self._sizes(self._alike(profile))
+        return min(sizes) if sizes and self._excludes_other_sizes(set(sizes)) else None
 
     def fit(self, uuids: Iterable[str], profile: str | None) -> list[str]:
         """The listed devices with a MIG profile (None: all), in their order, then MIG instances of unknown profile."""
-        alike = {gpu.uuid for gpu in self._alike(profile)} if profile is not None else {gpu.uuid for gpu in self.gpus}
+        alike = {gpu.uuid for gpu in (self.gpus if profile is None else self._alike(profile))}
         nameless = {gpu.uuid for gpu in self.gpus if gpu.parent is not None and gpu.profile is None}
         listed = list(uuids)
         return [uuid for uuid in listed if uuid in alike] + [u for u in listed if u in nameless and u not in alike]
@@ -103,12 +105,11 @@ class Cards:
         """Whether all cards are known and have the same size."""
         return not self.hidden and len({gpu.size for gpu in self.gpus}) == 1
 
-    @property
-    def _have_sizes(self) -> bool:
-        return bool(self.gpus) and all(gpu.size is not None for gpu in self.gpus)
-
-    def _sizes(self) -> list[int]:
-        return [gpu.size for gpu in self.gpus if gpu.size is not None]
+    @staticmethod
+    def _sizes(gpus: tuple[Gpu, ...]) -> list[int]:
+        """The sizes of devices; empty unless all of them are known."""
+        sizes = [gpu.size for gpu in gpus if gpu.size is not None]
+        return sizes if len(sizes) == len(gpus) else []
 
 
 def profile_of(resource: str) -> str | None:
@@ -245,8 +246,7 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
         return CardShare(cards=number / 100)
     if unit == "fraction":
         return CardShare(cards=number)
-    exact = number * unit
-    return -(-exact.numerator // exact.denominator)
+    return math.ceil(number * unit)
 
 
 def require_possible(size: Size | None) -> None:
@@ -272,11 +272,6 @@ def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None
         amount = format_bytes((cards.largest if per == "gpu" else cards.total_size) or 0)
         have = f"the largest card ({amount})" if per == "gpu" else f"all cards together ({amount})"
     return f"{describe(size)} is more than {have}; is the unit right?"
-
-
-def is_beyond_any(size: Size, per: Literal["total", "gpu"]) -> bool:
-    """Whether a size is more than any card, even a hidden one, could hold."""
-    return isinstance(size, CardShare) and per == "gpu"
 
 
 def capped(size: int | CardShare, per: Literal["total", "gpu"], cards: Cards) -> int | CardShare:
@@ -369,7 +364,4 @@ def _whole(devices: Devices, placement: Placement) -> int | None:
 
 
 def _part_of(share: Fraction, size: int | None) -> int | None:
-    if size is None:
-        return None
-    exact = share * size
-    return -(-exact.numerator // exact.denominator)
+    return None if size is None else math.ceil(share * size)

@@ -136,7 +136,7 @@ def assess_pod(
     Of the snapshot only the GPUs' names and sizes count, and the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
-    if not (uses or declaration.pod is not None or declaration.containers or declaration.misdeclared):
+    if not (uses or declaration.amounts or declaration.misdeclared):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     short = short_for(inputs.policy, snapshot.gpus)
@@ -199,7 +199,7 @@ def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, inputs: Inputs,
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
     names: set[str | None] = {None}
     if rule.account == "container":
-        declaring = {name for name in (*declaration.containers, *declaration.misdeclared) if name}
+        declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
         names = {*(use.container for use in uses), *declaring} or {None}
     keys: list[AccountKey] = []
     for container in names:

@@ -35,15 +35,8 @@ class Budget:
 
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     """Whether a container (None: the pod) declares an amount per GPU; a default is a total."""
-    amounts = _amounts(declaration)
-    if declaration.pod is None and container is not None:
-        amounts = tuple(amount for name, amount in declaration.containers.items() if name == container)
-    return any(amount.per == "gpu" for amount in amounts)
-
-
-def contradicts_itself(declaration: PodDeclaration) -> bool:
-    """Whether a pod declares a total and an amount per GPU, which cannot be added."""
-    return {"total", "gpu"} <= {amount.per for amount in _amounts(declaration)}
+    is_own = (amount for name, amount in declaration.amounts.items() if container is None or name in ("", container))
+    return any(amount.per == "gpu" for amount in is_own)
 
 
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], scale: "Scale", policy: Policy) -> Budget:
@@ -51,12 +44,12 @@ def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], scale: "Scale
 
     It can't be determined if that of one phase can't, or if one phase has none: the pod would be left alone in that.
     """
-    found = [budget(phase, declaration, scale, policy) for phase, declaration in phases]
-    bounded = [each for each in found if each.allowed is not None]
+    budgets = [budget(phase, declaration, scale, policy) for phase, declaration in phases]
+    bounded = [each for each in budgets if each.allowed is not None]
     if not bounded:
-        return found[-1]
-    if len(bounded) < len(found):
-        return Budget(declared_by=next((each.declared_by for each in found if each.declared_by), None))
+        return budgets[-1]
+    if len(bounded) < len(budgets):
+        return Budget(declared_by=next((each.declared_by for each in budgets if each.declared_by), None))
     by_request = max(bounded, key=_by_request)
     requested = by_request.declared if by_request.requested is None else by_request.requested
     largest = max(bounded, key=lambda each: each.allowed or 0)
@@ -72,19 +65,20 @@ def budget(phase: Phase, declaration: PodDeclaration, scale: "Scale", policy: Po
     if scale.container == "":
         return Budget()  # processes of containers that are not listed yet: measured, never acted on
     active = [container.name for container in phase]
-    split = declaration.pod is not None and scale.container is not None and active != [scale.container]
-    if split or contradicts_itself(declaration):
+    is_split = "" in declaration.amounts and scale.container is not None and active != [scale.container]
+    # A total and an amount per GPU cannot be added.
+    if is_split or {"total", "gpu"} <= {amount.per for amount in declaration.amounts.values()}:
         return Budget(misdeclared=True)
     amounts = _amounts_of(active, declaration, scale)
     asked = {*(active if scale.container is None else [scale.container]), *([] if amounts else [""])}
-    has_tried = declaration.pod is None and not amounts and scale.rule.default is None
+    has_tried = not amounts and scale.rule.default is None
     if declaration.invalid & asked or (has_tried and declaration.misdeclared & asked):
         return Budget(misdeclared=True)
     if not amounts:
         # In the init phase the containers that declare may not run yet.
-        declares_later = scale.container is None and declaration.containers
+        declares_later = scale.container is None and declaration.amounts
         return Budget() if declares_later else _default(scale, policy)
-    others = {name: each for name, each in declaration.containers.items() if name not in amounts}
+    others = {name: amount for name, amount in declaration.amounts.items() if name not in amounts}
     return _granted(amounts, {} if scale.container is not None else others, scale, policy)
 
 
@@ -182,16 +176,10 @@ def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
     return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
 
 
-def _amounts(declaration: PodDeclaration) -> tuple[Amount, ...]:
-    return (declaration.pod,) if declaration.pod is not None else tuple(declaration.containers.values())
-
-
 def _amounts_of(active: list[str], declaration: PodDeclaration, scale: Scale) -> dict[str, Amount]:
     """The amounts that count for an account, by container; "" is that of the whole pod."""
-    if declaration.pod is not None:
-        return {"": declaration.pod}
-    names = active if scale.container is None else [scale.container]
-    return {name: declaration.containers[name] for name in names if name in declaration.containers}
+    names = ["", *(active if scale.container is None else [scale.container])]
+    return {name: declaration.amounts[name] for name in names if name in declaration.amounts}
 
 
 def _default(scale: Scale, policy: Policy) -> Budget:

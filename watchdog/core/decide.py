@@ -81,8 +81,9 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     states |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
+    missing = ledger.missing_accounts(assessments)
     candidates: list[_Candidate] = []
-    for assessment in sorted((*assessments, *ledger.missing_accounts(assessments)), key=urgency):
+    for assessment in sorted((*assessments, *missing), key=urgency):
         rule = assessment.rule
         ladder = step_readings(assessment, stale=inputs.pods_stale)
         if assessment.allowed is None and assessment.account not in ledger.accounts:

@@ -1,7 +1,8 @@
 """Declarations: how much GPU memory a pod declares, by which key, and for which of its phases."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Final
@@ -12,11 +13,9 @@ from watchdog.core.amount import (
     Cards,
     CardShare,
     Devices,
-    Size,
     capped,
     describe,
     excess,
-    is_beyond_any,
     is_checked,
     is_cut,
     knows_shares,
@@ -55,82 +54,6 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
 
 
 CONTAINER: Final = "{container}"
-Found = Mapping[str, tuple[int, Amount]]
-Measure = int | CardShare
-
-
-class Limits:
-    """Reads the limits that a pod's annotations set, on a node with these cards."""
-
-    def __init__(self, annotations: Mapping[str, str], node: Node, cards: Cards) -> None:
-        self.annotations = annotations
-        self.node = node
-        self.cards = cards
-        self.skipped: list[Misdeclaration] = []
-
-    def apply(self, found: Found, declarations: Sequence[Declaration], active: Collection[str]) -> dict[str, Amount]:
-        """Add limits to the amounts of containers (or "", the pod); `found` has each with its position in the policy.
-
-        A limit that is not a number, or is below the request, is skipped and reported in `skipped`.
-        """
-        amounts = {name: amount for name, (_, amount) in found.items()}
-        for order, declaration in enumerate(declarations):
-            own = [name for name, (position, _) in found.items() if position == order]
-            for key, names, where in _keys(declaration.limit_annotation, own, active):
-                requested = {name: amounts[name].size for name in names}
-                for name, limit in self._read(declaration, key, requested, where).items():
-                    amounts[name] = replace(amounts[name], limit=limit)
-        return amounts
-
-    def _read(
-        self, declaration: Declaration, key: str, sizes: Mapping[str, Size | None], where: str
-    ) -> Mapping[str, Measure]:
-        """The limit of each container that shares an annotation, in proportion to its request."""
-        requested = {name: size for name, size in sizes.items() if isinstance(size, int | CardShare)}
-        if key not in self.annotations or not requested:
-            return {}
-        try:
-            limit = read_size(declaration, {key: self.annotations[key]}, shares_of(declaration, self.node))
-            require_possible(limit)
-        except ValueError as error:
-            self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=str(error)))
-            return {}
-        like = next(iter(requested.values()))
-        total = sum((_number(size) for size in requested.values()), Fraction(0))
-        if limit is None or isinstance(limit, Devices) or _number(limit) < total:
-            named = "0" if limit is None or isinstance(limit, Devices) else describe(limit)
-            why = f"{named} is below what is requested, {describe(_like(like, total))}"
-            self.skipped.append(Misdeclaration(source=f"{key} of {where}", why=why))
-            return {}
-        # The limit may be meant for a card that is hidden.
-        most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
-        room = max(total, _number(most))
-        return {
-            name: _like(like, room * _number(size) / total if total else room / len(requested))
-            for name, size in requested.items()
-        }
-
-
-def _keys(annotation: str, own: list[str], active: Collection[str]) -> list[tuple[str, list[str], str]]:
-    """The keys of a limit, each with the containers that it is for: one by its name, or all active ones."""
-    if not annotation or not own:
-        return []
-    if CONTAINER in annotation:
-        return [(annotation.replace(CONTAINER, name), [name], f"container {name}") for name in own if name]
-    return [(annotation, [name for name in own if name in active], "the pod")]
-
-
-def _number(size: Measure) -> Fraction:
-    return Fraction(size) if isinstance(size, int) else size.cards
-
-
-def _like(example: Measure, number: Fraction) -> Measure:
-    """A number as a size of the same kind; bytes are rounded up."""
-    if isinstance(example, int):
-        return -(-number.numerator // number.denominator)
-    return replace(example, cards=number)
-
-
 # Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
 _COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
@@ -139,14 +62,13 @@ _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeclaration:
-    """What a pod declares, by container or for the whole pod (an annotation or label), and what is wrong with it.
+    """What a pod declares, by container, or under "" for the whole pod alone, and what is wrong with it.
 
     `misdeclared` are the containers (or "" for the pod) that declare, but without any valid declaration; `invalid` are
     those of them for which the rule's default does not apply either.
     """
 
-    containers: Mapping[str, Amount]
-    pod: Amount | None = None
+    amounts: Mapping[str, Amount]
     remarks: tuple[Misdeclaration, ...] = ()
     misdeclared: frozenset[str] = frozenset()
     invalid: frozenset[str] = frozenset()
@@ -163,16 +85,16 @@ def declare(
     return _Reader(pod, policy, node, cards, active_containers(pod) if phase is None else phase).read()
 
 
+@dataclass(slots=True)
 class _Reader:
-    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards, phase: tuple[Container, ...]) -> None:
-        self.pod = pod
-        self.policy = policy
-        self.node = node
-        self.cards = cards
-        self.phase = phase
-        self.remarks: list[Misdeclaration] = []
-        self.misdeclared: set[str] = set()
-        self.invalid: set[str] = set()
+    pod: Pod
+    policy: Policy
+    node: Node
+    cards: Cards
+    phase: tuple[Container, ...]
+    remarks: list[Misdeclaration] = field(default_factory=list)
+    misdeclared: set[str] = field(default_factory=set)
+    invalid: set[str] = field(default_factory=set)
 
     def read(self) -> PodDeclaration:
         found: dict[str, tuple[int, Amount]] = {}
@@ -181,17 +103,59 @@ class _Reader:
             if first is not None:
                 found[container.name] = first
         first_of_pod = self._first_of_pod(min((order for order, _ in found.values()), default=self._last))
-        holders = {"": first_of_pod} if first_of_pod is not None else found
-        active = {container.name for container in self.phase} | {""}
-        limits = Limits(self.pod.annotations, self.node, self.cards)
-        amounts = limits.apply(holders, self.policy.declarations, active)
         return PodDeclaration(
-            containers={name: amount for name, amount in amounts.items() if name},
-            pod=amounts.get(""),
-            remarks=(*self.remarks, *limits.skipped),
+            amounts=self._with_limits({"": first_of_pod} if first_of_pod is not None else found),
+            remarks=tuple(self.remarks),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
         )
+
+    def _with_limits(self, found: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
+        """The amounts, given with their positions in the policy, with the limits that annotations set.
+
+        An annotation that does not name a container is shared by all active ones, in proportion to their requests.
+        """
+        amounts = {name: amount for name, (_, amount) in found.items()}
+        active = {container.name for container in self.phase} | {""}
+        for order, declaration in enumerate(self.policy.declarations):
+            own = [name for name, (position, _) in found.items() if position == order]
+            if not declaration.limit_annotation:
+                continue
+            if CONTAINER in declaration.limit_annotation:
+                groups = [(name, [name]) for name in own if name]
+            else:
+                groups = [("", [name for name in own if name in active])]
+            for container, names in groups:
+                for name, limit in self._limits(declaration, container, {name: amounts[name] for name in names}):
+                    amounts[name] = replace(amounts[name], limit=limit)
+        return amounts
+
+    def _limits(
+        self, declaration: Declaration, container: str, amounts: Mapping[str, Amount]
+    ) -> Iterator[tuple[str, int | CardShare]]:
+        """The limits by one annotation; one that is not a number, or is below the request, is skipped and reported."""
+        key = declaration.limit_annotation.replace(CONTAINER, container)
+        sizes = ((name, amount.size) for name, amount in amounts.items())
+        requested = {name: size for name, size in sizes if isinstance(size, int | CardShare)}
+        if key not in self.pod.annotations or not requested:
+            return
+        try:
+            limit = read_size(declaration, {key: self.pod.annotations[key]}, shares_of(declaration, self.node))
+            require_possible(limit)
+        except ValueError as error:
+            self._remark([key], container, str(error))
+            return
+        like = next(iter(requested.values()))
+        total = sum((_number(size) for size in requested.values()), Fraction(0))
+        if limit is None or isinstance(limit, Devices) or _number(limit) < total:
+            named = "0" if limit is None or isinstance(limit, Devices) else describe(limit)
+            self._remark([key], container, f"{named} is below what is requested, {describe(_like(like, total))}")
+            return
+        # The limit may be meant for a card that is hidden.
+        most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
+        room = max(total, _number(most))
+        for name, size in requested.items():
+            yield name, _like(like, room * _number(size) / total if total else room / len(requested))
 
     @property
     def _last(self) -> int:
@@ -202,9 +166,8 @@ class _Reader:
         whole = self._whole(container)
         unread = self._unread(container)
         for order, declaration in enumerate(self.policy.declarations):
-            if _whole_by_other(container, declaration) or (
-                declaration.kind != "resource" and not _is_split(declaration)
-            ):
+            is_for_pod = declaration.kind != "resource" and CONTAINER not in declaration.key
+            if is_for_pod or _whole_by_other(container, declaration):
                 continue
             is_for_node = self._is_for_node(declaration)
             if declaration.kind != "resource":
@@ -230,7 +193,7 @@ class _Reader:
         tried = self._skipped
         for order, declaration in enumerate(self.policy.declarations[:before]):
             is_off = any(_whole_by_other(container, declaration) for container in self.pod.containers)
-            if declaration.kind == "resource" or _is_split(declaration) or is_off:
+            if declaration.kind == "resource" or CONTAINER in declaration.key or is_off:
                 continue
             amount = self._by_annotation(declaration)
             if amount is not None:
@@ -272,10 +235,8 @@ class _Reader:
                     readable |= keys
                 elif self._is_for_node(declaration):
                     readable |= self._counting(declaration, container).keys()
-        open_keys = {
-            key for key in named - readable if is_checked(key, self.node) and _is_not_zero(container.resources[key])
-        }
-        return {key for key in open_keys if not self._is_whole(key)}
+        is_requested = (key for key in named - readable if _quantity(container.resources[key]))
+        return {key for key in is_requested if is_checked(key, self.node) and not self._is_whole(key)}
 
     def _counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
         """What a container requests under a declaration's key; one in MIG instances ignores shares of them."""
@@ -327,7 +288,8 @@ class _Reader:
             return None
         size = min(size, LARGEST) if isinstance(size, int) else size
         why = excess(size, declaration.per, self.cards)
-        if why is not None and (self.cards.complete or is_beyond_any(size, declaration.per)):
+        is_beyond_any = isinstance(size, CardShare) and declaration.per == "gpu"  # even of a hidden card
+        if why is not None and (self.cards.complete or is_beyond_any):
             self._remark(written, container, why, counts=is_checked)
             if not is_checked:
                 return None
@@ -368,27 +330,11 @@ class _Reader:
         return is_checked(key, self.node) or is_possible
 
 
-def _is_split(declaration: Declaration) -> bool:
-    """Whether the key of an annotation or label contains the name of a container."""
-    return CONTAINER in declaration.key
-
-
-def _is_not_zero(text: str) -> bool:
-    try:
-        return parse_number(text) != 0
-    except ValueError:
-        return False
-
-
 def _whole_by_other(container: Container, declaration: Declaration) -> int:
     """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
     unless = declaration.unless
-    if unless is None or unless.resource not in container.resources:
-        return 0
-    try:
-        return max(0, int(parse_number(container.resources[unless.resource]) // unless.at_least))
-    except ValueError:
-        return 0
+    number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
+    return 0 if unless is None or number is None else max(0, int(number // unless.at_least))
 
 
 def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
@@ -402,8 +348,21 @@ def _count(resources: Mapping[str, str], source: str) -> int | None:
 
 
 def _positive(text: str | None) -> int | None:
+    number = _quantity(text)
+    return int(number) if number is not None and number >= 1 and number.denominator == 1 else None
+
+
+def _quantity(text: str | None) -> Fraction | None:
     try:
-        number = parse_number(text) if text is not None else None
+        return parse_number(text) if text is not None else None
     except ValueError:
         return None
-    return int(number) if number is not None and number >= 1 and number.denominator == 1 else None
+
+
+def _number(size: int | CardShare) -> Fraction:
+    return Fraction(size) if isinstance(size, int) else size.cards
+
+
+def _like(example: int | CardShare, number: Fraction) -> int | CardShare:
+    """A number as a size of the same kind; bytes are rounded up."""
+    return math.ceil(number) if isinstance(example, int) else replace(example, cards=number)
