@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated, Final, Literal, NamedTuple, assert_never
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, assert_never
 
 from watchdog.core.hours import Hours
 from watchdog.core.units import LARGEST, format_percent, format_quantity
 
+_T = TypeVar("_T")
 Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
 Special = Literal["percent", "fraction", "share", "mig"]
@@ -32,6 +33,12 @@ PathText = Annotated[str, "line", 1, 400]
 def _key(meaning: str, name: str = "") -> dict[str, str]:
     """The metadata of a field: its meaning in the reference, and its key if that is not the field's name."""
     return {"meaning": meaning, "key": name}
+
+
+def _default(value: _T, meaning: str, name: str = "") -> _T:
+    """A field with a default value; typed as `dataclasses.field` is."""
+    made: _T = field(default=value, metadata=_key(meaning, name))
+    return made
 
 
 class Verb(NamedTuple):
@@ -129,26 +136,18 @@ class Step:
             "warn: an Event and a record. kill: signals, as for too much RAM. evict: through the Eviction API."
         )
     )
-    scope: Scope = field(default="container", metadata=_key("What a kill ends; only for kill."))
-    grace_s: Annotated[float, "duration", "0s", "1d"] = field(
-        default=10.0,
-        metadata=_key(
-            "From SIGTERM to SIGKILL; `0s` sends SIGKILL immediately. Only for kill and evict; at least 1s for evict.",
-            "grace",
-        ),
+    scope: Scope = _default("container", "What a kill ends; only for kill.")
+    grace_s: Annotated[float, "duration", "0s", "1d"] = _default(
+        10.0,
+        "From SIGTERM to SIGKILL; `0s` sends SIGKILL immediately. Only for kill and evict; at least 1s for evict.",
+        "grace",
     )
-    repeat_s: Annotated[float, "duration", "1s", "30d"] = field(
-        default=3600.0,
-        metadata=_key("How often the warning is repeated while the incident lasts; only for warn.", "repeat"),
+    repeat_s: Annotated[float, "duration", "1s", "30d"] = _default(
+        3600.0, "How often the warning is repeated while the incident lasts; only for warn.", "repeat"
     )
-    under_pressure: bool = field(
-        default=False, metadata=_key("The step counts only while the card is short of memory.")
-    )
-    unwarned: bool = field(
-        default=False,
-        metadata=_key(
-            "The step may come before any warning, and `check` does not warn about it. Only for kill and evict."
-        ),
+    under_pressure: bool = _default(False, "The step counts only while the card is short of memory.")
+    unwarned: bool = _default(
+        False, "The step may come before any warning, and `check` does not warn about it. Only for kill and evict."
     )
 
     @property
@@ -161,17 +160,13 @@ class Step:
 class Match:
     """The pods that a rule applies to: every key that is set must match; `{}` matches every pod."""
 
-    namespaces: tuple[NamespacePattern, ...] = field(default=(), metadata=_key("The pod's namespace is one of these."))
-    pods: tuple[PodPattern, ...] = field(
-        default=(), metadata=_key("The pod's name is one of these; without a slash, in any namespace.")
-    )
+    namespaces: tuple[NamespacePattern, ...] = _default((), "The pod's namespace is one of these.")
+    pods: tuple[PodPattern, ...] = _default((), "The pod's name is one of these; without a slash, in any namespace.")
     labels: Labels = field(default_factory=dict, metadata=_key("The pod has all of these labels."))
-    owner_kinds: tuple[KindPattern, ...] = field(
-        default=(),
-        metadata=_key(
-            "The kind of the pod's controller is one of these: `Job`, or `Deployment` behind a ReplicaSet; `Pod` if it "
-            "has no controller."
-        ),
+    owner_kinds: tuple[KindPattern, ...] = _default(
+        (),
+        "The kind of the pod's controller is one of these: `Job`, or `Deployment` behind a ReplicaSet; `Pod` if it "
+        "has no controller.",
     )
     namespace_labels: Labels = field(
         default_factory=dict, metadata=_key("The pod's namespace has all of these labels.")
@@ -184,27 +179,20 @@ class Rule:
     """A rule: which pods it matches, and what applies to them. The first matching rule is a pod's rule."""
 
     name: Annotated[str, "line", 1, 63] = field(metadata=_key("A unique name, used in metrics, Events and records."))
-    match: Match = field(default_factory=Match, metadata=_key("The pods that the rule applies to."))
-    account: Literal["pod", "container"] = field(
-        default="pod",
-        metadata=_key("What is compared: a pod's containers together, or each container with its own declaration."),
+    match: Match = _default(Match(), "The pods that the rule applies to.")
+    account: Literal["pod", "container"] = _default(
+        "pod", "What is compared: a pod's containers together, or each container with its own declaration."
     )
-    default: Amount | None = field(
-        default=None,
-        metadata=_key(
-            'The amount for an account that declares nothing. `"0"` forbids any use; if omitted, the account is left '
-            "alone."
-        ),
+    default: Amount | None = _default(
+        None,
+        'The amount for an account that declares nothing. `"0"` forbids any use; if omitted, the account is left '
+        "alone.",
     )
-    mode: Mode | None = field(
-        default=None,
-        metadata=_key("`observe`: this rule only observes. A rule cannot enforce while the policy observes."),
+    mode: Mode | None = _default(
+        None, "`observe`: this rule only observes. A rule cannot enforce while the policy observes."
     )
-    active: Hours | None = field(
-        default=None,
-        metadata=_key("Outside these hours the rule only observes, by the clock of that time zone."),
-    )
-    steps: tuple[Step, ...] = field(default=(), metadata=_key("The ladder.", "step"))
+    active: Hours | None = _default(None, "Outside these hours the rule only observes, by the clock of that time zone.")
+    steps: tuple[Step, ...] = _default((), "The ladder.", "step")
 
     @property
     def uses_pressure(self) -> bool:
@@ -216,12 +204,9 @@ class Rule:
 class Allowance:
     """Driver overhead, added to what was declared."""
 
-    per_context: Amount = field(
-        default=512 * 2**20,
-        metadata=_key("For each CUDA context: each process on each GPU that it uses."),
-    )
-    max_contexts: Contexts = field(default=4, metadata=_key("The most contexts of one account that count."))
-    percent: Percent = field(default=Fraction(2, 100), metadata=_key("This share of the declared amount."))
+    per_context: Amount = _default(512 * 2**20, "For each CUDA context: each process on each GPU that it uses.")
+    max_contexts: Contexts = _default(4, "The most contexts of one account that count.")
+    percent: Percent = _default(Fraction(2, 100), "This share of the declared amount.")
 
     def allowed(self, declared: int, contexts: int) -> int:
         """Bytes that an account may use: floor(declared x (1 + percent)) + per_context x contexts."""
@@ -250,43 +235,34 @@ class Declaration:
     name of a unit that depends on the cards. `allowance` is None if that of the policy applies.
     """
 
-    resource: Annotated[str, "resource", "wild"] | None = field(
-        default=None,
-        metadata=_key("A resource of the container. Exactly one of `resource`, `annotation`, `label`."),
+    resource: Annotated[str, "resource", "wild"] | None = _default(
+        None, "A resource of the container. Exactly one of `resource`, `annotation`, `label`."
     )
-    annotation: Annotated[str, "key", "the key of an annotation", "wild", "container"] | None = field(
-        default=None,
-        metadata=_key("An annotation of the pod. Tenants write it, and no scheduler accounts for it."),
+    annotation: Annotated[str, "key", "the key of an annotation", "wild", "container"] | None = _default(
+        None, "An annotation of the pod. Tenants write it, and no scheduler accounts for it."
     )
-    label: Annotated[str, "key", "the key of a label", "wild", "container"] | None = field(
-        default=None,
-        metadata=_key("A label of the pod. Tenants write it, and no scheduler accounts for it."),
+    label: Annotated[str, "key", "the key of a label", "wild", "container"] | None = _default(
+        None, "A label of the pod. Tenants write it, and no scheduler accounts for it."
     )
     unit: Annotated[int | Special, "unit"] = field(
         metadata=_key(
             'What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards.'
         )
     )
-    per: Literal["total", "gpu"] = field(
-        default="total",
-        metadata=_key('Whether the amount is for all GPUs of the container together, or for each ("gpu").'),
+    per: Literal["total", "gpu"] = _default(
+        "total", 'Whether the amount is for all GPUs of the container together, or for each ("gpu").'
     )
-    shares: Annotated[str | int, "shares"] | None = field(
-        default=None,
-        metadata=_key('The number of shares a card is divided into; required with `unit = "share"`, and only there.'),
+    shares: Annotated[str | int, "shares"] | None = _default(
+        None, 'The number of shares a card is divided into; required with `unit = "share"`, and only there.'
     )
     node_labels: Labels = field(
         default_factory=dict, metadata=_key("The declaration applies only on nodes with these labels.")
     )
-    unless: Unless | None = field(default=None, metadata=_key("A resource that makes the declaration not apply."))
-    limit_annotation: Annotated[str, "key", "the key of an annotation", "container", "optional"] = field(
-        default="",
-        metadata=_key("An annotation in which a tenant may set a limit above the request, in the same unit."),
+    unless: Unless | None = _default(None, "A resource that makes the declaration not apply.")
+    limit_annotation: Annotated[str, "key", "the key of an annotation", "container", "optional"] = _default(
+        "", "An annotation in which a tenant may set a limit above the request, in the same unit."
     )
-    allowance: Allowance | None = field(
-        default=None,
-        metadata=_key("Replaces `[allowance]`; a key that is left out is taken from there."),
-    )
+    allowance: Allowance | None = _default(None, "Replaces `[allowance]`; a key that is left out is taken from there.")
 
     @property
     def kind(self) -> Literal["resource", "annotation", "label"]:
@@ -305,14 +281,13 @@ class Declaration:
 class Protect:
     """Pods that are measured but never signalled or evicted, in addition to those that are built in."""
 
-    namespaces: tuple[NamespacePattern, ...] = field(default=(), metadata=_key("All pods of these namespaces."))
-    pods: tuple[PodPattern, ...] = field(default=(), metadata=_key("These pods; without a slash, in any namespace."))
-    priority_at_least: Annotated[int, "whole", -(2**31), 2**31 - 1] = field(
-        default=2_000_000_000, metadata=_key("Pods of this priority and above.")
+    namespaces: tuple[NamespacePattern, ...] = _default((), "All pods of these namespaces.")
+    pods: tuple[PodPattern, ...] = _default((), "These pods; without a slash, in any namespace.")
+    priority_at_least: Annotated[int, "whole", -(2**31), 2**31 - 1] = _default(
+        2_000_000_000, "Pods of this priority and above."
     )
-    annotation: Annotated[str, "key", "the key of an annotation", "optional"] = field(
-        default="",
-        metadata=_key("Pods with this annotation. If empty, tenants cannot exempt themselves."),
+    annotation: Annotated[str, "key", "the key of an annotation", "optional"] = _default(
+        "", "Pods with this annotation. If empty, tenants cannot exempt themselves."
     )
 
 
@@ -328,49 +303,41 @@ class Window:
 class Backoff:
     """The wait between two actions on pods of one owner: `first`, then `factor` times the last, at most `max`."""
 
-    first_s: Annotated[float, "duration", "1s", "1d"] = field(default=60.0, metadata=_key("The first wait.", "first"))
-    factor: Annotated[float, "number", 1, 100] = field(
-        default=2.0, metadata=_key("Each wait is this many times the previous one.")
-    )
-    max_s: Annotated[float, "duration", "1s", "7d"] = field(default=3600.0, metadata=_key("The longest wait.", "max"))
+    first_s: Annotated[float, "duration", "1s", "1d"] = _default(60.0, "The first wait.", "first")
+    factor: Annotated[float, "number", 1, 100] = _default(2.0, "Each wait is this many times the previous one.")
+    max_s: Annotated[float, "duration", "1s", "7d"] = _default(3600.0, "The longest wait.", "max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
     """Withholds all enforcement when too many owners are due at once."""
 
-    offenders: Annotated[Fraction, "percent", "0.1%", "100%"] = field(
-        default=Fraction(1, 2), metadata=_key("It opens when at least this share of the owners is due.")
+    offenders: Annotated[Fraction, "percent", "0.1%", "100%"] = _default(
+        Fraction(1, 2), "It opens when at least this share of the owners is due."
     )
-    of_at_least: Annotated[int, "whole", 1, 100_000] = field(
-        default=3, metadata=_key("It opens only if there are at least this many owners.")
+    of_at_least: Annotated[int, "whole", 1, 100_000] = _default(
+        3, "It opens only if there are at least this many owners."
     )
-    hold_s: Annotated[float, "duration", "1s", "7d"] = field(
-        default=600.0, metadata=_key("How long it stays open.", "hold")
-    )
+    hold_s: Annotated[float, "duration", "1s", "7d"] = _default(600.0, "How long it stays open.", "hold")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brakes:
     """The most kills and evictions on one node; a key that is left out sets no bound."""
 
-    node: Window | None = field(default=None, metadata=_key("Kills and evictions on this node."))
-    namespace: Window | None = field(default=None, metadata=_key("Kills and evictions in one namespace."))
-    owner: Window | None = field(default=None, metadata=_key("Kills and evictions of pods of one owner."))
-    owner_backoff: Backoff | None = field(
-        default=None, metadata=_key("The wait between two actions on pods of one owner.")
-    )
-    breaker: Breaker | None = field(
-        default=None, metadata=_key("Withholds all enforcement when too many owners are due at once.")
-    )
+    node: Window | None = _default(None, "Kills and evictions on this node.")
+    namespace: Window | None = _default(None, "Kills and evictions in one namespace.")
+    owner: Window | None = _default(None, "Kills and evictions of pods of one owner.")
+    owner_backoff: Backoff | None = _default(None, "The wait between two actions on pods of one owner.")
+    breaker: Breaker | None = _default(None, "Withholds all enforcement when too many owners are due at once.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
     """When a card counts as short of memory, for steps with `under_pressure = true`."""
 
-    free_below: Annotated[Fraction, "percent", "0.1%", "99%"] = field(
-        default=Fraction(5, 100), metadata=_key("Less than this share of the card is free.")
+    free_below: Annotated[Fraction, "percent", "0.1%", "99%"] = _default(
+        Fraction(5, 100), "Less than this share of the card is free."
     )
 
 
@@ -383,14 +350,12 @@ class Capacity:
     """
 
     resource: Resource = field(metadata=_key("The resource to advertise."))
-    amount: Annotated[int | None, "cards_or_quantity"] = field(
-        default=None,
-        metadata=_key(
-            "The memory of all cards and MIG instances that are up, or a quantity; advertised in the unit in which the "
-            "declaration of the resource counts."
-        ),
+    amount: Annotated[int | None, "cards_or_quantity"] = _default(
+        None,
+        "The memory of all cards and MIG instances that are up, or a quantity; advertised in the unit in which the "
+        "declaration of the resource counts.",
     )
-    reserve: Amount = field(default=0, metadata=_key("Bytes reserved on each card or MIG instance."))
+    reserve: Amount = _default(0, "Bytes reserved on each card or MIG instance.")
     unit: int = 1
 
 
@@ -398,12 +363,9 @@ class Capacity:
 class Events:
     """Kubernetes Events on the pods."""
 
-    observe: bool = field(default=False, metadata=_key("Write Events on pods in observe mode too."))
-    contact: Annotated[str, "line", 0, 200] = field(
-        default="",
-        metadata=_key(
-            "Whom tenants should contact: a name, an address, a page. If empty: the operator of this cluster."
-        ),
+    observe: bool = _default(False, "Write Events on pods in observe mode too.")
+    contact: Annotated[str, "line", 0, 200] = _default(
+        "", "Whom tenants should contact: a name, an address, a page. If empty: the operator of this cluster."
     )
 
 
@@ -411,11 +373,11 @@ class Events:
 class JournalLimits:
     """How much of the past the journal keeps."""
 
-    max_age_s: Annotated[float, "duration", "1s", "3650d"] = field(
-        default=30 * 86400.0, metadata=_key("Older records are dropped.", "max_age")
+    max_age_s: Annotated[float, "duration", "1s", "3650d"] = _default(
+        30 * 86400.0, "Older records are dropped.", "max_age"
     )
-    max_size: Annotated[int, "quantity", "256Ki", "1Ti"] = field(
-        default=256 * 2**20, metadata=_key("Beyond this size the oldest records are dropped.")
+    max_size: Annotated[int, "quantity", "256Ki", "1Ti"] = _default(
+        256 * 2**20, "Beyond this size the oldest records are dropped."
     )
 
 
@@ -423,17 +385,14 @@ class JournalLimits:
 class Safety:
     """Safety checks that the operator overrides."""
 
-    foreign_pid_namespace: bool = field(default=False, metadata=_key("Enforce outside the host's PID namespace."))
-    signal_without_pidfd: bool = field(
-        default=False,
-        metadata=_key("Enforce where the pidfd calls are missing; identity is read again before each signal."),
+    foreign_pid_namespace: bool = _default(False, "Enforce outside the host's PID namespace.")
+    signal_without_pidfd: bool = _default(
+        False, "Enforce where the pidfd calls are missing; identity is read again before each signal."
     )
-    signal_mps_clients: bool = field(
-        default=False,
-        metadata=_key(
-            "Signal and evict clients of an MPS server outside their own pod, which can break the work of its other "
-            "clients."
-        ),
+    signal_mps_clients: bool = _default(
+        False,
+        "Signal and evict clients of an MPS server outside their own pod, which can break the work of its other "
+        "clients.",
     )
 
 
@@ -445,33 +404,27 @@ _QUICK_S: Final = 1.0
 class Pulse:
     """Reads of the GPUs' memory counters between full readings, while a rule can kill or evict within a second."""
 
-    every_s: Annotated[float, "duration", "20ms", "1s", "0s"] = field(
-        default=0.05, metadata=_key('How often each card\'s memory counter is read; "0s" is off.', "every")
+    every_s: Annotated[float, "duration", "20ms", "1s", "0s"] = _default(
+        0.05, 'How often each card\'s memory counter is read; "0s" is off.', "every"
     )
-    rise: Annotated[int, "quantity", "1", "1Ti"] = field(
-        default=16 * 2**20,
-        metadata=_key("A rise of this much since the last full reading brings the next one forward."),
+    rise: Annotated[int, "quantity", "1", "1Ti"] = _default(
+        16 * 2**20, "A rise of this much since the last full reading brings the next one forward."
     )
-    looks: Window = field(
-        default_factory=lambda: Window(count=60, per_s=60.0),
-        metadata=_key("At most this many full readings are brought forward."),
-    )
+    looks: Window = _default(Window(count=60, per_s=60.0), "At most this many full readings are brought forward.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsControl:
     """How MPS clients are drained before they are signalled. No effect yet: while it is set, `run` only observes."""
 
-    control: PathText = field(
-        default="nvidia-cuda-mps-control",
-        metadata=_key("The control program: a name on the search path of the node's driver, or a path."),
+    control: PathText = _default(
+        "nvidia-cuda-mps-control", "The control program: a name on the search path of the node's driver, or a path."
     )
-    pipe: tuple[PathText, ...] = field(
-        default=("/run/nvidia/mps/*/pipe",),
-        metadata=_key("`CUDA_MPS_PIPE_DIRECTORY` of each control daemon."),
+    pipe: tuple[PathText, ...] = _default(
+        ("/run/nvidia/mps/*/pipe",), "`CUDA_MPS_PIPE_DIRECTORY` of each control daemon."
     )
-    timeout_s: Annotated[float, "duration", "1s", "5m"] = field(
-        default=5.0, metadata=_key("How long to wait for a reply from a control daemon.", "timeout")
+    timeout_s: Annotated[float, "duration", "1s", "5m"] = _default(
+        5.0, "How long to wait for a reply from a control daemon.", "timeout"
     )
 
 
@@ -485,39 +438,31 @@ class Policy:
     sha256: str = ""
     source: str = ""
     warnings: tuple[str, ...] = ()
-    version: Annotated[int, "whole", 1, 1] = field(default=1, metadata=_key("The version of this format."))
-    mode: Mode = field(
-        default="observe",
-        metadata=_key("`observe` makes every decision but takes no action; `enforce` acts."),
+    version: Annotated[int, "whole", 1, 1] = _default(1, "The version of this format.")
+    mode: Mode = _default("observe", "`observe` makes every decision but takes no action; `enforce` acts.")
+    interval_s: Annotated[float, "duration", "1s", "5m"] = _default(
+        1.0, "Processes are listed at least this often.", "interval"
     )
-    interval_s: Annotated[float, "duration", "1s", "5m"] = field(
-        default=1.0, metadata=_key("Processes are listed at least this often.", "interval")
+    stale_after_s: Annotated[float, "duration", "1s", "1d"] = _default(
+        180.0, "No enforcement on a pod list older than this.", "stale_after"
     )
-    stale_after_s: Annotated[float, "duration", "1s", "1d"] = field(
-        default=180.0, metadata=_key("No enforcement on a pod list older than this.", "stale_after")
+    release_timeout_s: Annotated[float, "duration", "1s", "1h"] = _default(
+        30.0,
+        "How long an action waits for its memory to be seen free before the account's next one.",
+        "release_timeout",
     )
-    release_timeout_s: Annotated[float, "duration", "1s", "1h"] = field(
-        default=30.0,
-        metadata=_key(
-            "How long an action waits for its memory to be seen free before the account's next one.", "release_timeout"
-        ),
-    )
-    declarations: tuple[Declaration, ...] = field(
-        default=(), metadata=_key("Where GPU memory is declared, tried in order.", "declaration")
-    )
-    allowance: Allowance = field(default_factory=Allowance, metadata=_key("Driver overhead."))
-    rules: tuple[Rule, ...] = field(default=(), metadata=_key("The rules, tried in order.", "rule"))
-    protect: Protect = field(
-        default_factory=Protect, metadata=_key("Pods that are measured but never signalled or evicted.")
-    )
-    brakes: Brakes = field(default_factory=Brakes, metadata=_key("The most kills and evictions."))
-    pressure: Pressure = field(default_factory=Pressure, metadata=_key("When a card is short of memory."))
-    capacity: Capacity | None = field(default=None, metadata=_key("Advertises GPU memory on the node."))
-    events: Events = field(default_factory=Events, metadata=_key("Events on pods."))
-    journal: JournalLimits = field(default_factory=JournalLimits, metadata=_key("How much of the past is kept."))
-    safety: Safety = field(default_factory=Safety, metadata=_key("Safety checks that the operator overrides."))
-    pulse: Pulse | None = field(default=None, metadata=_key("Reads of memory counters between full readings."))
-    mps: MpsControl | None = field(default=None, metadata=_key("How MPS clients are drained."))
+    declarations: tuple[Declaration, ...] = _default((), "Where GPU memory is declared, tried in order.", "declaration")
+    allowance: Allowance = _default(Allowance(), "Driver overhead.")
+    rules: tuple[Rule, ...] = _default((), "The rules, tried in order.", "rule")
+    protect: Protect = _default(Protect(), "Pods that are measured but never signalled or evicted.")
+    brakes: Brakes = _default(Brakes(), "The most kills and evictions.")
+    pressure: Pressure = _default(Pressure(), "When a card is short of memory.")
+    capacity: Capacity | None = _default(None, "Advertises GPU memory on the node.")
+    events: Events = _default(Events(), "Events on pods.")
+    journal: JournalLimits = _default(JournalLimits(), "How much of the past is kept.")
+    safety: Safety = _default(Safety(), "Safety checks that the operator overrides.")
+    pulse: Pulse | None = _default(None, "Reads of memory counters between full readings.")
+    mps: MpsControl | None = _default(None, "How MPS clients are drained.")
 
     @property
     def without_effect(self) -> tuple[str, ...]:
