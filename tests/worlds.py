@@ -5,10 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from watchdog.core.assess import assess, hidden_pods
-from watchdog.core.assessment import Assessment
+from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Container,

@@ -11,10 +11,9 @@ from tests.cluster.api import Object
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.kube.pod_events import pod_event
-from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Events, Policy
 from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter
+from watchdog.kube.events import EventWriter, PodEvent
 
 NODE: Final = "gpu-node-1"
 # Writes Events, and does nothing else but follow its node and the pods there.

@@ -18,11 +18,10 @@ from tests.export.occurrences import occurrences
 from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
-from watchdog.core.pod_event import PodEvent
 from watchdog.daemon.cluster import EventRecorder
 from watchdog.daemon.sinks import Sinks
 from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter
+from watchdog.kube.events import EventWriter, PodEvent
 from watchdog.options import Options
 
 

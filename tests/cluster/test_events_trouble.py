@@ -14,8 +14,7 @@ from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
-from watchdog.core.pod_event import PodEvent
-from watchdog.kube.events import MOST_FAILURES, EventWriter
+from watchdog.kube.events import MOST_FAILURES, EventWriter, PodEvent
 
 
 @pytest.fixture

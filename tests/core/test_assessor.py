@@ -12,10 +12,9 @@ from tests.laws.nodes import REPLICAS, GeneratedNode, build, nodes
 from tests.worlds import NODE, Gi, at, container, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assess import Assessor, assess
-from watchdog.core.assessment import Assessment
+from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import UNREADABLE, Node, Place, PlaceKind, Pod, PodList, Snapshot
 from watchdog.core.policy import Do, Match, Policy

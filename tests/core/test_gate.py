@@ -22,9 +22,8 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.assessment import AccountKey
+from watchdog.core.assessment import AccountKey, Inputs
 from watchdog.core.brakes import Brake
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Place, PlaceKind, Pod, ProcessKey
 from watchdog.core.plan import note_sent

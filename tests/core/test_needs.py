@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from watchdog.core.needs import Needs, needs
 from watchdog.core.policy import Capacity, Do, Events, Match, Policy, Rule, Step, Threshold
 
 POLICY = Policy(sha256="", source="test")
-NOTHING = Needs(namespaces=False, events=False, evict=False, capacity=False)
 EVICT = Step(above=Threshold(amount=1), for_s=0, do=Do.EVICT)
 KILL = replace(EVICT, do=Do.KILL)
 
@@ -25,15 +23,15 @@ def rule(*steps: Step, **match: object) -> Rule:
         ({"rules": (rule(KILL),)}, {}),
         ({"rules": (rule(EVICT),)}, {}),  # whoever observes evicts nobody
         ({"rules": (rule(node_labels={"a": "b"}),)}, {}),
-        ({"rules": (rule(namespace_labels={"a": "b"}),)}, {"namespaces"}),
-        ({"events": Events(observe=True)}, {"events"}),
-        ({"capacity": Capacity(resource="a.b/c")}, {"capacity"}),
-        ({"mode": "enforce", "rules": (rule(KILL),)}, {"events"}),
-        ({"mode": "enforce", "rules": (rule(KILL), rule(EVICT))}, {"events", "evict"}),
-        ({"mode": "enforce", "rules": (replace(rule(EVICT), mode="observe"),)}, {"events"}),
+        ({"rules": (rule(namespace_labels={"a": "b"}),)}, {"reads_namespaces"}),
+        ({"events": Events(observe=True)}, {"writes_events"}),
+        ({"capacity": Capacity(resource="a.b/c")}, {}),
+        ({"mode": "enforce", "rules": (rule(KILL),)}, {"writes_events"}),
+        ({"mode": "enforce", "rules": (rule(KILL), rule(EVICT))}, {"writes_events", "evicts"}),
+        ({"mode": "enforce", "rules": (replace(rule(EVICT), mode="observe"),)}, {"writes_events"}),
     ],
 )
 def test_each_setting_brings_its_own_need(change: dict[str, object], need: set[str]) -> None:
     """A setting needs its part of the API and no other; what is not set needs nothing but the pods and the node."""
     policy = replace(POLICY, **change)  # type: ignore[arg-type]
-    assert needs(policy) == replace(NOTHING, **dict.fromkeys(need, True))
+    assert {name for name in ("reads_namespaces", "writes_events", "evicts") if getattr(policy, name)} == set(need)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from tests.daemon.rig import Group, MemoryRecord
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assessment import Inputs
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import AccountState, PendingEviction
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry

@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from tests.export.occurrences import misdeclaring, occurrences, told
-from watchdog.core.pod_event import SERIES_GAP_S
 from watchdog.kube.events import (
     KEPT_S,
     MOST_FAILURES,
@@ -17,6 +16,7 @@ from watchdog.kube.events import (
     OBJECT_PER_S,
     REQUEST_BURST,
     REQUEST_PER_S,
+    SERIES_GAP_S,
 )
 from watchdog.report import events as tiding_form
 

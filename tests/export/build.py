@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
+from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result, Sent

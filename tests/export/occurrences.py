@@ -8,8 +8,8 @@ from tests.export.build import Story, climbing, entry, killed, outcome, policy, 
 from tests.worlds import MEMORY, container, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
-from watchdog.core.pod_event import PodEvent
 from watchdog.core.policy import Policy
+from watchdog.kube.events import PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
 

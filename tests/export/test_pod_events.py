@@ -14,8 +14,8 @@ from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Owner
 from watchdog.core.plan import Outcome, Result
-from watchdog.core.pod_event import SERIES_GAP_S, PodEvent
 from watchdog.core.policy import Policy
+from watchdog.kube.events import SERIES_GAP_S, PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from watchdog.core.pod_event import PodEvent
+from watchdog.kube.events import PodEvent
 
 T0 = 1_800_000_000.25
 

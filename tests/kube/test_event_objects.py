@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.pod_events import T0, pod_event
-from watchdog.core.pod_event import SERIES_GAP_S
 from watchdog.kube.events import (
     OBJECT_BURST,
     REQUEST_BURST,
     REQUEST_PER_S,
+    SERIES_GAP_S,
     ObjectRateLimits,
     SeriesCache,
     TokenBucket,

@@ -11,10 +11,10 @@ from tests.worlds import Gi, at, container, pod, rule, snapshot, step, use
 from tests.worlds import inputs as given
 from tests.worlds import policy as policy_of
 from watchdog.core.assess import Assessor, hidden_pods
+from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle

@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.export.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.assess import Assessor
+from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, PlanEntry

@@ -16,8 +16,8 @@ from tests.soak.liveness import nobody_is_held_up
 from tests.soak.policies import PolicyPlan
 from tests.soak.table import SimulatedTable
 from watchdog.config.watch import PolicyFile
+from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import Unlisted
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result

@@ -77,7 +77,7 @@ FAULTS: Final = (
         "a rule that observes and acts",
         "law 7",
         (
-            Edit("core/inputs.py", "return self.enforcing and not assessment.observes", "return self.enforcing"),
+            Edit("core/assessment.py", "return self.enforcing and not assessment.observes", "return self.enforcing"),
             Edit("daemon/last_look.py", "    if assessment.observes:\n", "    if False:\n"),
             Edit("daemon/sources.py", "or not enforces or observes(rule, now)", "or not enforces"),
         ),

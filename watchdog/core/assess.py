@@ -7,10 +7,9 @@ from fractions import Fraction
 from typing import Final
 
 from watchdog.core.amount import Cards
-from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Verdict
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
 from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
-from watchdog.core.inputs import Inputs
 from watchdog.core.model import Gap, Gpu, Node, Now, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule

@@ -1,14 +1,17 @@
-"""The results of attribution and assessment: who uses what, and how that compares with what is allowed."""
+"""The values of a cycle's first half: its inputs, who uses what, and how that compares with what is allowed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from watchdog.core.model import Gap, Pod, ProcessKey
-from watchdog.core.policy import Rule
+from watchdog.core.model import Gap, Node, Place, Pod, PodList, ProcessKey
+from watchdog.core.policy import Policy, Rule
+from watchdog.core.rules import Namespaces
 
 # The most that are reported and remembered per pod: a tenant could write a new annotation every second.
 MOST_MISDECLARED: Final = 32
+
+ContainerKey = tuple[str, str]  # the UID of its pod, and its ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,3 +182,36 @@ class Assessment:
         container = f" container {self.account.container}" if self.account.container is not None else ""
         gpu = f" on {self.account.gpu}" if self.account.gpu is not None else ""
         return f"{self.pod.title}{container}{gpu}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The inputs of a cycle: the policy, the pods, the Node object, the namespaces, and the state of the daemon.
+
+    `own` is where the daemon itself runs; `namespaces` has the labels of every known namespace. `overdue` are the
+    containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
+    them may use more than the reading shows (None: it shows everything). `enforcing`: actions are carried out;
+    `is_held`: none is for the moment, because the policy may be about to change, but what is due stays due.
+    """
+
+    policy: Policy
+    node: Node
+    pods: PodList = field(default_factory=PodList)
+    own: Place | None = None
+    namespaces: Namespaces = field(default_factory=dict)
+    overdue: frozenset[ContainerKey] = frozenset()
+    pods_stale: bool = False
+    journal_writable: bool = True
+    maintenance: bool = False
+    hidden: frozenset[str] | None = None
+    enforcing: bool = False
+    is_held: bool = False
+
+    @property
+    def is_inconclusive(self) -> bool:
+        """Whether a cycle counts no time, and an account that was not seen may still use memory."""
+        return self.pods_stale or self.maintenance
+
+    def acts_on(self, assessment: Assessment) -> bool:
+        """Whether an action on this account is carried out: neither the mode nor its rule only observes."""
+        return self.enforcing and not assessment.observes

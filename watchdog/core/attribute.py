@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from watchdog.core.assessment import Assessment, AttributedUse, Attribution, Reason, Unattributed
+from watchdog.core.assessment import Assessment, AttributedUse, Attribution, ContainerKey, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
 from watchdog.core.mps import is_trusted_server, may_serve_others
@@ -17,8 +17,6 @@ from watchdog.core.mps import is_trusted_server, may_serve_others
 _OVERDUE_AFTER_S: Final = 60.0
 # A container without GPU memory for this long is forgotten; a shorter pause does not restart its time.
 _FORGOTTEN_AFTER_S: Final = 600.0
-
-ContainerKey = tuple[str, str]  # the UID of its pod, and its ID
 
 
 @dataclass(frozen=True, slots=True)

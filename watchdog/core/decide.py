@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchdog.core.assess import card_of, rank
-from watchdog.core.assessment import Assessment
+from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, let_through_by, update_breaker
 from watchdog.core.gate import Gate, urgency
-from watchdog.core.inputs import Inputs
 from watchdog.core.ladder import Comparison, StepReading, climb, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey

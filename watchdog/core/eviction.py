@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from watchdog.core.inputs import Inputs
+from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now, Pod
 from watchdog.core.policy import Do, Rule
 from watchdog.core.rules import observes, protection, rule_of

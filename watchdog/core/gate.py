@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
 from watchdog.core.eviction import DELETED, against_evicting
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry

@@ -5,9 +5,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from watchdog.core.assessment import AccountKey, Assessment, Attribution, MpsHazard
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs, MpsHazard
 from watchdog.core.brakes import Brake, BreakerOwners
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
 from watchdog.core.mps import hazard_of

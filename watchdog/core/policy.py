@@ -470,15 +470,31 @@ class Policy:
         return ("mps",) * (self.mps is not None)
 
     @property
+    def _enforced_steps(self) -> tuple[Step, ...]:
+        """The steps of the rules that enforce; none if the policy observes."""
+        enforcing = (rule for rule in self.rules if self.mode == "enforce" and rule.mode != "observe")
+        return tuple(step for rule in enforcing for step in rule.steps)
+
+    @property
     def useful_pulse(self) -> Pulse | None:
         """The pulse, if some rule that enforces can kill or evict within a second; None: it would be of no use."""
-        is_quick = any(
-            step.do.enforces and step.for_s <= _QUICK_S
-            for rule in self.rules
-            if rule.mode != "observe"
-            for step in rule.steps
-        )
-        return self.pulse if self.pulse and self.pulse.every_s and self.mode == "enforce" and is_quick else None
+        is_quick = any(step.do.enforces and step.for_s <= _QUICK_S for step in self._enforced_steps)
+        return self.pulse if self.pulse and self.pulse.every_s and is_quick else None
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Whether the labels of namespaces have to be read through the API, besides the pods and the Node object."""
+        return any(rule.match.namespace_labels for rule in self.rules)
+
+    @property
+    def writes_events(self) -> bool:
+        """Whether Events are written on pods; a policy that observes does so only on request."""
+        return self.mode == "enforce" or self.events.observe
+
+    @property
+    def evicts(self) -> bool:
+        """Whether a pod can be evicted."""
+        return any(step.do is Do.EVICT for step in self._enforced_steps)
 
     @property
     def reset_after_s(self) -> float:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from watchdog.core.assessment import Inputs
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy

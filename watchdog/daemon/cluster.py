@@ -5,7 +5,6 @@ from typing import Any
 
 from watchdog.clock import Bell
 from watchdog.core.model import Node, Snapshot
-from watchdog.core.needs import Needs, needs
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
@@ -53,21 +52,20 @@ class Cluster:
         self.event_recorder = EventRecorder(EventWriter(self.api, options.node))
         self._clocks = ClockMessages()
         self._keeper = CapacityKeeper(self.api)
-        self._kinds: tuple[tuple[Informer[Any, Any], Callable[[Needs], bool]], ...] = (
+        self._kinds: tuple[tuple[Informer[Any, Any], Callable[[Policy], bool]], ...] = (
             (self.pods, lambda _: True),
             (self.node, lambda _: options.node_object is None),
-            (self.namespaces, lambda need: need.namespaces and options.namespaces is None),
+            (self.namespaces, lambda policy: policy.reads_namespaces and options.namespaces is None),
         )
         self._watched: list[Informer[Any, Any]] = []
 
     def follow(self, policy: Policy) -> None:
         """Watch exactly what this policy needs from now on."""
-        need = needs(policy)
         for informer, is_needed in self._kinds:
-            if is_needed(need) and informer not in self._watched:
+            if is_needed(policy) and informer not in self._watched:
                 informer.start()
                 self._watched.append(informer)
-            elif not is_needed(need) and informer in self._watched:
+            elif not is_needed(policy) and informer in self._watched:
                 informer.forget()
                 self._watched.remove(informer)
 
@@ -79,9 +77,8 @@ class Cluster:
 
     def fetch(self, policy: Policy) -> None:
         """List once what this policy needs; a failure becomes a gap when the source is read."""
-        need = needs(policy)
         for informer, is_needed in self._kinds:
-            if is_needed(need):
+            if is_needed(policy):
                 informer.fetch()
 
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:

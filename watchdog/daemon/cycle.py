@@ -6,11 +6,10 @@ from functools import partial
 from typing import assert_never
 
 from watchdog.core.assess import Assessor, hidden_pods
-from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus

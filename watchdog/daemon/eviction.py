@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Protocol
 
-from watchdog.core.assessment import AccountKey, Assessment, Attribution
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
 from watchdog.core.eviction import (
     GIVE_UP_AFTER_S,
     MOST_TRIES,
@@ -23,7 +23,6 @@ from watchdog.core.eviction import (
     EvictionResult,
     objection_to_evicting,
 )
-from watchdog.core.inputs import Inputs
 from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey

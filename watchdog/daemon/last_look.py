@@ -6,11 +6,10 @@ from enum import Enum, auto
 from typing import Final
 
 from watchdog.core.assess import allowed_under_pressure, assess
-from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
 from watchdog.core.errors import Problem
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result

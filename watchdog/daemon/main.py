@@ -7,7 +7,7 @@ from watchdog import clock
 from watchdog.clock import Bell, Waiter
 from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
-from watchdog.core.inputs import Inputs
+from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy

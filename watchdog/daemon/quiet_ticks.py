@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from watchdog import clock
-from watchdog.core.inputs import Inputs
+from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.quiet import Resting, Ticks, are_same, is_quiet, next_change_s, repeated

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from watchdog.clock import Bell
-from watchdog.core.assessment import Assessment
-from watchdog.core.attribute import ContainerKey, overdue_gaps
-from watchdog.core.inputs import Inputs
+from watchdog.core.assessment import Assessment, ContainerKey, Inputs
+from watchdog.core.attribute import overdue_gaps
 from watchdog.core.model import Gap, Node, Now, Place, PodList
-from watchdog.core.needs import needs as needs_of
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
@@ -145,7 +143,7 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
         for what, option, file, names in needs
         if names and file is None
     )
-    evicts = needs_of(policy).evict
+    evicts = policy.evicts
     return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
 
 

@@ -7,7 +7,6 @@ from enum import StrEnum
 from string import Template
 from typing import Final
 
-from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
@@ -94,15 +93,18 @@ _CAPACITY: Final = Right(
 
 
 def rights_of(policy: Policy) -> tuple[Right, ...]:
-    """The rights that a policy needs in its mode, in the order of `Piece`."""
-    need = needs(policy)
+    """The rights that a policy needs in its mode, in the order of `Piece`.
+
+    Every policy needs the Node object: it requests the release of the driver, and an observing daemon blocks the
+    maintenance of a GPU just like an enforcing one.
+    """
     return (
         _PODS,
-        *([_EVENTS] if need.events else []),
+        *([_EVENTS] if policy.writes_events else []),
         _NODE,
-        *([_NAMESPACES] if need.namespaces else []),
-        *(_EVICT if need.evict else ()),
-        *([_CAPACITY] if need.capacity else []),
+        *([_NAMESPACES] if policy.reads_namespaces else []),
+        *(_EVICT if policy.evicts else ()),
+        *([_CAPACITY] if policy.capacity is not None else []),
     )
 
 

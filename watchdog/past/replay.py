@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
-from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
-from watchdog.core.inputs import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod, Snapshot
 from watchdog.core.plan import Plan, PlanEntry

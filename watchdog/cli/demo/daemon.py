@@ -11,7 +11,7 @@ from watchdog.cli.demo.events import DemoEvents
 from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, RELEASE_S, SimNode, pod_list
 from watchdog.cli.demo.screen import DemoView
 from watchdog.config.load import parse_policy
-from watchdog.core.inputs import Inputs
+from watchdog.core.assessment import Inputs
 from watchdog.core.model import Node, Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Policy

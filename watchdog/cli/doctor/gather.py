@@ -37,7 +37,6 @@ from watchdog.config.load import PolicyError, load_policy
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
-from watchdog.core.needs import needs
 from watchdog.core.policy import Policy
 from watchdog.core.rules import maintenance_of
 from watchdog.daemon.enforcement import open_processes
@@ -214,14 +213,14 @@ class ApiQuery:
 
     def _fetch(self, informers: Informers) -> None:
         """List what the policy needs; what this account may not list is reported as a missing right."""
-        need, unlisted = needs(self._policy), self._facts.unlisted
+        unlisted = self._facts.unlisted
         if "pods" not in unlisted:
             self._know(asking="the pods of this node")
             informers.pods.fetch()
         if self._options.node_object is None and "nodes" not in unlisted:
             self._know(asking="this node's object")
             informers.node.fetch()
-        if need.namespaces and self._options.namespaces is None and "namespaces" not in unlisted:
+        if self._policy.reads_namespaces and self._options.namespaces is None and "namespaces" not in unlisted:
             self._know(asking="the namespaces")
             informers.namespaces.fetch()
 
